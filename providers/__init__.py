@@ -1,0 +1,36 @@
+"""Index kinds: what is kept of a file, and which predicates it can disprove.
+
+Nothing here knows of Spark, stores or table formats.
+"""
+
+from providers.errors import SkippingError
+from providers.index_predicate import IndexPredicate, Test
+from providers.min_max import MinMax
+from providers.partition import Partition
+from providers.predicate import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers.provider import Collector, Column, Field, Layout, SkippingProvider
+from providers.value_list import ValueList
+from providers.values import Domain
+
+__all__ = [
+    "And",
+    "Collector",
+    "Column",
+    "Compare",
+    "Domain",
+    "Field",
+    "In",
+    "IndexPredicate",
+    "IsNull",
+    "Layout",
+    "MinMax",
+    "Or",
+    "Partition",
+    "Predicate",
+    "SkippingError",
+    "SkippingProvider",
+    "StartsWith",
+    "Test",
+    "Unknown",
+    "ValueList",
+]

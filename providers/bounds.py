@@ -1,0 +1,110 @@
+"""The least and the greatest value of a file: what is kept, how, and what it answers.
+
+The kinds that keep bounds (MIN_MAX, PARTITION) are made of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any as Anything
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.index_predicate import All, Any, Compare, Escapes, IndexPredicate, Overlaps
+from providers.predicate import Compare as Comparison
+from providers.predicate import In, IsNull, Leaf, StartsWith
+from providers.provider import Field
+from providers.values import Domain, successor, truncate
+
+__all__ = ["BoundsCollector", "fields", "rewrite"]
+
+LONGEST = 64
+"""Bytes of a text or binary bound; longer ones are cut, the maximum rounded up."""
+
+
+def fields(domain: Domain) -> tuple[Field, ...]:
+    """`low` and `high` (null: no values), and `nulls`, a count of rows."""
+    return Field("low", domain.stored), Field("high", domain.stored), Field("nulls", pa.int64())
+
+
+def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
+    """Bounds against the leaf; exact for any number of keys.
+
+    `!=` and NOT IN must not look at the bounds one by one: {1, 3} has min != 2 != max and both
+    `x != 2`; only bounds that lie within the excluded values prove that nothing else is there.
+    """
+    match leaf:
+        case Comparison(_, "=", value):
+            return Overlaps("low", "high", pa.array([value], domain.stored))
+        case Comparison(_, "!=", value):
+            key = pa.array([value], domain.stored)
+            return Escapes("low", "high", key, key)
+        case Comparison(_, ("<" | "<=") as op, value):
+            return Compare("low", op, value)
+        case Comparison(_, op, value):
+            return Compare("high", op, value)
+        case In(_, keys, negated):
+            if negated:
+                return Escapes("low", "high", *_runs(keys, domain))
+            return Overlaps("low", "high", keys)
+        case StartsWith(_, prefix, negated):
+            return _prefix(prefix, negated=negated)
+        case IsNull(_, negated):
+            if negated:
+                return _any_value(domain)
+            return Compare("nulls", ">", 0)
+
+
+def _any_value(domain: Domain) -> IndexPredicate:
+    nothing = pa.array([], domain.stored)
+    return Escapes("low", "high", nothing, nothing)
+
+
+def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
+    after = successor(prefix)
+    if negated:
+        below = Compare("low", "<", prefix)
+        return below if after is None else Any((below, Compare("high", ">=", after)))
+    not_below = Compare("high", ">=", prefix)
+    return not_below if after is None else All((not_below, Compare("low", "<", after)))
+
+
+def _runs(keys: pa.Array, domain: Domain) -> tuple[pa.Array, pa.Array]:
+    """First and last of each run of keys with no value of the domain between them.
+
+    Integers and dates have runs; for others every key is a run of its own.
+    """
+    if domain.name not in ("integer", "date", "boolean") or not len(keys):
+        return keys, keys
+    numbers = keys.to_numpy()
+    gaps = np.flatnonzero(numbers[1:] - 1 != numbers[:-1])
+    return pa.array(numbers[np.r_[0, gaps + 1]]), pa.array(numbers[np.r_[gaps, len(numbers) - 1]])
+
+
+class BoundsCollector:
+    """Keeps the running bounds."""
+
+    def __init__(self) -> None:
+        self._low: Anything = None
+        self._high: Anything = None
+        self._nulls = 0
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Widen the bounds by a part of the file."""
+        self._nulls += nulls
+        if len(distinct):
+            bounds = pc.min_max(distinct).as_py()
+            low, high = bounds["min"], bounds["max"]
+            self._low = low if self._low is None else min(self._low, low)
+            self._high = high if self._high is None else max(self._high, high)
+
+    def finish(self) -> Mapping[str, Anything] | None:
+        """The bounds, cut to LONGEST bytes; None where a cut maximum has nothing above it."""
+        high = truncate(self._high, LONGEST)
+        if high != self._high:
+            high = successor(high)
+            if high is None:
+                return None
+        return {"low": truncate(self._low, LONGEST), "high": high, "nulls": self._nulls}

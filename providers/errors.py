@@ -1,0 +1,56 @@
+"""What can go wrong, as one tree. Building an index and statements raise; reading never does.
+
+SkippingError
+├── StatementError     the text of a statement is wrong; the message points at the word
+├── DefinitionError    a column, kind or parameter that an index cannot be sound on
+├── SettingError       a setting that does not exist or a value it does not take
+├── SessionError       a Spark session that cannot carry the hooks
+├── TableError         a table that is not there or cannot be followed
+└── StoreError         a store that is away, locked, corrupt, too new or not allowed
+    └── Conflict       somebody else changed the definition first; read it again
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Conflict",
+    "DefinitionError",
+    "SessionError",
+    "SettingError",
+    "SkippingError",
+    "StatementError",
+    "StoreError",
+    "TableError",
+]
+
+
+class SkippingError(Exception):
+    """Every error of this project. The message says what to do about it."""
+
+
+class StatementError(SkippingError):
+    """The text of a statement is wrong; the message shows the text with a mark under the word."""
+
+
+class DefinitionError(SkippingError):
+    """A column, kind or parameter that an index cannot be sound on."""
+
+
+class SettingError(SkippingError):
+    """A setting that does not exist, or a value that it does not take."""
+
+
+class SessionError(SkippingError):
+    """A Spark session that cannot carry the hooks."""
+
+
+class TableError(SkippingError):
+    """A table that is not there, or that cannot be followed."""
+
+
+class StoreError(SkippingError):
+    """A store that is away, locked, corrupt, written by a newer release, or not allowed."""
+
+
+class Conflict(StoreError):
+    """A compare-and-set lost: somebody else changed the definition first."""

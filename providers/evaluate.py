@@ -1,0 +1,138 @@
+"""Reference evaluation of tests over a table of sketches, vectorised; what every store must equal.
+
+The table has one row a file. Of the sketch `s3` with the fields `low` and `values` it has the
+columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.index_predicate import (
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+    Test,
+)
+from providers.predicate import Op
+from providers.values import Value
+
+__all__ = ["disproved_rows", "holds"]
+
+Mask = npt.NDArray[np.bool_]
+
+_COMPARE = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def disproved_rows(test: Test, sketches: pa.Table) -> Mask:
+    """Which rows (files) are disproved: known and the test does not hold."""
+    known = _mask(_column(sketches, f"{test.sketch}_known"))
+    return known & ~holds(test, sketches)
+
+
+def holds(test: Test, sketches: pa.Table) -> Mask:
+    """Which rows the test holds for, known or not."""
+
+    def field(name: str) -> pa.Array:
+        return _column(sketches, f"{test.sketch}_{name}")
+
+    match test:
+        case Compare(name, op, value):
+            return _compare(field(name), op, value)
+        case Overlaps(low, high, keys):
+            lows, highs = field(low), field(high)
+            # Some key is in [low, high] iff the first key that is not below low is not above high.
+            first = _search(keys, lows, "left")
+            return _there(lows, highs) & _at_least(highs, keys, first)
+        case Escapes(low, high, starts, ends):
+            lows, highs = field(low), field(high)
+            # Only the last range that starts at or before low can hold [low, high].
+            last = _search(starts, lows, "right") - 1
+            return _there(lows, highs) & ~_at_most(highs, ends, last)
+        case Contains(name, keys):
+            return _some(field(name), lambda terms: pc.is_in(terms, value_set=keys))
+        case ContainsOther(name, keys):
+            return _some(field(name), lambda terms: pc.invert(pc.is_in(terms, value_set=keys)))
+        case ContainsRange(name):
+            return _some(field(name), lambda terms: _within(terms, test))
+
+
+def _column(sketches: pa.Table, name: str) -> pa.Array:
+    column = sketches.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _mask(values: pa.Array) -> Mask:
+    filled: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _compare(values: pa.Array, op: Op, value: Value) -> Mask:
+    return _mask(_COMPARE[op](values, pa.scalar(value, values.type)))
+
+
+def _there(lows: pa.Array, highs: pa.Array) -> Mask:
+    return _mask(pc.and_(lows.is_valid(), highs.is_valid()))
+
+
+def _search(keys: pa.Array, values: pa.Array, side: str) -> npt.NDArray[np.int64]:
+    """np.searchsorted over normalised values; the answer for a null value means nothing."""
+    return np.searchsorted(_ordered(keys), _ordered(values), side=side)  # type: ignore[call-overload,no-any-return]
+
+
+def _ordered(values: pa.Array) -> npt.NDArray[np.generic]:
+    """A numpy array that compares as the domain does: int64, or bytes as Python objects."""
+    if pa.types.is_integer(values.type):
+        numbers: npt.NDArray[np.generic] = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        return numbers
+    # Python compares str by code point, which is the order of UTF-8 bytes.
+    filler = "" if pa.types.is_string(values.type) else b""
+    return np.array([*pc.fill_null(values, filler).to_pylist(), None], dtype=object)[:-1]
+
+
+def _at_least(highs: pa.Array, keys: pa.Array, index: npt.NDArray[np.int64]) -> Mask:
+    inside = index < len(keys)
+    picked = keys.take(pa.array(np.where(inside, index, 0))) if len(keys) else highs
+    return inside & _mask(pc.greater_equal(highs, picked))
+
+
+def _at_most(highs: pa.Array, ends: pa.Array, index: npt.NDArray[np.int64]) -> Mask:
+    inside = index >= 0
+    picked = ends.take(pa.array(np.where(inside, index, 0))) if len(ends) else highs
+    return inside & _mask(pc.less_equal(highs, picked))
+
+
+def _some(lists: pa.Array, accept: Callable[[pa.Array], pa.Array]) -> Mask:
+    """Which lists hold a term that `accept` takes; a null or empty list holds none."""
+    terms = pc.list_flatten(lists)
+    accepted = _mask(accept(terms))
+    parents = pc.list_parent_indices(lists).to_numpy()
+    found = np.zeros(len(lists), dtype=np.bool_)
+    found[parents[accepted]] = True
+    return found
+
+
+def _within(terms: pa.Array, test: ContainsRange) -> pa.Array:
+    accepted = terms.is_valid()
+    if test.low is not None:
+        above = pc.greater_equal if test.includes_low else pc.greater
+        accepted = pc.and_(accepted, above(terms, pa.scalar(test.low, terms.type)))
+    if test.high is not None:
+        below = pc.less_equal if test.includes_high else pc.less
+        accepted = pc.and_(accepted, below(terms, pa.scalar(test.high, terms.type)))
+    return accepted

@@ -1,0 +1,172 @@
+"""Questions to sketches, and why no answer can lose a row.
+
+The rule. A file may be skipped only if it is *disproved*: proven to hold no row that satisfies the
+query. Everything here answers "which files are disproved", never "which survive", so whatever goes
+missing on the way (an entry, a page, a whole store) leaves files unproven, and they are read.
+
+Tests. A `Test` is a question to one sketch of one file. A provider promises: if some row of the
+file satisfies the leaf, the test holds. So, for a file whose sketch is *known*,
+
+    disproved(test) = known and not holds(test)
+
+A sketch that is not known (never built, over its cap, unreadable) disproves nothing. A column of
+only nulls is known and has no values: no comparison holds for it, so it is disproved, as is due.
+
+And, Or. Let D(p) be the set of files disproved for p. A row satisfying `a AND b` satisfies both, so
+one proof is enough; a row satisfying `a OR b` satisfies one of them, so it takes both proofs:
+
+    D(a AND b) = D(a) | D(b)            D(a OR b) = D(a) & D(b)
+
+A leg nobody can answer has D = {}: And loses nothing by it, Or loses everything.
+
+===============  ===============  ===================  ==================
+a                b                a AND b skips        a OR b skips
+===============  ===============  ===================  ==================
+disproved        disproved        yes                  yes
+disproved        not known        yes                  no
+disproved        holds            yes                  no
+not known        not known        no                   no
+===============  ===============  ===================  ==================
+
+Not. There is none, ever. D(NOT a) is not the complement of D(a): {1, 3} is disproved neither for
+`x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it disproved for the second
+because the first holds would lose rows. Negation is done on the predicate, before anything becomes
+a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.predicate import Op
+from providers.values import Value
+
+__all__ = [
+    "All",
+    "Any",
+    "Compare",
+    "Contains",
+    "ContainsOther",
+    "ContainsRange",
+    "Escapes",
+    "IndexPredicate",
+    "Overlaps",
+    "Test",
+    "disproved",
+    "map_tests",
+    "tests",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """SCALAR: the field is there and `field op value`."""
+
+    field: str
+    op: Op
+    value: Value
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """SCALAR: the bounds are there and some key lies in [low, high]. Keys are sorted, distinct."""
+
+    low: str
+    high: str
+    keys: pa.Array
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Escapes:
+    """SCALAR: the bounds are there and [low, high] does not lie within one of the closed ranges
+    [starts[i], ends[i]]. Ranges are sorted and disjoint. Without ranges: the bounds are there.
+    """
+
+    low: str
+    high: str
+    starts: pa.Array
+    ends: pa.Array
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """TERMS: some term is one of the keys. Keys are sorted, distinct."""
+
+    field: str
+    keys: pa.Array
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainsOther:
+    """TERMS: some term is none of the keys. Keys are sorted, distinct."""
+
+    field: str
+    keys: pa.Array
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainsRange:
+    """TERMS: some term lies between low and high; a None bound is open, others as they say."""
+
+    field: str
+    low: Value | None = None
+    high: Value | None = None
+    includes_low: bool = True
+    includes_high: bool = True
+    sketch: str = ""
+
+
+Test: TypeAlias = Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange
+"""All that a store has to know. `sketch` names whose fields are meant; the framework sets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every leg holds. `All(())` holds for every file: nothing is disproved."""
+
+    legs: tuple[IndexPredicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """Some leg holds. Never empty."""
+
+    legs: tuple[IndexPredicate, ...]
+
+
+IndexPredicate: TypeAlias = All | Any | Test
+
+
+def tests(predicate: IndexPredicate) -> Iterable[Test]:
+    """Every test, from left to right."""
+    if isinstance(predicate, All | Any):
+        for leg in predicate.legs:
+            yield from tests(leg)
+    else:
+        yield predicate
+
+
+def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
+    """The predicate with every test replaced by `change(test)`."""
+    if isinstance(predicate, All | Any):
+        return replace(predicate, legs=tuple(map_tests(leg, change) for leg in predicate.legs))
+    return change(predicate)
+
+
+def disproved(predicate: IndexPredicate, answer: Callable[[Test], BitMap]) -> BitMap:
+    """The files disproved for `predicate`, given those disproved for each of its tests."""
+    if isinstance(predicate, All):
+        return BitMap().union(*(disproved(leg, answer) for leg in predicate.legs))
+    if isinstance(predicate, Any):
+        return BitMap.intersection(*(disproved(leg, answer) for leg in predicate.legs))
+    return answer(predicate)

@@ -1,0 +1,48 @@
+"""MIN_MAX: the least and the greatest value of a file. Good where data is clustered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from providers import bounds
+from providers.errors import DefinitionError
+from providers.index_predicate import IndexPredicate
+from providers.predicate import Leaf
+from providers.provider import Collector, Column, Field, Param
+from providers.values import Domain
+
+__all__ = ["MinMax"]
+
+
+@dataclass(frozen=True, slots=True)
+class MinMax:
+    """Bounds and the number of nulls of one column. Takes no parameters."""
+
+    kind: ClassVar[str] = "MIN_MAX"
+    domain: Domain
+
+    @classmethod
+    def signature(cls) -> tuple[str, ...]:
+        """No parameters."""
+        return ()
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> MinMax:
+        """Bounds of the one column; raises DefinitionError for any parameter."""
+        if params:
+            raise DefinitionError(f"MIN_MAX takes no parameter, not {', '.join(params)}")
+        return cls(columns[0].domain)
+
+    def fields(self) -> tuple[Field, ...]:
+        """The bounds and the number of nulls."""
+        return bounds.fields(self.domain)
+
+    def collector(self) -> Collector:
+        """A new collector, for one file."""
+        return bounds.BoundsCollector()
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """The bounds against the leaf; exact for any number of keys."""
+        return bounds.rewrite(leaf, self.domain)

@@ -1,0 +1,91 @@
+"""The interface of an index kind: what it keeps of a file, how it collects it, what it answers.
+
+A kind is one class in one file. It never reads files, talks to a store, or sees And, Or and Not;
+it turns the distinct values of one file into a few fields and one leaf of a predicate into tests
+of those fields. All values it meets are normalised (`providers.values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from providers.index_predicate import IndexPredicate
+from providers.predicate import Leaf
+from providers.values import Domain
+
+__all__ = ["Collector", "Column", "Field", "Layout", "Param", "SkippingProvider"]
+
+Param: TypeAlias = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column to be indexed: display name, domain, and whether it is a partition column."""
+
+    name: str
+    domain: Domain
+    partition: bool = False
+
+
+class Layout(Enum):
+    """How a store keeps a field: one value a file, a set of values a file, or opaque bytes."""
+
+    SCALAR = "scalar"
+    TERMS = "terms"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term."""
+
+    name: str
+    type: pa.DataType
+    layout: Layout = Layout.SCALAR
+
+
+class Collector(Protocol):
+    """Gathers one column of one file."""
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Take the distinct, null-free, normalised values of a part of the file.
+
+        Parts may repeat each other's values. `nulls` counts the part's null rows.
+        """
+
+    def finish(self) -> Mapping[str, Any] | None:
+        """The fields' values by name (a TERMS field as an Arrow array); None means unknown.
+
+        A column of only nulls is known and has no values: its fields may be None, not the answer.
+        """
+
+
+class SkippingProvider(Protocol):
+    """One index kind with its columns and parameters; immutable and picklable."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:
+        """Build it, or raise DefinitionError for a type or parameter it cannot be sound on.
+
+        Positional parameters of a statement arrive under the names in `signature`.
+        """
+
+    @classmethod
+    def signature(cls) -> tuple[str, ...]:
+        """Names of the parameters in the order in which a statement may give them."""
+
+    def fields(self) -> tuple[Field, ...]:
+        """What is kept for one file, beside whether anything is known at all."""
+
+    def collector(self) -> Collector:
+        """A new collector, for one file."""
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """Tests that hold for every file with a row satisfying `leaf`; None is no opinion."""

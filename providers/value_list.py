@@ -1,0 +1,124 @@
+"""VALUE_LIST: the distinct values of a file, up to a cap. Good where a file holds few of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any as Anything
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import DefinitionError
+from providers.index_predicate import (
+    Any,
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    IndexPredicate,
+)
+from providers.predicate import Compare as Comparison
+from providers.predicate import In, IsNull, Leaf, StartsWith
+from providers.provider import Column, Field, Layout, Param
+from providers.values import Domain, successor
+
+__all__ = ["ValueList"]
+
+LIMIT = 1_000
+"""Distinct values kept of a file unless the definition says otherwise."""
+
+LONGEST = 8_192
+"""Bytes of one term. Longer values make the file unknown: stores refuse or cut longer terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueList:
+    """All distinct values of one column and the number of nulls, while they are at most `limit`."""
+
+    kind: ClassVar[str] = "VALUE_LIST"
+    domain: Domain
+    limit: int = LIMIT
+
+    @classmethod
+    def signature(cls) -> tuple[str, ...]:
+        """`VALUE_LIST(limit)`."""
+        return ("limit",)
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> ValueList:
+        """The list of the one column; raises DefinitionError for a limit that is not 1 or more."""
+        if unknown := set(params) - {"limit"}:
+            raise DefinitionError(f"VALUE_LIST takes limit, not {', '.join(sorted(unknown))}")
+        limit = params.get("limit", LIMIT)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise DefinitionError(f"VALUE_LIST takes a limit of 1 or more values, not {limit!r}")
+        return cls(columns[0].domain, limit)
+
+    def fields(self) -> tuple[Field, ...]:
+        """`values`, the terms, and `nulls`, a count of rows."""
+        return Field("values", self.domain.stored, Layout.TERMS), Field("nulls", pa.int64())
+
+    def collector(self) -> ValueListCollector:
+        """A new collector, for one file."""
+        return ValueListCollector(self.domain.stored, self.limit)
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """The list holds every value, so each leaf has an exact test."""
+        match leaf:
+            case Comparison(_, "=", value):
+                return Contains("values", pa.array([value], self.domain.stored))
+            case Comparison(_, "!=", value):
+                return ContainsOther("values", pa.array([value], self.domain.stored))
+            case Comparison(_, ("<" | "<=") as op, value):
+                return ContainsRange("values", high=value, includes_high=op == "<=")
+            case Comparison(_, op, value):
+                return ContainsRange("values", low=value, includes_low=op == ">=")
+            case In(_, keys, negated):
+                return ContainsOther("values", keys) if negated else Contains("values", keys)
+            case StartsWith(_, prefix, negated):
+                return _prefix(prefix, negated=negated)
+            case IsNull(_, negated):
+                return ContainsRange("values") if negated else Compare("nulls", ">", 0)
+
+
+def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
+    after = successor(prefix)
+    if not negated:
+        return ContainsRange("values", prefix, after, includes_high=False)
+    below = ContainsRange("values", high=prefix, includes_high=False)
+    return below if after is None else Any((below, ContainsRange("values", low=after)))
+
+
+class ValueListCollector:
+    """Keeps the distinct values until there are too many."""
+
+    def __init__(self, stored: pa.DataType, limit: int) -> None:
+        self._values: pa.Array | None = pa.array([], stored)
+        self._limit = limit
+        self._nulls = 0
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Take a part's values; past the limit nothing is kept any more."""
+        self._nulls += nulls
+        if self._values is None:
+            return
+        if len(distinct) > self._limit or _longest(distinct) > LONGEST:
+            self._values = None
+            return
+        merged = pc.unique(pa.concat_arrays([self._values, distinct]))
+        self._values = merged if len(merged) <= self._limit else None
+
+    def finish(self) -> Mapping[str, Anything] | None:
+        """The sorted values, or None (unknown, not "no values") when there were too many."""
+        if self._values is None:
+            return None
+        ordered = self._values.take(pc.sort_indices(self._values))
+        return {"values": ordered, "nulls": self._nulls}
+
+
+def _longest(values: pa.Array) -> int:
+    if pa.types.is_integer(values.type) or not len(values):
+        return 0
+    return int(pc.max(pc.binary_length(values)).as_py())

@@ -1,0 +1,183 @@
+"""How a typed value is normalised for storing and comparing: the one place that knows.
+
+A *domain* is a set of values with one total order, the order Spark compares by. Two types share a
+domain when every comparison between them is a comparison of the normalised values: all integers
+do, decimals of one scale do, decimals of two scales do not (unscaled 150 is 1.50 in one and 15.0
+in the other). Stores only ever see three physical types, each ordered as the domain is:
+
+=====================================  ========  ===================================================
+Spark types                            stored    as
+=====================================  ========  ===================================================
+tinyint, smallint, int, bigint         int64     the number
+boolean                                int64     0, 1
+float, double                          int64     IEEE bits made monotone: -0.0 = 0.0, NaN greatest
+date, timestamp, timestamp_ntz         int64     days, microseconds (UTC), microseconds
+decimal(p <= 18, s)                    int64     the unscaled number; one domain a scale
+decimal(p > 18, s)                     binary    the unscaled number, 16 bytes, big-endian, biased
+string                                 string    UTF-8; byte order is code point order, as in Spark
+binary                                 binary    the bytes, unsigned
+=====================================  ========  ===================================================
+
+Everything else has no domain: refused where an index is made, unknown where one is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Domain", "Value", "arrow_type", "domain_of", "encode", "successor", "truncate"]
+
+Value: TypeAlias = int | str | bytes
+"""One normalised value, as a Python object."""
+
+_INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
+_TYPES: dict[str, pa.DataType] = {
+    **_INTEGERS,
+    "boolean": pa.bool_(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_NAN_BITS = 0x7FF8000000000000
+_WIDE = 18  # more digits than this do not fit 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A set of values with one total order; `stored` is the physical type stores see."""
+
+    name: str
+    stored: pa.DataType
+
+
+def arrow_type(spark: str) -> pa.DataType | None:
+    """Arrow's type for a Spark type in its SQL spelling (`bigint`, `decimal(10,2)`), if indexable.
+
+    A string with another collation than UTF8_BINARY spells itself `string collate X`, so it is
+    not found here, and neither is CHAR(n), whose values compare padded.
+    """
+    if spark.startswith("varchar("):
+        return pa.string()
+    if match := _DECIMAL.fullmatch(spark):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _TYPES.get(spark)
+
+
+def domain_of(type: pa.DataType) -> Domain | None:
+    """The domain of an Arrow type, or None where no index can be sound."""
+    types = pa.types
+    if types.is_signed_integer(type):
+        return Domain("integer", pa.int64())
+    if types.is_boolean(type):
+        return Domain("boolean", pa.int64())
+    if types.is_float32(type) or types.is_float64(type):
+        return Domain("float", pa.int64())
+    if types.is_date32(type):
+        return Domain("date", pa.int64())
+    if types.is_timestamp(type) and type.unit != "ns":
+        # The name of the zone does not matter: with any zone the value counts from the UTC epoch.
+        return Domain("timestamp" if type.tz else "timestamp_ntz", pa.int64())
+    if types.is_decimal128(type):
+        if type.precision <= _WIDE:
+            return Domain(f"decimal({type.scale})", pa.int64())
+        return Domain(f"wide decimal({type.scale})", pa.binary())
+    if types.is_string(type) or types.is_large_string(type):
+        return Domain("string", pa.string())
+    if types.is_binary(type) or types.is_large_binary(type):
+        return Domain("binary", pa.binary())
+    return None
+
+
+def encode(values: pa.Array) -> pa.Array:
+    """Normalise an array of any length into its domain's stored type; nulls stay null.
+
+    Raises pa.ArrowInvalid for values the domain cannot hold: text that is not UTF-8, timestamps
+    that overflow microseconds. Whoever asks treats that as unknown.
+    """
+    domain = domain_of(values.type)
+    if domain is None:
+        raise pa.ArrowInvalid(f"no domain for {values.type}")
+    if domain.name == "float":
+        return _encode_float(values)
+    if "decimal" in domain.name:
+        return _encode_decimal(values, domain)
+    if domain.name == "string":
+        values.validate(full=True)
+    elif domain.name == "boolean":
+        values = values.cast(pa.int8())
+    elif domain.name == "date":
+        values = values.cast(pa.int32())
+    elif domain.name.startswith("timestamp"):
+        values = values.cast(pa.timestamp("us", values.type.tz))
+    return values.cast(domain.stored)
+
+
+def _encode_float(values: pa.Array) -> pa.Array:
+    nulls = values.is_null()
+    doubles = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    bits = (doubles + 0.0).view(np.int64)  # adding 0.0 turns -0.0 into 0.0 and nothing else
+    bits = np.where(np.isnan(doubles), np.int64(_NAN_BITS), bits)
+    # Negative floats order backwards by their bits; turning the lower 63 round mends that.
+    ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
+    return _masked(ordered, nulls)
+
+
+def _encode_decimal(values: pa.Array, domain: Domain) -> pa.Array:
+    nulls = values.is_null()
+    filled = pc.fill_null(values, pa.scalar(0, values.type))
+    words = np.frombuffer(filled.buffers()[1], dtype="<i8")
+    words = words[2 * filled.offset : 2 * (filled.offset + len(filled))].reshape(-1, 2)
+    if domain.stored == pa.int64():
+        return _masked(words[:, 0].copy(), nulls)
+    flipped = words.copy()
+    flipped[:, 1] ^= np.int64(-(2**63))
+    data = np.ascontiguousarray(flipped.view(np.uint8).reshape(-1, 16)[:, ::-1])
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(values), [None, pa.py_buffer(data.tobytes())]
+    )
+    return pc.if_else(nulls, pa.scalar(None, pa.binary()), fixed.cast(pa.binary()))
+
+
+def _masked(numbers: npt.NDArray[np.int64], nulls: pa.Array) -> pa.Array:
+    return pa.array(numbers, pa.int64(), mask=nulls.to_numpy(zero_copy_only=False))
+
+
+def truncate(value: Any, limit: int) -> Any:
+    """The longest prefix of a text or binary value of at most `limit` bytes; numbers as they are.
+
+    A prefix never sorts after its value, so a cut minimum is still a lower bound.
+    """
+    if isinstance(value, bytes):
+        return value[:limit]
+    if isinstance(value, str) and len(value.encode()) > limit:
+        return value.encode()[:limit].decode(errors="ignore")
+    return value
+
+
+def successor(prefix: str | bytes) -> str | bytes | None:
+    r"""The least value greater than every value that starts with `prefix`; None if there is none.
+
+    >>> successor("az"), successor(b"a\xff"), successor("")
+    ('a{', b'b', None)
+    """
+    if isinstance(prefix, bytes):
+        stripped = prefix.rstrip(b"\xff")
+        return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+    kept = prefix.rstrip("\U0010ffff")
+    if not kept:
+        return None
+    after = ord(kept[-1]) + 1
+    # U+D800 to U+DFFF are surrogates, which UTF-8 cannot hold: the next text character is U+E000.
+    return kept[:-1] + chr(0xE000 if after == 0xD800 else after)

@@ -1,0 +1,155 @@
+"""What an index is: of which table, which columns with which kinds, and how it stands.
+
+All values are immutable. Stores keep them as JSON (`to_json`, `from_json`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from providers.errors import DefinitionError, StoreError
+from providers.provider import Column, Param, SkippingProvider
+from providers.registry import find
+from providers.values import arrow_type, domain_of
+
+__all__ = [
+    "FORMAT",
+    "Definition",
+    "IndexId",
+    "IndexedColumn",
+    "Revision",
+    "State",
+    "Status",
+    "TableId",
+    "Versioned",
+]
+
+FORMAT = 1
+"""Version of what is stored. A newer one is refused: it may mean what this release cannot know."""
+
+IndexId: TypeAlias = str
+"""The incarnation: a UUID never used again, so whoever asks a dropped index finds nothing."""
+
+Revision: TypeAlias = int
+Status: TypeAlias = Literal["creating", "active", "refreshing", "failed"]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class TableId:
+    """One incarnation of a table: format, the format's own id, and the root location.
+
+    Both id and root are needed: copies of a Delta folder share the id, CREATE OR REPLACE keeps the
+    root and changes the id.
+    """
+
+    format: str
+    id: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """One column with one kind; `number` is unique within the index and never used again.
+
+    `identity` is the column's identity in the format (physical name or field id), which outlives a
+    rename; `type` is the Spark type it was sketched under. A column that was dropped and made
+    again, or widened into another domain, gets a new number: the two are never mixed up.
+    """
+
+    number: int
+    name: str
+    identity: str
+    type: str
+    kind: str
+    params: tuple[tuple[str, Param], ...] = ()
+    partition: bool = False
+
+    @property
+    def sketch(self) -> str:
+        """What tests and stores call it."""
+        return f"s{self.number}"
+
+    def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
+        """Its kind, ready to use; raises DefinitionError for a kind or type that is not there."""
+        arrow = arrow_type(self.type)
+        domain = domain_of(arrow) if arrow is not None else None
+        if domain is None:
+            raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
+        column = Column(self.name, domain, self.partition)
+        return find(self.kind, extra).of((column,), dict(self.params))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An index of one incarnation of a table, under the table's catalog name or path."""
+
+    index: IndexId
+    table: TableId
+    name: str
+    columns: tuple[IndexedColumn, ...]
+    where: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    dropped: bool = False
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """As stores keep it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Definition:
+        """Raises StoreError for what a newer release wrote, and for what is no definition."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] > FORMAT:
+                raise StoreError(
+                    f"the index of {data.get('name')} is of format {data['format']}, this release "
+                    f"reads up to {FORMAT}: upgrade, or drop and create the index here"
+                )
+            columns = tuple(
+                IndexedColumn(**{**c, "params": tuple((k, v) for k, v in c["params"])})
+                for c in data.pop("columns")
+            )
+            return cls(
+                **{
+                    **data,
+                    "table": TableId(**data["table"]),
+                    "options": tuple((k, v) for k, v in data["options"]),
+                    "columns": columns,
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"the store holds a definition that cannot be read: {error}"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How an index stands. `covered` is the newest table version all of whose files are indexed."""
+
+    status: Status = "creating"
+    covered: int | None = None
+    error: str | None = None
+
+    def to_json(self) -> str:
+        """As stores keep it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> State:
+        """The opposite of `to_json`; fields of newer releases are passed over."""
+        data = json.loads(text)
+        return replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[_T]):
+    """A value with the revision to name when changing it."""
+
+    value: _T
+    revision: Revision

@@ -1,0 +1,130 @@
+"""Where indexes are kept: the interface of a store, and what may be asked of it.
+
+A store keeps definitions, states and one entry a file. It knows no index kind and no table format.
+It says which files are *disproved*, never which survive: an entry it lost is a file that is read.
+
+Entries travel as Arrow tables, one row a file:
+
+======================  ================  ========================================================
+column                  type              meaning
+======================  ================  ========================================================
+``ordinal``             int64             the file's number in this index, from `reserve`
+``path``                string            the file's identity, with
+``size``                int64             bytes in the table's log, and
+``stamp``               int64             what else the format has: record count, time; or null
+``partition``           string            the partition values as JSON, for people
+``s3_known``            bool              of sketch 3: false = looked at and unknown, null = not
+                                          looked at yet
+``s3_low``, ...         int64, string,    its SCALAR fields, and as lists its TERMS fields
+                        binary, list
+======================  ================  ========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.index_predicate import Test
+from skipping.definition import Definition, IndexId, Revision, State, Versioned
+
+__all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore"]
+
+Generation: TypeAlias = int
+"""Counts the changes of an index's entries; equal generations mean equal entries."""
+
+IDENTITY = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("stamp", pa.int64()),
+        ("partition", pa.string()),
+    ]
+)
+"""The columns every entry has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The entries of an index, or how they changed since a generation.
+
+    `below` is one more than the greatest ordinal there is: whoever asks about files of this
+    catalogue names it, so that a file which came later is unknown to the answer. `files` has the
+    IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if all).
+    """
+
+    generation: Generation
+    below: int
+    files: pa.Table
+    removed: pa.Array
+
+
+class IndexStore(Protocol):
+    """What a store does. Every method raises StoreError when it cannot do it.
+
+    Safe to use from several threads and several processes.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people; without secrets."""
+
+    def definitions(self) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect` (None: it is new).
+
+        Raises Conflict if it is not, and for a second live index of one table (`TableId`).
+        """
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+
+    def report(self, index: IndexId, state: State) -> None:
+        """Say how it stands. The last one to say so is right."""
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets, now or ever."""
+
+    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+        """Add entries and sketches, all or nothing; an entry, once created, keeps its ordinal.
+
+        A row whose identity (path, size, stamp) is new is created under its ordinal. A row with the
+        ordinal *and* identity of an entry adds the sketches which that entry has not (`known` null
+        there); a sketch that is there never changes. A row whose identity is there under another
+        ordinal lost a race and is passed over. Raises Conflict if the definition's revision is not
+        `revision`, or the index was dropped: what was sketched may mean something else by now.
+        """
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries. Their ordinals are not used again."""
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index altogether. Its id is not used again."""
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+    ) -> Catalogue:
+        """The entries, or those that changed after generation `since`; raises StoreError if erased.
+
+        `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
+        `s3_known`; one that no entry has is a column of nulls.
+        """
+
+    def disproved(
+        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves: known, evaluated, fails.
+
+        Raises StoreError after `timeout` seconds. A test it cannot answer disproves nothing.
+        """

@@ -1,0 +1,104 @@
+"""Table formats, each read through its own log.
+
+A table lists its files at a version; the index is only asked about files that the table listed.
+Files travel as Arrow tables with the columns of FILES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from providers.errors import DefinitionError
+from skipping.definition import TableId
+
+__all__ = ["FILES", "Columns", "Table", "TableColumn"]
+
+FILES = pa.schema(
+    [
+        ("path", pa.string()),  # fully qualified, as the format identifies the file
+        ("size", pa.int64()),  # bytes, from the log
+        ("stamp", pa.int64()),  # what else identifies it in this format, or null
+        ("partition", pa.map_(pa.string(), pa.string())),  # by column identity, as the log has them
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A leaf column: name, identity, Spark type, and where it is in a data file.
+
+    `identity` survives a rename. `physical` is its path of names in a Parquet file; with
+    `field_id` it is found by that id instead. `refusal` says why it cannot be indexed, if so.
+    `backfilled`: rows of files without the column read a default, not null.
+    """
+
+    name: str
+    identity: str
+    type: str
+    physical: tuple[str, ...]
+    field_id: int | None = None
+    partition: bool = False
+    refusal: str | None = None
+    backfilled: bool = False
+
+
+class Columns(Mapping[str, TableColumn]):
+    """The leaf columns of a table by their dotted name, found as Spark finds them: in any case."""
+
+    def __init__(self, columns: Iterable[TableColumn]) -> None:
+        self._columns = {column.name: column for column in columns}
+
+    def __getitem__(self, name: str) -> TableColumn:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def resolve(self, name: str) -> TableColumn:
+        """The column a user means; raises DefinitionError if there is none or more than one."""
+        if name in self._columns:
+            return self._columns[name]
+        alike = [c for n, c in self._columns.items() if n.lower() == name.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            raise DefinitionError(f"{name} may be any of {', '.join(c.name for c in alike)}")
+        raise DefinitionError(f"no column {name}: there are {', '.join(self._columns)}")
+
+
+class Table(Protocol):
+    """A format read through its log."""
+
+    @property
+    def id(self) -> TableId:
+        """Which incarnation this is."""
+
+    @property
+    def name(self) -> str:
+        """The catalog name, or the path, that a definition is kept under."""
+
+    def columns(self) -> Columns:
+        """The columns as of now."""
+
+    def version(self) -> int:
+        """The newest version."""
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The live files (FILES) of a version, the newest unless given.
+
+        With `where`, those that may hold a row satisfying it, by partition values and by the
+        format's own statistics.
+        """
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added in versions since < v <= until, whether they still live or not.
+
+        None: the log does not tell any more, or it is not worth asking; compare `files` instead.
+        """
