@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from providers.errors import DefinitionError, StoreError
 from providers.provider import Column, Param, SkippingProvider
 from providers.registry import find
-from providers.values import arrow_type, domain_of
+from providers.values import Domain, arrow_type, domain_of
 
 __all__ = [
     "FORMAT",
@@ -73,13 +73,18 @@ class IndexedColumn:
         """What tests and stores call it."""
         return f"s{self.number}"
 
-    def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
-        """Its kind, ready to use; raises DefinitionError for a kind or type that is not there."""
+    @property
+    def domain(self) -> Domain:
+        """What its values are compared in; raises DefinitionError for a type that has none."""
         arrow = arrow_type(self.type)
         domain = domain_of(arrow) if arrow is not None else None
         if domain is None:
             raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
-        column = Column(self.name, domain, self.partition)
+        return domain
+
+    def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
+        """Its kind, ready to use; raises DefinitionError for a kind that is not there."""
+        column = Column(self.name, self.domain, self.partition)
         return find(self.kind, extra).of((column,), dict(self.params))
 
 

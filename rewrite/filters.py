@@ -1,0 +1,128 @@
+"""Filters as they come from Java: a JSON tree and columns of values laid out as Arrow buffers.
+
+`Filters.java` and `Question.java` are the other half. Nothing is weakened on the way here: the tree
+is exact, NOT included, and a negation reaches the leaves before any of them becomes unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from providers.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    negate,
+)
+from providers.values import arrow_type, domain_of, encode
+from skipping.lookup import QueryColumn
+
+__all__ = ["Message", "Reader", "read_message"]
+
+Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
+"""The header and the buffers."""
+
+
+def read_message(message: bytes) -> Message:
+    """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers."""
+    view = memoryview(message)
+    end = 4 + int.from_bytes(view[:4], "little")
+    header = json.loads(bytes(view[4:end]))
+    buffers = []
+    for length in header.get("lengths", ()):
+        buffers.append(view[end : end + length])
+        end += length
+    return header, buffers
+
+
+class Reader:
+    """Reads one tree; afterwards `columns` holds the columns it names, by identity."""
+
+    def __init__(self, buffers: Sequence[memoryview]) -> None:
+        self._buffers = buffers
+        self.columns: dict[str, QueryColumn] = {}
+
+    def read(self, node: dict[str, Any]) -> Predicate:
+        """The predicate of a tree, its values normalised."""
+        try:
+            return self._node(node, negated=False)
+        except RecursionError:
+            return Unknown("a condition nested too deeply")
+
+    def _node(self, node: dict[str, Any], *, negated: bool) -> Predicate:
+        match node["op"]:
+            case "and" | "or" as op:
+                legs = tuple(self._node(leg, negated=negated) for leg in node["legs"])
+                return And(legs) if (op == "and") != negated else Or(legs)
+            case "not":
+                return self._node(node["leg"], negated=not negated)
+            case "unknown":
+                return Unknown(node["why"])
+            case _:
+                leaf = self._leaf(node, negated=negated)
+                return negate(leaf) if negated else leaf
+
+    def _leaf(self, node: dict[str, Any], *, negated: bool) -> Predicate:
+        column = self._column(node["column"])
+        if column is None:
+            return Unknown(f"{node['column']['name']} of type {node['column']['type']}")
+        if node["op"] == "null":
+            return IsNull(column)
+        values = self._values(node["values"], column)
+        if values is None:
+            return Unknown(f"{self.columns[column].name} compared with another type")
+        if node["op"] == "in":
+            # `a NOT IN (1, NULL)` is never true, but that is not what dropping the null would say.
+            return (
+                Unknown("NOT IN with a null")
+                if negated and node["nulls"]
+                else In.of(column, values)
+            )
+        (value,) = values.to_pylist()
+        if node["op"] == "prefix":
+            return StartsWith(column, value)
+        return Compare(column, node["compare"], value)
+
+    def _column(self, column: dict[str, str]) -> str | None:
+        identity = column["identity"]
+        arrow = arrow_type(column["type"])
+        domain = domain_of(arrow) if arrow is not None else None
+        if domain is None:
+            return None
+        if self.columns.setdefault(identity, QueryColumn(column["name"], domain)).domain != domain:
+            return None
+        return identity
+
+    def _values(self, values: dict[str, Any], column: str) -> pa.Array | None:
+        arrow = arrow_type(values["type"])
+        if arrow is None or domain_of(arrow) != self.columns[column].domain:
+            return None
+        try:
+            return encode(_array(arrow, values["n"], [self._buffers[i] for i in values["buffers"]]))
+        except pa.ArrowInvalid:
+            return None
+
+
+def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
+    """An Arrow array over the buffers of `Question.values`."""
+    if n == 0:
+        return pa.array([], type)
+    types = pa.types
+    if types.is_decimal(type) or types.is_string(type) or types.is_binary(type):
+        return pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
+    if types.is_floating(type):
+        return pa.array(np.frombuffer(buffers[0], "<f8")).cast(type, safe=False)
+    numbers = pa.array(np.frombuffer(buffers[0], "<i8"))
+    if types.is_date(type):
+        numbers = numbers.cast(pa.int32())
+    return numbers.cast(type)

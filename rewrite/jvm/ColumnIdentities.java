@@ -1,0 +1,10 @@
+package rewrite.jvm;
+
+import java.util.List;
+import org.apache.spark.sql.types.DataType;
+
+/** How a table format identifies a column at the version that a scan reads. */
+public interface ColumnIdentities {
+  /** JSON with the identity, name and type of the column at a path of names; null if unknown. */
+  String json(List path, DataType type);
+}

@@ -1,0 +1,94 @@
+package rewrite.jvm;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+
+/**
+ * Remembers what the last executions read, and finds those that a DataFrame was part of.
+ *
+ * <p>show, count and write wrap a DataFrame's plan in another one, so an execution is found by the
+ * hashes of all its subtrees: column ids make a DataFrame's plan its own. Plans are not kept.
+ */
+public final class Executions extends SparkListener {
+  private static final int KEPT = 100;
+
+  private final Scans scans;
+  private final Deque executions = new ArrayDeque();
+
+  public Executions(Scans scans) {
+    super();
+    this.scans = scans;
+  }
+
+  public void onOtherEvent(SparkListenerEvent event) {
+    if (!(event instanceof SparkListenerSQLExecutionEnd)) return;
+    SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
+    // The plan of a query that failed may be unfinished; asking for it would go on planning.
+    if (end.qe() == null || end.executionFailure().isDefined()) return;
+    try {
+      remember(end);
+    } catch (Throwable failure) {
+      // Explain lacks one execution; the query itself has long ended.
+    }
+  }
+
+  private void remember(SparkListenerSQLExecutionEnd end) {
+    Execution execution = new Execution();
+    execution.id = end.executionId();
+    execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
+    execution.scans = scans.describe(end.qe().executedPlan());
+    addHashes(end.qe().logical(), execution.hashes);
+    addHashes(end.qe().analyzed(), execution.hashes);
+    synchronized (executions) {
+      executions.addLast(execution);
+      if (executions.size() > KEPT) executions.removeFirst();
+    }
+  }
+
+  private static void addHashes(LogicalPlan plan, Set hashes) {
+    if (!hashes.add(Integer.valueOf(plan.hashCode()))) return;
+    List below = Scala.list(plan.children());
+    below.addAll(Scala.list(plan.innerChildren()));
+    for (int i = 0; i < below.size(); i++) {
+      if (below.get(i) instanceof LogicalPlan) addHashes((LogicalPlan) below.get(i), hashes);
+    }
+  }
+
+  /** The executions of a DataFrame as JSON, oldest first: id, name, scans. */
+  public String of(QueryExecution query) {
+    Integer hash = Integer.valueOf(query.analyzed().hashCode());
+    List out = new ArrayList();
+    synchronized (executions) {
+      for (Iterator each = executions.iterator(); each.hasNext(); ) {
+        Execution execution = (Execution) each.next();
+        if (!execution.hashes.contains(hash)) continue;
+        Map found = new HashMap();
+        found.put("id", Long.valueOf(execution.id));
+        found.put("name", execution.name);
+        found.put("scans", execution.scans);
+        out.add(found);
+      }
+    }
+    return Json.write(out);
+  }
+
+  /** What is kept of one. */
+  private static final class Execution {
+    private long id;
+    private String name;
+    private List scans;
+    private final Set hashes = new HashSet();
+  }
+}

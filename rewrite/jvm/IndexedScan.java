@@ -1,0 +1,10 @@
+package rewrite.jvm;
+
+/** A scan of a table that may have an index, whatever its format. */
+public interface IndexedScan {
+  /** The table's identity: format, id and root location, one a line. */
+  String table();
+
+  /** Its columns, at the version that the scan reads. */
+  ColumnIdentities columns();
+}

@@ -1,0 +1,182 @@
+package rewrite.jvm;
+
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
+import org.apache.spark.sql.internal.SQLConf;
+
+/**
+ * The bridge to Python: which tables have an index, and what an index says about one scan.
+ *
+ * <p>Java collects and applies, Python decides. A question waits at most `spark.skipping.timeout`;
+ * whatever goes wrong, the answer is "nothing is disproved" with the reason, and the scan reads all.
+ */
+public final class Skipping {
+  /** Prefix of every setting. */
+  public static final String PREFIX = "spark.skipping.";
+
+  private static final double DEFAULT_TIMEOUT = 2.0;
+
+  private final Function python;
+  private final Map numbers = new ConcurrentHashMap();
+  private final ExecutorService callers = Executors.newCachedThreadPool(new Daemons());
+  private final Scans scans = new Scans(this);
+  private final Executions executions = new Executions(scans);
+  private volatile Set indexed = Collections.emptySet();
+  private final AtomicLong plans = new AtomicLong();
+  private volatile boolean attached = true;
+
+  /** `python` takes and gives messages (byte[]); see Question and Answer. */
+  public Skipping(Function python) {
+    this.python = python;
+  }
+
+  /** Replaces the set of tables that have an index; Python calls it every `cache.ttl`. */
+  public void setIndexed(Collection tables) {
+    indexed = new HashSet(tables);
+  }
+
+  /** Whether queries are looked at; `rewrite.disable` makes everything pass through. */
+  public void setAttached(boolean attached) {
+    this.attached = attached;
+  }
+
+  /** Notes that the plan hook ran. */
+  public void planned() {
+    plans.incrementAndGet();
+  }
+
+  /** How often the plan hook ran. */
+  public long plans() {
+    return plans.get();
+  }
+
+  /** Describes the scans of plans. */
+  public Scans scans() {
+    return scans;
+  }
+
+  /** What was executed; a listener to be added to the Spark context. */
+  public Executions executions() {
+    return executions;
+  }
+
+  /** Whether a table has an index, as far as is known here. */
+  public boolean hasIndex(String table) {
+    return indexed.contains(table);
+  }
+
+  /** Why no index would be asked about a scan with these filters; null: it would. */
+  public String refusal(IndexedScan scan, List filters) {
+    if (scan == null) return "not a read that can be pruned";
+    if (!attached) return "rewrite.disable was called";
+    if (!enabled()) return PREFIX + "enabled is false";
+    if (!hasIndex(scan.table())) return "the table has no index";
+    if (filters.isEmpty()) return "the query has no condition on this table";
+    return null;
+  }
+
+  /** Asks the index of the scan's table what the filters disprove. */
+  public Answer ask(IndexedScan scan, List filters) {
+    Question question = new Question();
+    String tree = new Filters(scan.columns(), question).all(filters);
+    byte[] message = question.message(
+        "{\"op\":\"disproved\",\"table\":" + Question.quote(scan.table())
+            + ",\"settings\":" + settings() + ",\"filters\":" + tree + "}");
+    try {
+      Answer answer = new Answer(call(message, timeout()));
+      if (answer.index() != null) answer.number(numbers(answer));
+      return answer;
+    } catch (Throwable failure) {
+      if (strict()) throw new IllegalStateException("spark.skipping.mode is strict", failure);
+      return Answer.failed(reason(failure));
+    }
+  }
+
+  /** The files' numbers in an index, fetched once a generation. */
+  private FileNumbers numbers(Answer answer) throws Exception {
+    FileNumbers held = (FileNumbers) numbers.get(answer.table());
+    if (held != null && held.isOf(answer.index(), answer.generation())) return held;
+    byte[] message = new Question().message(
+        "{\"op\":\"files\",\"index\":" + Question.quote(answer.index()) + ",\"settings\":"
+            + settings() + "}");
+    FileNumbers fetched = new FileNumbers(call(message, timeout()));
+    numbers.put(answer.table(), fetched);
+    return fetched;
+  }
+
+  private byte[] call(final byte[] message, double seconds) throws Exception {
+    return (byte[]) callers
+        .submit(new Callable() {
+          public Object call() {
+            return python.apply(message);
+          }
+        })
+        .get((long) (seconds * 1000), TimeUnit.MILLISECONDS);
+  }
+
+  private static String reason(Throwable failure) {
+    if (failure instanceof java.util.concurrent.TimeoutException) {
+      return "the index did not answer within " + PREFIX + "timeout";
+    }
+    Throwable cause = failure.getCause() == null ? failure : failure.getCause();
+    return "asking the index failed: " + cause.getClass().getSimpleName();
+  }
+
+  private static SQLConf conf() {
+    return org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+  }
+
+  private static boolean enabled() {
+    return !"false".equalsIgnoreCase(conf().getConfString(PREFIX + "enabled", "true").trim());
+  }
+
+  private static boolean strict() {
+    return "strict".equalsIgnoreCase(conf().getConfString(PREFIX + "mode", "fallback").trim());
+  }
+
+  private static double timeout() {
+    String text = conf().getConfString(PREFIX + "timeout", "");
+    try {
+      return text.isEmpty()
+          ? DEFAULT_TIMEOUT
+          : org.apache.spark.network.util.JavaUtils.timeStringAs(text, TimeUnit.MILLISECONDS) / 1e3;
+    } catch (RuntimeException unreadable) {
+      return DEFAULT_TIMEOUT; // Python warns about the value
+    }
+  }
+
+  /** The session's settings of this project as JSON. */
+  private static String settings() {
+    StringBuilder out = new StringBuilder("{");
+    scala.collection.Iterator each = conf().getAllConfs().iterator();
+    while (each.hasNext()) {
+      scala.Tuple2 pair = (scala.Tuple2) each.next();
+      if (((String) pair._1()).startsWith(PREFIX)) {
+        out.append(out.length() == 1 ? "" : ",").append(Question.quote((String) pair._1()));
+        out.append(':').append(Question.quote((String) pair._2()));
+      }
+    }
+    return out.append('}').toString();
+  }
+
+  /** Threads that do not keep the JVM alive. */
+  private static final class Daemons implements ThreadFactory {
+    public Thread newThread(Runnable work) {
+      Thread thread = new Thread(work, "skipping-ask");
+      thread.setDaemon(true);
+      return thread;
+    }
+  }
+}

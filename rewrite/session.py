@@ -1,0 +1,158 @@
+"""Sessions that skip files: build one, or put the hooks into one that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from providers.errors import SessionError
+from rewrite.bridge import original
+from rewrite.hooks import Hooks, installed
+
+__all__ = ["Session", "disable", "enable", "session"]
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+_BROUGHT_BY_SPARK = (
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:*",
+    "org.slf4j:slf4j-api",
+    "org.apache.parquet:parquet-hadoop",
+    "com.fasterxml.jackson.core:jackson-databind",
+)
+"""What Delta's jar asks for and Spark has; leaving it out more than halves the download."""
+
+
+class Session(SparkSession):
+    """A SparkSession whose `sql` raises our errors as they are (SkippingError)."""
+
+    def sql(self, *args: Any, **kwargs: Any) -> DataFrame:
+        """As SparkSession.sql; a wrong statement of ours raises SkippingError."""
+        try:
+            return super().sql(*args, **kwargs)
+        except PySparkException as error:
+            ours = original(error)
+            if ours is None:
+                raise
+            raise ours from None
+
+
+def session(builder: SparkSession.Builder | None = None) -> Session:
+    """A working Delta session with file skipping; `builder` may hold any settings of yours.
+
+    Sets the jars, the extension, the catalog and the workers' interpreter where you did not. Raises
+    SessionError where a session cannot be had: Spark Connect, no suitable JDK, no jars.
+    """
+    builder = builder or SparkSession.builder
+    given: dict[str, Any] = builder._options
+    if os.environ.get("SPARK_REMOTE") or "spark.remote" in given:
+        raise SessionError(_CONNECT)
+    _require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in _settings(given).items():
+        builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SessionError(
+            "Java ended while Spark was starting; its reason stands above. If it could not "
+            "resolve io.delta:delta-spark, the first start needs the network (or a mirror in "
+            "spark.jars.repositories); later ones take the jars from ~/.ivy2.5.2"
+        ) from error
+    return enable(spark)
+
+
+def _settings(given: dict[str, Any]) -> dict[str, str]:
+    """What a Delta session needs, beside what the builder has."""
+    from delta.pip_utils import configure_spark_with_delta_pip
+
+    packages = [p for p in given.get("spark.jars.packages", "").split(",") if p]
+    # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
+    probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
+    extensions = [e for e in given.get("spark.sql.extensions", "").split(",") if e]
+    if _DELTA_EXTENSION not in extensions:
+        extensions.append(_DELTA_EXTENSION)
+    return {
+        "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
+        "spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK),
+        **given,
+        "spark.jars.packages": probe._options["spark.jars.packages"],
+        "spark.sql.extensions": ",".join(extensions),
+    }
+
+
+def enable(spark: SparkSession) -> Session:
+    """Put the hooks into a session; does nothing where they are.
+
+    A session that has run SQL has its plan rules built, so a clone is returned: it keeps temporary
+    views and settings, and becomes the active session. Raises SessionError where the hooks cannot
+    work, with what to do about it, and SettingError for an unknown `spark.skipping.` setting.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise SessionError(_CONNECT)
+    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
+    if _DELTA_EXTENSION not in spark.sparkContext.getConf().get("spark.sql.extensions", ""):
+        raise SessionError(
+            "the session has no Delta: start one with rewrite.session(), or with "
+            f"spark.sql.extensions={_DELTA_EXTENSION}, "
+            f"spark.sql.catalog.spark_catalog={_DELTA_CATALOG} and the delta-spark jar"
+        )
+    hooks = installed(spark) or Hooks(spark)
+    if not hooks.prove(spark):
+        spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        if not hooks.prove(spark):
+            raise SessionError(
+                "the session takes no new plan rules, not even in a clone: "
+                "start one with rewrite.session()"
+            )
+        _activate(spark)
+        print("file skipping: the session had run SQL; go on with the clone that enable returned")
+    hooks.follow(spark)
+    return Session(spark.sparkContext, spark._jsparkSession)
+
+
+def disable(spark: SparkSession) -> None:
+    """Let every query pass as if there were no index, until `enable`."""
+    hooks = installed(spark)
+    if hooks is not None:
+        hooks.detach()
+
+
+def _activate(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "the session runs"
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    # What SparkSession.builder.getOrCreate() gives.
+    SparkSession._instantiatedSession = spark
+
+
+_CONNECT = (
+    "Spark Connect keeps query plans on its server, out of reach of this process: "
+    "use a classic session (no spark.remote, no SPARK_REMOTE)"
+)
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise SessionError(f"no Java at {java}" if home else "no Java on the PATH") from None
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < 17:
+        raise SessionError(
+            f"Spark 4.1 needs a JDK 17 or newer, {java} is "
+            f"{version[1] if version else 'none that says its version'}: set JAVA_HOME"
+        )

@@ -1,0 +1,31 @@
+"""Skipping indexes: defined, built, kept and asked.
+
+Importing this package needs no Spark; what needs it is imported on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from providers.errors import SkippingError
+
+if TYPE_CHECKING:
+    from skipping.commands import schema, sql
+    from skipping.index import SkippingIndex
+    from skipping.scan_plan import ScanPlan
+
+__all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"]
+
+_HOME = {
+    "ScanPlan": "skipping.scan_plan",
+    "SkippingIndex": "skipping.index",
+    "schema": "skipping.commands",
+    "sql": "skipping.commands",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,82 @@
+"""Names and constants of a statement as Spark reads them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = ["number", "string", "unquoted"]
+
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+# \% and \_ keep their backslash: they are escapes of LIKE, not of strings.
+_LETTERS = {
+    "0": "\0",
+    "b": "\b",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "Z": "\x1a",
+    "%": "\\%",
+    "_": "\\_",
+}
+_LONGEST = 400
+"""Digits; a double has no more than 309 before the point, and Python refuses very long ones."""
+
+
+def unquoted(name: str) -> str:
+    """A name without its backticks; two within stand for one. Raises ValueError for an empty one.
+
+    >>> unquoted("`a``b`")
+    'a`b'
+    """
+    if not name.startswith("`"):
+        return str(name)  # of a lark token, the text alone
+    inner = name[1:-1].replace("``", "`")
+    if not inner:
+        raise ValueError("a name cannot be empty")
+    return inner
+
+
+def number(text: str) -> int | float:
+    """An int without a point and an exponent, else a float; raises ValueError for huge ones."""
+    if len(text) <= _LONGEST:
+        if re.fullmatch(r"[+-]?[0-9]+", text):
+            return int(text)
+        value = float(text)
+        if math.isfinite(value):
+            return value
+    raise ValueError("this number is too large")
+
+
+def string(text: str) -> str:
+    r"""The characters of a quoted string; r'...' is raw, a doubled quote stands for one.
+
+    Raises ValueError for an escape that names no character.
+
+    >>> string(r"'it''s\t'"), string(r"r'\d'")
+    ("it's\t", '\\d')
+    """
+    if text[0] in "rR":
+        return text[2:-1]
+    quote = text[0]
+    # A quote inside is doubled or escaped; split on escapes so that \'' is not taken for a pair.
+    pieces: list[str] = []
+    end = 0
+    inner = text[1:-1]
+    for match in _ESCAPE.finditer(inner):
+        pieces.append(inner[end : match.start()].replace(quote * 2, quote))
+        pieces.append(_character(match))
+        end = match.end()
+    pieces.append(inner[end:].replace(quote * 2, quote))
+    return "".join(pieces)
+
+
+def _character(match: re.Match[str]) -> str:
+    four, eight, octal, letter = match.groups()
+    if letter is not None:
+        return _LETTERS.get(letter, letter)
+    code = int(octal, 8) if octal else int(four or eight, 16)
+    # A surrogate is half a character: UTF-8 has no bytes for it.
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise ValueError(f"{match[0]} names no character")
+    return chr(code)

@@ -1,0 +1,314 @@
+"""A skipping index of one table: the Python twin of the SQL statements."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from providers.errors import Conflict, DefinitionError
+from providers.predicate import Compare, In, IsNull, Leaf, Predicate, StartsWith, map_leaves
+from providers.registry import find
+from providers.values import arrow_type, domain_of, encode
+from skipping.ddl import ColumnSpec, Create, parse
+from skipping.definition import Definition, IndexedColumn, State, Versioned
+from skipping.lookup import Lookup, QueryColumn, changed
+from skipping.options import IndexOptions
+from skipping.refresh import refresh
+from skipping.scan_plan import ScanPlan
+from skipping.session import settings_of, store_of
+from skipping.stores import IDENTITY, IndexStore
+from skipping.tables import Columns, Table
+from skipping.tables.opening import open_table
+
+__all__ = ["SkippingIndex"]
+
+
+class SkippingIndex:
+    """The index of one table in one store.
+
+    >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
+    >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        store: IndexStore,
+        definition: Versioned[Definition],
+    ) -> None:
+        self._spark = spark
+        self._definition = definition
+        self.table = table
+        self.store = store
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        table: str,
+        columns: str,
+        *,
+        where: str | None = None,
+        build: bool = True,
+        store: IndexStore | None = None,
+    ) -> SkippingIndex:
+        """Define an index and build it for the files there are.
+
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
+        StatementError, DefinitionError, TableError, and Conflict if the table has an index.
+        """
+        statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
+        assert isinstance(statement, Create), "the text above is a CREATE"
+        return cls.define(
+            spark,
+            table,
+            statement.columns,
+            where=where,
+            options=IndexOptions(build=build),
+            store=store,
+        )
+
+    @classmethod
+    def define(
+        cls,
+        spark: SparkSession,
+        table: str,
+        columns: Sequence[ColumnSpec],
+        *,
+        where: str | None = None,
+        options: IndexOptions | None = None,
+        store: IndexStore | None = None,
+    ) -> SkippingIndex:
+        """`create` with parsed columns."""
+        settings = settings_of(spark)
+        store = store or store_of(spark, settings)
+        opened = open_table(spark, table)
+        numbered = _numbered(columns, opened.columns(), settings.providers)
+        if where is not None:
+            opened.files(where=where)  # raises for a condition that the table cannot answer
+        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, numbered, where)
+        revision = store.define(definition, expect=None)
+        changed(store)
+        index = cls(spark, opened, store, Versioned(definition, revision))
+        if (options or IndexOptions()).build:
+            index.refresh()
+        return index
+
+    @classmethod
+    def on(
+        cls, spark: SparkSession, table: str, *, store: IndexStore | None = None
+    ) -> SkippingIndex:
+        """The index that a table has; raises DefinitionError if it has none.
+
+        A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
+        that was defined under its name; the next `refresh` builds it for what the table is now.
+        """
+        store = store or store_of(spark, settings_of(spark))
+        opened = open_table(spark, table)
+        live = [d for d in store.definitions() if not d.value.dropped]
+        for found in live:
+            if found.value.table == opened.id:
+                return cls(spark, opened, store, found)
+        for found in live:
+            if found.value.name == opened.name and found.value.table.format == opened.id.format:
+                return cls(spark, opened, store, found)
+        raise DefinitionError(
+            f"{opened.name} has no skipping index in {store.location}: "
+            f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)"
+        )
+
+    @property
+    def definition(self) -> Definition:
+        """What it is."""
+        return self._definition.value
+
+    @property
+    def state(self) -> State:
+        """How it stands."""
+        return self.store.state(self.definition.index)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the table was replaced since; then nothing is skipped until `refresh`."""
+        return self.definition.table != self.table.id
+
+    def refresh(self) -> State:
+        """Index every file of the version that is newest now; returns when that is done."""
+        if self.replaced:
+            self._carry_over()
+        providers = settings_of(self._spark).providers
+        state = refresh(self._spark, self.store, self.table, self._definition, providers=providers)
+        self._definition = self._newest()
+        changed(self.store)
+        return state
+
+    def _newest(self) -> Versioned[Definition]:
+        index = self.definition.index
+        return next(d for d in self.store.definitions() if d.value.index == index)
+
+    def _carry_over(self) -> None:
+        """Give the definition, by column name, to the incarnation that the table is now."""
+        old, columns = self.definition, self.table.columns()
+        kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
+        numbered: list[IndexedColumn] = []
+        for i in {(i.name, i.kind, i.params): i for i in kept}.values():
+            column = columns[i.name]
+            numbered.append(
+                replace(
+                    i,
+                    number=len(numbered) + 1,
+                    identity=column.identity,
+                    type=column.type,
+                    partition=column.partition,
+                )
+            )
+        if not numbered:
+            raise DefinitionError(
+                f"{old.name} was replaced and has none of the indexed columns any more: "
+                "drop its skipping index and create another"
+            )
+        new = replace(old, index=str(uuid.uuid4()), table=self.table.id, columns=tuple(numbered))
+        revision = self.store.define(new, expect=None)
+        self.store.define(replace(old, dropped=True), expect=self._definition.revision)
+        self._definition = Versioned(new, revision)
+
+    def drop(self) -> None:
+        """Ask it no more; VACUUM removes what it keeps."""
+        while True:
+            newest = self._newest()
+            try:
+                self.store.define(replace(newest.value, dropped=True), expect=newest.revision)
+                changed(self.store)
+                return
+            except Conflict:
+                continue  # somebody changed it meanwhile; dropping wins over any change
+
+    def vacuum(self) -> int:
+        """Remove entries of files that no live version of the table can read; how many."""
+        files = self.store.catalogue(self.definition.index).files
+        live = pc.is_in(files["path"], value_set=self.table.files()["path"].combine_chunks())
+        candidates = files.filter(pc.invert(live))
+        gone = pc.invert(self.table.retained(candidates["path"].combine_chunks()))
+        ordinals = candidates["ordinal"].combine_chunks().filter(gone)
+        if len(ordinals):
+            self.store.remove(self.definition.index, ordinals)
+            changed(self.store)
+        return len(ordinals)
+
+    def files(self) -> pa.Table:
+        """The entries: the IDENTITY columns, and for each sketch whether it is known."""
+        known = [f"{i.sketch}_known" for i in self.definition.columns]
+        names = [f"{i.name} {i.kind}" for i in self.definition.columns]
+        files = self.store.catalogue(self.definition.index, fields=known).files
+        return files.rename_columns([*IDENTITY.names, *names])
+
+    def lookup(self, predicate: Predicate) -> ScanPlan:
+        """What would be skipped of the table's newest version; the leaves name columns as SQL does.
+
+        Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
+        """
+        bound = _Binding(self.table.columns())
+        normalised = map_leaves(predicate, bound.leaf)
+        settings = settings_of(self._spark)
+        lookup = Lookup(self.store, ttl=0, providers=settings.providers)
+        found = lookup.ask(self.definition, normalised, bound.columns, timeout=settings.timeout)
+        entries = lookup.catalogue(self.definition.index).files
+        ordinals = dict(
+            zip(
+                zip(entries["path"].to_pylist(), entries["size"].to_pylist(), strict=True),
+                entries["ordinal"].to_pylist(),
+                strict=True,
+            )
+        )
+        live = self.table.files()
+        keys = zip(live["path"].to_pylist(), live["size"].to_pylist(), strict=True)
+        known = [ordinals[key] for key in keys if key in ordinals]
+        return ScanPlan(
+            self.table.name,
+            total=len(live),
+            disproved=sum(ordinal in found.disproved for ordinal in known),
+            unknown=len(live) - len(known),
+            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
+            unused=found.unused,
+        )
+
+
+def _numbered(
+    specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
+) -> tuple[IndexedColumn, ...]:
+    """The columns of a new definition; raises DefinitionError for one that cannot be sound."""
+    numbered = []
+    for number, spec in enumerate(specs, start=1):
+        try:
+            numbered.append(_indexed(number, spec, columns, providers))
+        except DefinitionError as error:
+            error.position = spec.position
+            raise
+    return tuple(numbered)
+
+
+def _indexed(
+    number: int, spec: ColumnSpec, columns: Columns, providers: Sequence[str]
+) -> IndexedColumn:
+    column = columns.resolve(spec.name)
+    if column.refusal is not None:
+        raise DefinitionError(f"{column.refusal}")
+    kind = find(spec.kind, providers)
+    names = kind.signature()
+    if len(spec.positional) > len(names):
+        takes = f"takes {', '.join(names)}" if names else "takes no parameter"
+        raise DefinitionError(f"{kind.kind} {takes}, not {len(spec.positional)} values")
+    params = {**dict(zip(names, spec.positional, strict=False)), **spec.named}
+    indexed = IndexedColumn(
+        number,
+        column.name,
+        column.identity,
+        column.type,
+        kind.kind,
+        tuple(sorted(params.items())),
+        column.partition,
+    )
+    indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
+    return indexed
+
+
+class _Binding:
+    """Gives leaves that name columns the columns' identities and normalised values."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self.columns: dict[str, QueryColumn] = {}
+
+    def leaf(self, leaf: Leaf) -> Predicate:
+        """Raises DefinitionError for a column or value that does not fit."""
+        column = self._columns.resolve(leaf.column)
+        arrow = arrow_type(column.type)
+        domain = domain_of(arrow) if arrow is not None else None
+        if arrow is None or domain is None or column.refusal is not None:
+            raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
+        self.columns[column.identity] = QueryColumn(column.name, domain)
+        try:
+            match leaf:
+                case Compare(_, op, value):
+                    return Compare(column.identity, op, _normal(value, arrow))
+                case In(_, values, negated):
+                    return replace(
+                        In.of(column.identity, encode(values.cast(arrow))), negated=negated
+                    )
+                case StartsWith(_, prefix, negated):
+                    return StartsWith(column.identity, _normal(prefix, arrow), negated)
+                case IsNull(_, negated):
+                    return IsNull(column.identity, negated)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise DefinitionError(f"{column.name} is {column.type}: {error}") from error
+
+
+def _normal(value: object, type: pa.DataType) -> object:
+    (normal,) = encode(pa.array([value], type)).to_pylist()
+    return normal

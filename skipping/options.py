@@ -1,0 +1,172 @@
+"""The WITH options of an index: one table of what there is, what it means, and what is refused.
+
+Flint's options are all in it, so that its statements run, or fail with the reason by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+
+from providers.errors import DefinitionError
+from providers.provider import Param
+
+__all__ = ["OPTIONS", "IndexOptions", "Option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its values (the first is the default), what it means, whether ALTER may set it.
+
+    `later` says what to do instead while it is not supported (of an option with values: while a
+    value is not the default); `never` says why it has no meaning here.
+    """
+
+    name: str
+    values: tuple[bool | str, ...]
+    meaning: str
+    alter: bool = True
+    later: str = ""
+    never: str = ""
+
+
+_NO_STREAM = "no stream keeps the index yet, run REFRESH SKIPPING INDEX after writing"
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "build",
+        (True, False),
+        "whether CREATE indexes the files there are, or leaves that to REFRESH",
+        alter=False,
+    ),
+    Option(
+        "auto_refresh",
+        (False, True),
+        "whether the index follows its table by itself",
+        later=_NO_STREAM,
+    ),
+    Option(
+        "incremental_refresh",
+        (False, True),
+        "in Flint, whether REFRESH takes only new files, which it always does here",
+        later="leave it out, REFRESH SKIPPING INDEX only reads files that have no entry",
+    ),
+    Option(
+        "scheduler_mode",
+        ("internal", "external"),
+        "who calls the refresh of an index that follows its table",
+        later="let your scheduler run REFRESH SKIPPING INDEX",
+    ),
+    Option("refresh_interval", (), "how often the index follows its table", later=_NO_STREAM),
+    Option("checkpoint_location", (), "where the stream keeps its place", later=_NO_STREAM),
+    Option("max_files_per_batch", (), "how many files one step of it takes", later=_NO_STREAM),
+    Option(
+        "extra_options",
+        (),
+        "options handed to the stream and its source",
+        alter=False,
+        later=_NO_STREAM,
+    ),
+    Option(
+        "index_settings",
+        (),
+        "settings of the OpenSearch index",
+        alter=False,
+        later="there is no OpenSearch store yet",
+    ),
+    Option(
+        "index_mappings",
+        (),
+        "mappings of the OpenSearch index",
+        alter=False,
+        later="there is no OpenSearch store yet",
+    ),
+    Option(
+        "watermark_delay",
+        (),
+        "in Flint, how late rows of a materialized view may come",
+        never="files are followed through the table's log, none comes late",
+    ),
+    Option(
+        "output_mode",
+        (),
+        "in Flint, how a stream writes its rows",
+        alter=False,
+        never="an entry is written once for each file",
+    ),
+    Option(
+        "id_expression",
+        (),
+        "in Flint, what identifies a row of the index",
+        alter=False,
+        never="an entry is identified by the path and size of its file",
+    ),
+)
+"""Every option there is."""
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    """The options that this release honours."""
+
+    build: bool = True
+    auto_refresh: bool = False
+    incremental_refresh: bool = False
+    scheduler_mode: str = "internal"
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Param], *, alter: bool = False) -> IndexOptions:
+        """Those of CREATE, or with `alter` those of ALTER; names are case-sensitive as in Flint.
+
+        Raises DefinitionError for a name that is unknown (the near miss is named), refused or not
+        supported yet, and for a wrong value.
+        """
+        chosen: dict[str, bool | str] = {}
+        for name, given in mapping.items():
+            option = _known(name)
+            if option.never:
+                raise DefinitionError(f"the option {name} has no meaning here: {option.never}")
+            if not option.values:
+                raise _unsupported(name, option)
+            value = _one_of(option, given)
+            if alter and not option.alter:
+                raise DefinitionError(
+                    f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it"
+                )
+            if option.later and value != option.values[0]:
+                raise _unsupported(f"{name} = {str(value).lower()}", option)
+            chosen[name] = value
+        return cls(**chosen)  # type: ignore[arg-type]  # _one_of gives each its own type
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """What differs from the defaults, as a definition keeps it; `of(dict(pairs))` reads it."""
+        return tuple(
+            (field.name, str(value).lower())
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        )
+
+
+def _known(name: str) -> Option:
+    if option := _BY_NAME.get(name):
+        return option
+    near = get_close_matches(name.lower(), _BY_NAME, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
+    raise DefinitionError(f"no option {name}: {hint}")
+
+
+def _unsupported(what: str, option: Option) -> DefinitionError:
+    return DefinitionError(f"the option {what} is not supported yet: {option.later}")
+
+
+def _one_of(option: Option, given: Param) -> bool | str:
+    """The value among the option's; booleans also as text, text in any case, as in Flint."""
+    for value in option.values:
+        # The type counts: 1 == True, and `build = 1` is a slip.
+        if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
+            return value
+    choices = " or ".join(str(value).lower() for value in option.values)
+    raise DefinitionError(f"the option {option.name} takes {choices}, not {given!r}")

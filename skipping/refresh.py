@@ -1,0 +1,165 @@
+"""Bring an index up to its table: the one function that CREATE, REFRESH and every job call.
+
+The truth is a difference of states: the files that live at a version, less the files that have
+entries. The log only makes finding it cheap; where it has a gap, the states are compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from tqdm import tqdm
+
+from providers.values import arrow_type, domain_of
+from skipping.build import SparkBuild
+from skipping.definition import Definition, IndexedColumn, State, Versioned
+from skipping.sketching import Work
+from skipping.stores import IDENTITY, Catalogue, IndexStore
+from skipping.tables import Columns, Table, TableColumn
+
+__all__ = ["current", "refresh"]
+
+
+def refresh(
+    spark: SparkSession,
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    *,
+    providers: Sequence[str] = (),
+) -> State:
+    """Index every file of the version that is newest as this begins; returns when that is so.
+
+    Raises what goes wrong, after the index was marked as failed: it is still asked, because what
+    it knows stays true. Another refresher at work at the same time does no harm.
+    """
+    index = definition.value.index
+    covered = store.state(index).covered
+    store.report(index, State("refreshing" if covered is not None else "creating", covered))
+    try:
+        version = table.version()
+        definition = _with_current_types(store, definition, table.columns())
+        missing = _missing(store, table, definition.value, version, covered)
+        _build(spark, store, table, definition, missing, providers)
+    except Exception as error:
+        store.report(index, State("failed", covered, str(error)))
+        raise
+    state = State("active", version)
+    store.report(index, state)
+    return state
+
+
+def current(definition: Definition, columns: Columns) -> list[tuple[IndexedColumn, TableColumn]]:
+    """The columns of an index as they stand in the table today.
+
+    Left out are columns that are gone, and those that were indexed under another type; what is
+    known under it still answers queries of versions that had it.
+    """
+    by_identity = {column.identity: column for column in columns.values()}
+    pairs = [(i, by_identity.get(i.identity)) for i in definition.columns]
+    return [(i, column) for i, column in pairs if column and _fits(i, column)]
+
+
+def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
+    arrow = arrow_type(column.type)
+    return column.refusal is None and arrow is not None and domain_of(arrow) == indexed.domain
+
+
+def _with_current_types(
+    store: IndexStore, definition: Versioned[Definition], columns: Columns
+) -> Versioned[Definition]:
+    """Number a column anew that was widened, or dropped and made again under its name."""
+    old = definition.value
+    fitting = {(i.name, i.kind, i.params) for i, _ in current(old, columns)}
+    added: list[IndexedColumn] = []
+    for indexed in old.columns:
+        key = (indexed.name, indexed.kind, indexed.params)
+        column = columns.get(indexed.name)
+        if key in fitting or column is None or column.refusal is not None:
+            continue
+        fitting.add(key)
+        number = 1 + max(i.number for i in (*old.columns, *added))
+        added.append(replace(indexed, number=number, identity=column.identity, type=column.type))
+    if not added:
+        return definition
+    new = replace(old, columns=(*old.columns, *added))
+    return Versioned(new, store.define(new, expect=definition.revision))
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Files and the sketches they lack."""
+
+    files: pa.Table
+    lacking: tuple[IndexedColumn, ...]
+
+
+def _missing(
+    store: IndexStore, table: Table, definition: Definition, version: int, covered: int | None
+) -> list[_Missing]:
+    """What is to be built: whole entries for new files, single sketches for known ones."""
+    columns = tuple(i for i, _ in current(definition, table.columns()))
+    catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
+    entries = catalogue.files
+    lacks = [(i, entries.filter(entries[f"{i.sketch}_known"].is_null())) for i in columns]
+    files = None
+    if covered is not None and definition.where is None and not any(len(f) for _, f in lacks):
+        files = table.changes(covered, version)
+    if files is None:
+        files = table.files(version, where=definition.where)
+    missing = [_Missing(_without(files, catalogue), columns)]
+    live = files["path"].combine_chunks()
+    for indexed, lacking in lacks:
+        still_live = lacking.filter(pc.is_in(lacking["path"], value_set=live))
+        missing.append(_Missing(still_live.select(IDENTITY.names), (indexed,)))
+    return [m for m in missing if len(m.files) and m.lacking]
+
+
+def _without(files: pa.Table, catalogue: Catalogue) -> pa.Table:
+    """The files that have no entry, as IDENTITY columns with null ordinals."""
+    known = set(
+        zip(*(catalogue.files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
+    )
+    keys = zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
+    new = files.filter(pa.array([key not in known for key in keys], pa.bool_()))
+    partition = [json.dumps(dict(pairs or ())) for pairs in new["partition"].to_pylist()]
+    return pa.table(
+        [
+            pa.nulls(len(new), pa.int64()),
+            *(new[name] for name in ("path", "size", "stamp")),
+            pa.array(partition, pa.string()),
+        ],
+        schema=IDENTITY,
+    )
+
+
+def _build(
+    spark: SparkSession,
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    missing: Sequence[_Missing],
+    providers: Sequence[str],
+) -> None:
+    index, build = definition.value.index, SparkBuild(spark)
+    by_number = {i.number: column for i, column in current(definition.value, table.columns())}
+    total = sum(len(m.files) for m in missing)
+    # disable=None shows the bar on a terminal only, and only where there is something to wait for.
+    with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:
+        for each in missing:
+            work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
+            for entries in build(_numbered(store, index, each.files), work):
+                store.write(index, entries, revision=definition.revision)
+                bar.update(len(entries))
+
+
+def _numbered(store: IndexStore, index: str, files: pa.Table) -> pa.Table:
+    if not files["ordinal"].null_count:
+        return files
+    ordinals = store.reserve(index, len(files))
+    return files.set_column(0, IDENTITY.field(0), pa.array(ordinals, pa.int64()))

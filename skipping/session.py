@@ -1,0 +1,62 @@
+"""What a Spark session says about skipping: its settings, and where its indexes are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+from providers.errors import SettingError
+from skipping.settings import Settings
+from skipping.stores import IndexStore
+from skipping.stores.opening import open_store
+
+__all__ = ["default_location", "settings_of", "store_of"]
+
+FILE = "skipping-index.sqlite"
+"""The embedded store's file in a warehouse directory."""
+
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "fuse.sshfs", "9p")
+
+
+def settings_of(spark: SparkSession) -> Settings:
+    """The session's settings; raises SettingError for an unknown one."""
+    return Settings.of(dict(spark.conf.getAll))
+
+
+def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
+    """The store that a session's settings name, or the embedded one in its warehouse."""
+    return open_store(settings.store or default_location(spark.conf.get("spark.sql.warehouse.dir")))
+
+
+def default_location(warehouse: str | None) -> str:
+    """The embedded store of a warehouse, which must be a local directory.
+
+    SQLite locks its file, which network file systems only pretend to do; on an object store there
+    is no file at all. Raises SettingError that names the setting to use.
+    """
+    parts = urlsplit(warehouse or "")
+    local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path
+    path = Path(unquote(parts.path) if parts.scheme else (warehouse or ""))
+    if not local or _file_system(path) in _NETWORK:
+        raise SettingError(
+            f"the warehouse {warehouse} is not a local directory, so there is no place for the "
+            "embedded index store: set spark.skipping.store, for example to sqlite:/var/lib/"
+            "skipping.sqlite on one host"
+        )
+    return f"sqlite:{path / FILE}"
+
+
+def _file_system(path: Path) -> str | None:
+    """The type of the file system that a path is on, where the kernel tells."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return None
+    found: tuple[int, str | None] = (0, None)
+    for line in mounts.read_text(errors="replace").splitlines():
+        _, point, kind, *_ = line.split(" ")
+        mount = Path(point.replace("\\040", " "))
+        if path.absolute().is_relative_to(mount):
+            found = max(found, (len(mount.parts), kind), key=lambda pair: pair[0])
+    return found[1]

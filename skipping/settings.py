@@ -1,0 +1,223 @@
+"""The settings of a session, `spark.skipping.*`: what there is, what it takes, what it means.
+
+The fields of `Settings` are the table: each carries its key, its reader and its meaning, and
+`SETTINGS` lists them for a reference page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Literal, TypeAlias, TypeVar
+
+from providers.errors import SettingError
+
+__all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings"]
+
+PREFIX = "spark.skipping."
+
+LATER: Mapping[str, str] = {
+    "dynamic.enabled": "pruning by the keys of a join",
+    "dynamic.rows": "dropping rows by the keys of a join",
+    "dynamic.maxBytes": "the bound on keys that a join may collect",
+    "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
+    "cache.maxBytes": "the bound on what the driver keeps of an index",
+    "shadow": "asking the index without using its answer",
+    "opensearch.*": "how to reach an OpenSearch store",
+}
+"""Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
+
+Mode: TypeAlias = Literal["fallback", "strict"]
+_T = TypeVar("_T")
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]*)")
+_SECONDS = {
+    "": 1.0,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key without the prefix, its default and its values as text, its meaning."""
+
+    key: str
+    default: str
+    takes: str
+    meaning: str
+    read: Callable[[str], object]
+
+
+def _setting(
+    default: _T, key: str, read: Callable[[str], _T], *, text: str, takes: str, meaning: str
+) -> _T:
+    """A field of Settings that carries its row of the table."""
+    row = Setting(key, text, takes, meaning, read)
+    made: _T = field(default=default, metadata={"setting": row})
+    return made
+
+
+def _boolean(text: str) -> bool:
+    choices = {"true": True, "false": False}
+    return choices[text.lower()]
+
+
+def _mode(text: str) -> Mode:
+    choices: dict[str, Mode] = {"fallback": "fallback", "strict": "strict"}
+    return choices[text.lower()]
+
+
+def _text(text: str) -> str | None:
+    return text or None
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(text)
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds == float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def _budget(text: str) -> float:
+    seconds = _duration(text)
+    if seconds == 0:
+        raise ValueError(text)
+    return seconds
+
+
+def _classes(text: str) -> tuple[str, ...]:
+    paths = tuple(path.strip() for path in text.split(",") if path.strip())
+    for path in paths:
+        if not _CLASS.fullmatch(path):
+            raise ValueError(path)
+    return paths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one session. Durations are in seconds; `store` None is the default store."""
+
+    enabled: bool = _setting(
+        True,
+        "enabled",
+        _boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether queries ask their indexes; false reads every file",
+    )
+    store: str | None = _setting(
+        None,
+        "store",
+        _text,
+        text="",
+        takes="a path or an address",
+        meaning="where indexes are kept; a file in a local warehouse directory unless set",
+    )
+    cache_ttl: float = _setting(
+        5.0,
+        "cache.ttl",
+        _duration,
+        text="5s",
+        takes="a duration such as 5s, 200ms, 1min, or seconds",
+        meaning="how long the driver trusts what it knows of an index before it looks again",
+    )
+    timeout: float = _setting(
+        2.0,
+        "timeout",
+        _budget,
+        text="2s",
+        takes="a duration above zero such as 5s, 200ms, 1min, or seconds",
+        meaning="how long one query may spend on asking; then it reads every file",
+    )
+    mode: Literal["fallback", "strict"] = _setting(
+        "fallback",
+        "mode",
+        _mode,
+        text="fallback",
+        takes="fallback or strict",
+        meaning="what a query does when asking fails: reads every file, or raises (for tests)",
+    )
+    explain_values: bool = _setting(
+        False,
+        "explain.values",
+        _boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether explain and logs show values; they are data, so counts only unless set",
+    )
+    providers: tuple[str, ...] = _setting(
+        (),
+        "providers",
+        _classes,
+        text="",
+        takes="module:Class, several with commas between them",
+        meaning="index kinds besides those that installed packages bring",
+    )
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, str]) -> Settings:
+        """The settings in a session's configuration; keys outside `spark.skipping.` are not ours.
+
+        Raises SettingError for a key that is unknown (the near miss is named) or of a later
+        release, and for a value that the setting does not take.
+        """
+        settings, wrong = cls._read(mapping)
+        if wrong:
+            raise SettingError("; ".join(wrong))
+        return settings
+
+    @classmethod
+    def lenient(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+        """What `of` gives, with the default in place of what it would refuse, and the reasons."""
+        return cls._read(mapping)
+
+    @classmethod
+    def _read(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+        values: dict[str, object] = {}
+        wrong: list[str] = []
+        for key, given in mapping.items():
+            if not key.startswith(PREFIX):
+                continue
+            name = _FIELDS.get(key.removeprefix(PREFIX))
+            if name is None:
+                wrong.append(_refusal(key))
+                continue
+            setting = _ROWS[name]
+            try:
+                values[name] = setting.read(given.strip())
+            except (KeyError, ValueError):
+                wrong.append(f"{key} takes {setting.takes}, not {given!r}")
+        return cls(**values), tuple(wrong)  # type: ignore[arg-type]  # each reader gives its type
+
+
+_ROWS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Settings)}
+_FIELDS = {row.key: name for name, row in _ROWS.items()}
+
+SETTINGS: tuple[Setting, ...] = tuple(_ROWS.values())
+"""Every setting there is, in the order of a reference page."""
+
+
+def _refusal(key: str) -> str:
+    name = key.removeprefix(PREFIX)
+    group = f"{name.partition('.')[0]}.*"
+    later = LATER.get(name) or LATER.get(group)
+    if later:
+        return f"{key} is not supported yet: {later}"
+    names = [*_FIELDS, *(n for n in LATER if not n.endswith("*"))]
+    folded = {n.lower(): n for n in names}
+    near = get_close_matches(name.lower(), folded, n=1)
+    if near:
+        return f"no setting {key}: did you mean {PREFIX}{folded[near[0]]}?"
+    return f"no setting {key}: there are {', '.join(PREFIX + n for n in _FIELDS)}"

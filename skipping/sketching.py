@@ -1,0 +1,93 @@
+"""Sketch files: what a build task does, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from providers.provider import Collector, Layout, SkippingProvider
+from skipping.definition import IndexedColumn
+from skipping.reading import Unreadable, partition_value, read_columns
+from skipping.stores import IDENTITY
+from skipping.tables import TableColumn
+
+__all__ = ["Work", "entry_schema", "sketch_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One sketch to make: the column of the index, where it is in the table, and its kind."""
+
+    indexed: IndexedColumn
+    column: TableColumn
+    provider: SkippingProvider
+
+
+def entry_schema(work: Sequence[Work]) -> pa.Schema:
+    """The columns of the entries that `sketch_files` makes (`skipping.stores`)."""
+    fields = list(IDENTITY)
+    for each in work:
+        sketch = each.indexed.sketch
+        fields.append(pa.field(f"{sketch}_known", pa.bool_()))
+        for field in each.provider.fields():
+            type = pa.list_(field.type) if field.layout is Layout.TERMS else field.type
+            fields.append(pa.field(f"{sketch}_{field.name}", type))
+    return pa.schema(fields)
+
+
+def sketch_files(files: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
+    """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
+
+    A file or column that cannot be read exactly is an entry that knows nothing; it never raises
+    for one. Raises TableError for storage that Python cannot open.
+    """
+    schema = entry_schema(work)
+    rows = [{**file, **_sketch(file, work)} for file in files.to_pylist()]
+    arrays = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _sketch(file: Mapping[str, Any], work: Sequence[Work]) -> dict[str, Any]:
+    collectors: dict[str, list[tuple[Work, Collector]]] = {}
+    for each in work:
+        collectors.setdefault(each.column.identity, []).append((each, each.provider.collector()))
+    unreadable = _collect(file, [each.column for each in work], collectors)
+    row: dict[str, Any] = {}
+    for identity, collecting in collectors.items():
+        for each, collector in collecting:
+            values = None if identity in unreadable else collector.finish()
+            row[f"{each.indexed.sketch}_known"] = values is not None
+            for name, value in (values or {}).items():
+                row[f"{each.indexed.sketch}_{name}"] = value
+    return row
+
+
+def _collect(
+    file: Mapping[str, Any],
+    columns: Sequence[TableColumn],
+    collectors: Mapping[str, Sequence[tuple[Work, Collector]]],
+) -> set[str]:
+    """Feed the collectors; the identities of the columns that could not be read."""
+    unreadable: set[str] = set()
+    distinct = {column.identity: column for column in columns}
+    for column in [c for c in distinct.values() if c.partition]:
+        text = json.loads(file["partition"] or "{}").get(column.identity)
+        value = partition_value(text, column.type)
+        if value is None:
+            unreadable.add(column.identity)
+            continue
+        for _, collector in collectors[column.identity]:
+            collector.add(value.drop_null(), value.null_count)
+    stored = [c for c in distinct.values() if not c.partition]
+    for part in read_columns(file["path"], stored, size=file["size"]) if stored else ():
+        if isinstance(part, Unreadable):
+            unreadable.add(part.column.identity)
+            continue
+        for each, collector in collectors[part.column.identity]:
+            values = part.extremes() if each.provider.only_extremes else part.distinct()
+            collector.add(values, part.nulls)
+    return unreadable

@@ -1,0 +1,266 @@
+"""Delta tables, followed through the session's own DeltaLog: its catalog, credentials and cache."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from providers.errors import DefinitionError, TableError
+from providers.values import arrow_type, domain_of
+from skipping.definition import TableId
+from skipping.tables import FILES, Columns, TableColumn
+
+__all__ = ["DeltaTable", "resolve_path"]
+
+_COMMITS = 1_000
+"""More commits than this are not read one by one: the live files are then compared instead."""
+
+_ADDED = "add struct<path: string, size: bigint, partitionValues: map<string, string>>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """A Delta table by its root, as Hadoop spells it (`file:/tmp/x y`), and its name.
+
+    The log is asked for anew each time (Spark caches it): a table that was dropped and made again
+    at the same place is then seen as what it is now.
+    """
+
+    spark: SparkSession
+    root: str
+    name: str
+
+    @property
+    def id(self) -> TableId:
+        """The id in the metadata, with the root: copies of a folder share the id."""
+        with _following(self.name):
+            return TableId("delta", str(self._snapshot().metadata().id()), self.root)
+
+    def version(self) -> int:
+        """The newest version; raises TableError if the table is gone."""
+        with _following(self.name):
+            return int(self._snapshot().version())
+
+    def columns(self) -> Columns:
+        """The columns as of now; structs, arrays and others that cannot be indexed say why."""
+        with _following(self.name):
+            metadata = self._snapshot().metadata()
+            schema = StructType.fromJson(json.loads(metadata.schemaString()))
+            partition = _strings(metadata.partitionColumns())
+            mode = str(metadata.columnMappingMode().name())
+        return Columns(_leaves(schema, mode, partition))
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
+
+        Raises TableError for a version that cannot be read any more, DefinitionError for a
+        condition that is no condition on this table.
+        """
+        with _following(self.name):
+            snapshot = self._snapshot(version)
+            frame = None
+            if where is not None:
+                frame = self._kept(int(snapshot.version()), where)
+            if frame is None:
+                frame = DataFrame(snapshot.allFiles().toDF(), self.spark)
+            return self._table(frame)
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+
+        None if a commit file is missing or unreadable, or there are more than _COMMITS.
+        """
+        if until <= since:
+            return FILES.empty_table()
+        if until - since > _COMMITS:
+            return None
+        commits = [f"{self.root}/_delta_log/{v:020d}.json" for v in range(since + 1, until + 1)]
+        try:
+            # The options undo settings of the session that would answer with a part in silence.
+            added = (
+                self.spark.read.schema(_ADDED)
+                .option("mode", "FAILFAST")
+                .option("ignoreMissingFiles", "false")
+                .option("ignoreCorruptFiles", "false")
+                .option("recursiveFileLookup", "false")
+                .option("__globPaths__", "false")
+                .json(commits)
+                .where("add IS NOT NULL")
+                .select("add.*")
+            )
+            files = self._table(added)
+        except (PySparkException, Py4JError):
+            return None
+        return _distinct(files)
+
+    def _snapshot(self, version: int | None = None) -> Any:
+        jvm: Any = self.spark._jvm
+        none = jvm.scala.Option.empty()
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.root)
+        snapshot = log.update(False, none, none)
+        if snapshot.version() < 0:
+            raise TableError(f"table {self.name} is gone: there is no log at {self.root}")
+        if version is None or version == snapshot.version():
+            return snapshot
+        return log.getSnapshotAt(version, none, none, False)
+
+    def _kept(self, version: int, where: str) -> DataFrame | None:
+        """The files of the scan that Delta plans, or None where it has no opinion."""
+        jvm: Any = self.spark._jvm
+        reader = self.spark.read.format("delta").option("versionAsOf", version)
+        try:
+            query = reader.load(self.root).where(where)
+        except AnalysisException as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise DefinitionError(f"WHERE {where}: {reason}") from error
+        leaves = query._jdf.queryExecution().optimizedPlan().collectLeaves()
+        leaf = leaves.apply(0)
+        if leaf.getClass().getSimpleName() == "LocalRelation":
+            return DataFrame(self._snapshot(version).allFiles().toDF(), self.spark).limit(0)
+        if leaves.size() != 1 or leaf.getClass().getSimpleName() != "LogicalRelation":
+            return None
+        location = leaf.relation().location()
+        if location.getClass().getSimpleName() != "PreparedDeltaFileIndex":
+            return None
+        # One Dataset instead of a call a file: 100,000 calls through py4j take a minute.
+        encoder = jvm.org.apache.spark.sql.delta.implicits.package.addFileEncoder()
+        files = location.preparedScan().files()
+        return DataFrame(self.spark._jsparkSession.createDataset(files, encoder).toDF(), self.spark)
+
+    def _table(self, frame: DataFrame) -> pa.Table:
+        """FILES from a frame of AddFile actions."""
+        added = frame.select("path", "size", "partitionValues").toArrow().combine_chunks()
+        if not added.num_rows:
+            return FILES.empty_table()
+        paths = resolve_path(self.root, _only(added, "path").cast(pa.string()))
+        size = _only(added, "size")
+        stamp = pa.nulls(len(size), pa.int64())
+        partition = self._partition(_only(added, "partitionValues").cast(FILES.field(3).type))
+        return pa.table([paths, size, stamp, partition], schema=FILES)
+
+    def _partition(self, values: pa.MapArray) -> pa.MapArray:
+        """The map with column identities for the physical names that the log has."""
+        if not len(values.keys):
+            return values
+        named = {c.physical[0]: c.identity for c in self.columns().values() if c.partition}
+        distinct = values.keys.dictionary_encode()
+        identities = pa.array([named.get(k, k) for k in distinct.dictionary.to_pylist()])
+        return pa.MapArray.from_arrays(
+            values.offsets, identities.take(distinct.indices), values.items
+        )
+
+
+def resolve_path(root: str, paths: pa.Array) -> pa.Array:
+    """Paths of the log, URL-encoded and relative or absolute, as a scan's FileStatus spells them.
+
+    >>> resolve_path("file:/t", pa.array(["p=a%2520b/x", "s3://bucket/a%20b/x"])).to_pylist()
+    ['file:/t/p=a%20b/x', 's3://bucket/a b/x']
+    """
+    base = root.rstrip("/")
+    plain = pc.binary_join_element_wise(pa.scalar(base), paths, "/")
+    special = pc.match_substring_regex(paths, r"%|:|^/|//|(^|/)\.\.?(/|$)")
+    if not pc.any(special).as_py():
+        return plain
+    resolved = [_resolve(base, path) for path in paths.filter(special).to_pylist()]
+    return pc.replace_with_mask(plain, special, pa.array(resolved, pa.string()))
+
+
+def _resolve(base: str, path: str) -> str:
+    """Hadoop's `new Path(new URI(path))`, taken relative to the root, spelled by its toString."""
+    uri = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", path, re.DOTALL)
+    assert uri is not None, "every part of the pattern is optional"
+    scheme, authority, rest = uri[1], uri[2], uri[3]
+    inner = posixpath.normpath(unquote(rest))
+    if not inner.startswith("/"):
+        return f"{base}/{inner}"
+    prefix = f"{scheme}:" if scheme else ""
+    return prefix + (f"//{authority}" if authority else "") + "/" + inner.lstrip("/")
+
+
+@contextlib.contextmanager
+def _following(name: str) -> Iterator[None]:
+    """Turn what the JVM throws into a TableError."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        java = getattr(error, "java_exception", None)
+        reason = str(java.getMessage() if java else error).strip().partition("\n")[0]
+        raise TableError(f"cannot follow table {name}: {reason}") from error
+
+
+def _strings(sequence: Any) -> list[str]:
+    return [str(sequence.apply(i)) for i in range(sequence.size())]
+
+
+def _only(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).chunk(0)
+
+
+def _distinct(files: pa.Table) -> pa.Table:
+    """Each (path, size) once: a delete by deletion vector adds its file again."""
+    numbered = files.select(["path", "size"]).append_column("row", pa.array(range(len(files))))
+    first = numbered.group_by(["path", "size"], use_threads=False).aggregate([("row", "min")])
+    return files.take(first.column("row_min")).combine_chunks()
+
+
+def _leaves(
+    schema: StructType, mode: str, partition: Sequence[str], above: tuple[StructField, ...] = ()
+) -> Iterator[TableColumn]:
+    for field in schema.fields:
+        branch = (*above, field)
+        yield _column(branch, mode, partitioned=not above and field.name in partition)
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, mode, partition, branch)
+
+
+def _column(branch: tuple[StructField, ...], mode: str, *, partitioned: bool) -> TableColumn:
+    field = branch[-1]
+    physical = tuple(
+        f.name if mode == "none" else str(f.metadata["delta.columnMapping.physicalName"])
+        for f in branch
+    )
+    number = int(field.metadata["delta.columnMapping.id"]) if mode == "id" else None
+    return TableColumn(
+        name=_dotted([f.name for f in branch]),
+        identity=_dotted(physical) if number is None else f"#{number}",
+        type=field.dataType.simpleString(),
+        physical=physical,
+        field_id=number,
+        partition=partitioned,
+        refusal=_refusal(branch),
+        backfilled=any("EXISTS_DEFAULT" in f.metadata for f in branch),
+    )
+
+
+def _dotted(parts: Sequence[str]) -> str:
+    """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
+    return ".".join(f"`{p.replace('`', '``')}`" if "." in p or "`" in p else p for p in parts)
+
+
+def _refusal(branch: tuple[StructField, ...]) -> str | None:
+    name, type = _dotted([f.name for f in branch]), branch[-1].dataType
+    spelled = str(branch[-1].metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    if spelled.startswith("char"):
+        return f"{name} is {spelled}, which compares padded; make it a STRING"
+    if isinstance(type, StructType):
+        leaves = ", ".join(f"{name}.{_dotted([f.name])}" for f in type.fields)
+        return f"{name} is a struct; name its leaves: {leaves}"
+    return None if _has_domain(type) else f"{name} is {type.simpleString()}, which has no index"
+
+
+def _has_domain(type: DataType) -> bool:
+    arrow = arrow_type(type.simpleString())
+    return arrow is not None and domain_of(arrow) is not None

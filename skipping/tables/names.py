@@ -1,0 +1,30 @@
+"""Names of tables, in the one spelling that definitions are kept under."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+__all__ = ["qualified", "sql_name"]
+
+
+def sql_name(parts: Sequence[str]) -> str:
+    """A dotted name, with backticks around what is not a plain word.
+
+    >>> sql_name(["spark_catalog", "my db", "t"])
+    'spark_catalog.`my db`.t'
+    """
+    return ".".join(
+        part if re.fullmatch(r"\w+", part) else f"`{part.replace('`', '``')}`" for part in parts
+    )
+
+
+def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
+    """The full name of a table that need not exist any more; a path as Hadoop spells it."""
+    if len(parts) == 2 and parts[0].lower() == "delta":
+        path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
+        return f"delta.`{path.rstrip('/')}`"
+    defaults = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
+    return sql_name([*defaults[: 3 - len(parts)], *parts])

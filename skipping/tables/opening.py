@@ -1,0 +1,112 @@
+"""What a user calls a table, and the table it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from providers.errors import TableError
+from skipping.tables.delta import DeltaTable
+
+__all__ = ["open_table"]
+
+_DELTA = "org.apache.spark.sql.delta.files.Tahoe"
+
+
+def open_table(spark: SparkSession, name: str) -> DeltaTable:
+    r"""Open `flights`, `db.flights`, `spark_catalog.db.flights` or ``delta.`/path` ``.
+
+    Raises TableError for what is not there, a view (naming its tables), a stream, a version of a
+    table (``delta.`/path@v1` ``), and tables of another format.
+    """
+    try:
+        plan: Any = spark.table(name)._jdf.queryExecution().analyzed()
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TableError(f"cannot open table {name}: {reason}") from error
+    if plan.isStreaming():
+        raise TableError(f"{name} is a stream; name the table it reads{_tables(plan)}")
+    relation = _relation(plan)
+    if relation is None:
+        raise TableError(f"{name} is a view, which has no files; name its table{_tables(plan)}")
+    location = _location(relation)
+    if location is None:
+        raise TableError(f"{name} is not a Delta table: {_describe(relation)}")
+    if location.isTimeTravelQuery():
+        raise TableError(f"{name} is one version of a table; an index is of the whole table")
+    root = str(location.deltaLog().dataPath().toString())
+    return DeltaTable(spark, root, _catalog_name(relation) or f"delta.`{root}`")
+
+
+def _relation(plan: Any) -> Any | None:
+    """The one leaf under aliases (and the padding of CHAR columns), or None for a view."""
+    while True:
+        children = plan.children()
+        if plan.getClass().getSimpleName() == "View" or children.size() > 1:
+            return None
+        if children.size() == 0:
+            return plan
+        plan = children.apply(0)
+
+
+def _location(leaf: Any) -> Any | None:
+    """The file index of a Delta relation."""
+    if not _is(leaf, "LogicalRelation") or not _is(leaf.relation(), "HadoopFsRelation"):
+        return None
+    location = leaf.relation().location()
+    return location if location.getClass().getName().startswith(_DELTA) else None
+
+
+def _is(value: Any, name: str) -> bool:
+    """Whether it is of a class of Spark's sources, or of one below it: Delta extends them."""
+    full = f"org.apache.spark.sql.execution.datasources.{name}"
+    return bool(is_instance_of(SparkContext._gateway, value, full))
+
+
+def _catalog_table(leaf: Any) -> Any | None:
+    """What the catalog knows of a leaf, which streams keep in another place."""
+    if leaf.getClass().getSimpleName() == "StreamingRelation":
+        leaf = leaf.dataSource()
+    elif not _is(leaf, "LogicalRelation"):
+        return None
+    table = leaf.catalogTable()
+    return table.get() if table.isDefined() else None
+
+
+def _catalog_name(leaf: Any) -> str | None:
+    table = _catalog_table(leaf)
+    if table is None:
+        return None
+    parts = table.identifier().nameParts()
+    return _sql_name([str(parts.apply(i)) for i in range(parts.size())])
+
+
+def _sql_name(parts: Sequence[str]) -> str:
+    """A dotted name, with backticks around what is not a plain word."""
+    return ".".join(p if re.fullmatch(r"\w+", p) else f"`{p.replace('`', '``')}`" for p in parts)
+
+
+def _tables(plan: Any) -> str:
+    leaves = plan.collectLeaves()
+    names = set()
+    for i in range(leaves.size()):
+        leaf = leaves.apply(i)
+        location = _location(leaf)
+        path = f"delta.`{location.deltaLog().dataPath().toString()}`" if location else None
+        names.add(_catalog_name(leaf) or path)
+    known = sorted(name for name in names if name)
+    return f": {', '.join(known)}" if known else ""
+
+
+def _describe(leaf: Any) -> str:
+    table = _catalog_table(leaf)
+    provider = table.provider() if table is not None else None
+    if provider is not None and provider.isDefined():
+        return f"its provider is {provider.get()}"
+    return f"Spark reads it as {leaf.nodeName()}"

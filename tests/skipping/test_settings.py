@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.errors import SettingError
+from skipping.settings import LATER, SETTINGS, Settings
+
+
+def _of(**values):
+    return Settings.of({f"spark.skipping.{k.replace('_', '.')}": v for k, v in values.items()})
+
+
+def test_defaults():
+    assert Settings.of({}) == Settings() == Settings.of({"spark.sql.ansi.enabled": "sometimes"})
+    assert (Settings().enabled, Settings().mode, Settings().store) == (True, "fallback", None)
+    assert (Settings().cache_ttl, Settings().timeout) == (5.0, 2.0)
+
+
+def test_defaults_are_those_of_the_table():
+    assert Settings.of({f"spark.skipping.{s.key}": s.default for s in SETTINGS}) == Settings()
+    assert all(s.meaning and s.takes for s in SETTINGS)
+
+
+def test_all():
+    settings = _of(
+        enabled="FALSE",
+        store=" opensearch://host:9200 ",
+        cache_ttl="1min",
+        timeout="200ms",
+        mode="strict",
+        explain_values="true",
+        providers="a.b:C, d:E",
+    )
+    assert settings == Settings(
+        enabled=False,
+        store="opensearch://host:9200",
+        cache_ttl=60,
+        timeout=0.2,
+        mode="strict",
+        explain_values=True,
+        providers=("a.b:C", "d:E"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5s", 5),
+        ("200ms", 0.2),
+        ("1min", 60),
+        ("2m", 120),
+        ("5", 5),
+        ("0.5", 0.5),
+        ("1 h", 3600),
+        ("0", 0),
+        ("250000us", 0.25),
+        ("1d", 86400),
+        (".5s", 0.5),
+        ("5S", 5),
+    ],
+)
+def test_durations(text, seconds):
+    assert _of(cache_ttl=text).cache_ttl == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cache.tl", "5s", "no setting spark.skipping.cache.tl: did you mean spark.skipping.cache"),
+        ("Enabled", "true", "did you mean spark.skipping.enabled?"),
+        ("cache.maxbytes", "5", "did you mean spark.skipping.cache.maxBytes?"),
+        ("colour", "1", "no setting spark.skipping.colour: there are spark.skipping.enabled, "),
+        ("enabled", "yes", "spark.skipping.enabled takes true or false, not 'yes'"),
+        ("timeout", "0", "spark.skipping.timeout takes a duration above zero"),
+        ("timeout", "-1s", "takes a duration above zero"),
+        ("cache.ttl", "5 parsecs", "takes a duration such as 5s"),
+        ("cache.ttl", "9" * 400, "takes a duration such as 5s"),
+        ("mode", "loose", "spark.skipping.mode takes fallback or strict, not 'loose'"),
+        ("providers", "a.b.C", "spark.skipping.providers takes module:Class"),
+        ("dynamic.enabled", "true", "spark.skipping.dynamic.enabled is not supported yet: "),
+        ("opensearch.user", "me", "spark.skipping.opensearch.user is not supported yet: "),
+    ],
+)
+def test_refusals(key, value, message):
+    mapping = {f"spark.skipping.{key}": value, "spark.skipping.explain.values": "true"}
+    with pytest.raises(SettingError) as error:
+        Settings.of(mapping)
+    assert message in str(error.value)
+    settings, warnings = Settings.lenient(mapping)
+    assert settings == Settings(explain_values=True)
+    assert len(warnings) == 1
+    assert message in warnings[0]
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(SettingError, match=r"enabled takes .*; no setting spark\.skipping\.x"):
+        _of(enabled="1", x="1")
+
+
+def test_later_keys_are_no_settings():
+    assert not {setting.key for setting in SETTINGS} & set(LATER)
+    for key in LATER:
+        with pytest.raises(SettingError, match="not supported yet"):
+            Settings.of({f"spark.skipping.{key.replace('*', 'prefix')}": "1"})
+
+
+@given(st.dictionaries(st.text().map("spark.skipping.".__add__), st.text()))
+def test_reading_never_raises(mapping):
+    settings, warnings = Settings.lenient(mapping)
+    assert settings == Settings()
+    assert len(warnings) == len(mapping)
