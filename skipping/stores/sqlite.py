@@ -1,0 +1,256 @@
+"""The embedded store: one SQLite file, for the threads and processes of one host.
+
+Every operation opens the file and closes it again, so that nothing is held between operations and
+a deleted file is noticed. Writers queue up, readers never wait for them (WAL).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Conflict, StoreError
+from providers.index_predicate import Test
+from skipping.definition import Definition, IndexId, Revision, State, TableId, Versioned
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.sqlite_entries import fields_of, ordinals_of, place, store_sketches, sweep
+from skipping.stores.sqlite_schema import create, opened
+from skipping.stores.sqlite_snapshot import Snapshot
+
+__all__ = ["SqliteStore"]
+
+_PATIENCE = 30.0
+
+
+class SqliteStore:
+    """An `IndexStore` in one file, made by the first `define` of a new index.
+
+    `patience` is how many seconds a lock of another process is waited for.
+
+    >>> SqliteStore("/tmp/not there.db").definitions()
+    Traceback (most recent call last):
+    providers.errors.StoreError: the store /tmp/not there.db is not there: create the index anew
+    """
+
+    def __init__(self, path: str | Path, *, patience: float = _PATIENCE) -> None:
+        self._path = Path(path).absolute()
+        self._patience = patience
+
+    @property
+    def location(self) -> str:
+        """`sqlite:` and the absolute path."""
+        return f"sqlite:{self._path}"
+
+    def definitions(self) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT definition, revision FROM index_ WHERE definition IS NOT NULL ORDER BY id"
+            ).fetchall()
+        return tuple(Versioned(Definition.from_json(text), revision) for text, revision in rows)
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        if expect is None and not self._path.exists():
+            create(self._path)
+        key, text, dropped = _key(definition.table), definition.to_json(), definition.dropped
+        with self._writing() as connection:
+            row = connection.execute(
+                "SELECT revision, definition IS NULL FROM index_ WHERE name = ?",
+                (definition.index,),
+            ).fetchone()
+            found, erased = row or (None, False)
+            if found != expect or erased:
+                raise Conflict(f"index {definition.index} is at revision {found}, not {expect}")
+            other = connection.execute(
+                "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
+                (key, definition.index),
+            ).fetchone()
+            if other and not dropped:
+                raise Conflict(f"there is an index on {definition.name} already: {other[0]}")
+            if expect is None:
+                connection.execute(
+                    "INSERT INTO index_ (name, table_, definition, revision, dropped)"
+                    " VALUES (?, ?, ?, 1, ?)",
+                    (definition.index, key, text, dropped),
+                )
+                return 1
+            connection.execute(
+                "UPDATE index_ SET table_ = ?, definition = ?, dropped = ?, revision = ?"
+                " WHERE name = ?",
+                (key, text, dropped, expect + 1, definition.index),
+            )
+            return expect + 1
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        with self._reading() as connection:
+            (text,) = _row(connection, index, "state")
+            return State() if text is None else State.from_json(text)
+
+    def report(self, index: IndexId, state: State) -> None:
+        """Say how it stands."""
+        with self._writing() as connection:
+            (id,) = _row(connection, index, "id")
+            connection.execute("UPDATE index_ SET state = ? WHERE id = ?", (state.to_json(), id))
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+        with self._writing() as connection:
+            id, start = _row(connection, index, "id, next")
+            if n < 0 or start + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            connection.execute("UPDATE index_ SET next = ? WHERE id = ?", (start + n, id))
+            return range(start, start + n)
+
+    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        with self._writing() as connection:
+            id, found, dropped, end, before = _row(
+                connection, index, "id, revision, dropped, next, generation"
+            )
+            if dropped or found != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            ordinals = entries["ordinal"].to_numpy()
+            if len(ordinals) and ordinals.max() >= end:
+                raise StoreError(f"ordinal {ordinals.max()} was never reserved")
+            generation = before + 1
+            rows = place(connection, id, entries, generation)
+            store_sketches(connection, id, entries, rows, generation)
+            connection.execute(
+                "UPDATE index_ SET generation = ?1 WHERE id = ?2 AND EXISTS"
+                " (SELECT 1 FROM entry WHERE index_ = ?2 AND generation = ?1)",
+                (generation, id),
+            )
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._writing() as connection:
+            id, before, swept = _row(connection, index, "id, generation, swept")
+            connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
+            connection.executemany(
+                "INSERT OR IGNORE INTO temp.incoming VALUES (?)",
+                zip(ordinals.to_pylist(), strict=True),
+            )
+            gone = connection.execute(
+                "INSERT INTO removed SELECT ?, e.ordinal, ? FROM temp.incoming i"
+                " CROSS JOIN entry e ON e.index_ = ? AND e.ordinal = i.ordinal",
+                (id, before + 1, id),
+            ).rowcount
+            if not gone:
+                return
+            connection.execute(
+                "DELETE FROM entry WHERE index_ = ? AND ordinal IN temp.incoming", (id,)
+            )
+            for field, _ in fields_of(connection, id).values():
+                connection.execute(
+                    "DELETE FROM scalar WHERE field = ? AND ordinal IN temp.incoming", (field,)
+                )
+            connection.execute("UPDATE index_ SET generation = ? WHERE id = ?", (before + 1, id))
+            sweep(connection, id, since=swept)
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        with self._writing() as connection:
+            row = connection.execute(
+                "SELECT id, dropped FROM index_ WHERE name = ?", (index,)
+            ).fetchone()
+            if row is None:
+                raise StoreError(f"the store has no index {index}")
+            id, dropped = row
+            if not dropped:
+                raise StoreError(f"index {index} is live: drop it before it is erased")
+            for field, _ in fields_of(connection, id).values():
+                connection.execute("DELETE FROM scalar WHERE field = ?", (field,))
+                connection.execute("DELETE FROM terms WHERE field = ?", (field,))
+            for table in ("entry", "removed", "field"):
+                connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (id,))
+            connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        after = -1 if since is None else since
+        with self._reading() as connection:
+            id, generation = _row(connection, index, "id, generation")
+            if after > generation:
+                raise StoreError(f"index {index} is at generation {generation}, before {since}")
+            (last,) = connection.execute(
+                "SELECT max(ordinal) FROM entry WHERE index_ = ?", (id,)
+            ).fetchone()
+            # The unary plus keeps the planner from sorting: by generation only where that helps.
+            column = "+generation" if since is None else "generation"
+            rows = connection.execute(
+                f"SELECT ordinal, path, size, stamp, partition FROM entry"
+                f" WHERE index_ = ? AND {column} > ? ORDER BY ordinal",
+                (id, after),
+            ).fetchall()
+            columns = list(zip(*rows, strict=True)) or [()] * len(IDENTITY.names)
+            files = pa.table(columns, schema=IDENTITY)
+            snapshot = Snapshot(connection, id)
+            for name in fields:
+                files = files.append_column(
+                    name, snapshot.column(name, files["ordinal"].to_numpy())
+                )
+            removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+            if since is not None:
+                removed = ordinals_of(
+                    connection,
+                    "SELECT ordinal FROM removed WHERE index_ = ? AND generation > ?"
+                    " ORDER BY ordinal",
+                    (id, since),
+                )
+        return Catalogue(generation, 0 if last is None else last + 1, files, pa.array(removed))
+
+    def disproved(
+        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        with self._reading(wait=timeout) as connection:
+            (id,) = _row(connection, index, "id")
+            snapshot = Snapshot(connection, id, below=below, deadline=deadline)
+            return [snapshot.disproved(test) for test in tests]
+
+    @contextmanager
+    def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
+        with opened(self._path, wait=self._patience if wait is None else wait) as connection:
+            connection.execute("BEGIN")
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with opened(self._path, wait=self._patience, write=True) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+
+def _key(table: TableId) -> str:
+    return json.dumps([table.format, table.id, table.root])
+
+
+def _row(connection: sqlite3.Connection, index: IndexId, columns: str) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = connection.execute(
+        f"SELECT {columns} FROM index_ WHERE name = ? AND definition IS NOT NULL", (index,)
+    ).fetchone()
+    if row is None:
+        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
+    return row

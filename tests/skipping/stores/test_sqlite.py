@@ -1,0 +1,422 @@
+"""What can happen to a file: deleted, damaged, too new, locked, not ours to write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import StoreError
+from providers.index_predicate import Compare, Contains, ContainsOther, Test
+from skipping.definition import Definition, State, TableId
+from skipping.stores import sqlite_schema
+from skipping.stores.sqlite import SqliteStore
+
+NOBODY = 65534
+TESTS: list[Test] = [
+    Compare("low", ">", 1, "s1"),
+    Contains("values", pa.array(["t7"]), "s2"),
+]
+DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
+root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+
+
+def entries(ordinals: range, *, terms: int = 3) -> pa.Table:
+    n = len(ordinals)
+    return pa.table(
+        {
+            "ordinal": pa.array(ordinals, pa.int64()),
+            "path": [f"f{o}" for o in ordinals],
+            "size": pa.array([1] * n, pa.int64()),
+            "stamp": pa.nulls(n, pa.int64()),
+            "partition": ["{}"] * n,
+            "s1_known": pa.array([True] * n),
+            "s1_low": pa.array([o % 3 for o in ordinals], pa.int64()),
+            "s2_known": pa.array([True] * n),
+            "s2_values": pa.array([[f"t{o + k}" for k in range(terms)] for o in ordinals]),
+        }
+    )
+
+
+def make(path: Path, *, files: int = 10, patience: float = 30.0) -> SqliteStore:
+    store = SqliteStore(path, patience=patience)
+    store.define(DEFINITION, expect=None)
+    store.write("i", entries(store.reserve("i", files)), revision=1)
+    return store
+
+
+def answers(store: SqliteStore) -> list[list[int]]:
+    return [list(a) for a in store.disproved("i", TESTS, below=10, timeout=30)]
+
+
+EXPECTED = [[0, 1, 3, 4, 6, 7, 9], [0, 1, 2, 3, 4, 8, 9]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that others may read; those of tmp_path are closed to them."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def readings(store: SqliteStore) -> list[Callable[[], object]]:
+    return [
+        store.definitions,
+        lambda: store.state("i"),
+        lambda: store.catalogue("i"),
+        lambda: store.disproved("i", TESTS, below=10, timeout=5),
+    ]
+
+
+def changes(store: SqliteStore) -> list[Callable[[], object]]:
+    return [
+        lambda: store.reserve("i", 1),
+        lambda: store.report("i", State()),
+        lambda: store.write("i", entries(range(1)), revision=1),
+        lambda: store.remove("i", pa.array([1])),
+        lambda: store.erase("i"),
+        lambda: store.define(DEFINITION, expect=1),
+    ]
+
+
+def test_another_process_sees_what_this_one_wrote(
+    path: Path, processes: ProcessPoolExecutor
+) -> None:
+    store = make(path)
+    there = processes.submit(store.disproved, "i", TESTS, below=10, timeout=30).result(60)
+    assert [list(a) for a in there] == EXPECTED == answers(SqliteStore(path))
+    processes.submit(store.remove, "i", pa.array([0])).result(60)
+    assert answers(store)[0] == EXPECTED[0][1:]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["store.db"]
+
+
+def test_nothing_is_made_before_the_first_index(path: Path) -> None:
+    store = SqliteStore(path)
+    for use in readings(store) + changes(store):
+        with pytest.raises(StoreError, match="is not there"):
+            use()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_deleted_store_is_an_error_and_not_an_empty_one(path: Path) -> None:
+    store = make(path)
+    path.unlink()
+    for use in readings(store) + changes(store):
+        with pytest.raises(StoreError, match="is not there"):
+            use()
+    assert list(path.parent.iterdir()) == []
+    store.define(DEFINITION, expect=None)
+    assert store.reserve("i", 1) == range(1)
+
+
+def test_what_a_deleted_store_left_is_not_replayed(path: Path) -> None:
+    store = make(path)
+    with closing(sqlite3.connect(path)) as holder:
+        holder.execute("SELECT * FROM entry").fetchall()
+        store.reserve("i", 5)
+        shutil.copy(f"{path}-wal", f"{path}-kept")
+    path.unlink()
+    Path(f"{path}-kept").rename(f"{path}-wal")
+    with pytest.raises(StoreError, match="delete it too"):
+        store.define(DEFINITION, expect=None)
+    assert not path.exists()
+
+
+def test_a_name_that_a_uri_would_misread(tmp_path: Path) -> None:
+    store = make(tmp_path / "a b?mode=memory#%41" / "s'\u00e9.db")
+    assert answers(store) == EXPECTED
+    assert (tmp_path / "a b?mode=memory#%41" / "s'\u00e9.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no store of indexes"),
+        (b"PAR1" * 5_000, "something else, or damaged"),
+        (None, "is no file"),
+    ],
+)
+def test_what_is_no_store_is_left_alone(path: Path, content: bytes | None, message: str) -> None:
+    path.mkdir() if content is None else path.write_bytes(content)
+    store = SqliteStore(path)
+    create = [lambda: store.define(DEFINITION, expect=None)]
+    for use in [*readings(store), *changes(store), *create]:
+        with pytest.raises(StoreError, match=message):
+            use()
+    assert content is None or path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE index_ (id)")
+    before = path.read_bytes()
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="name another file"):
+        store.define(DEFINITION, expect=None)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    store = make(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {sqlite_schema.VERSION + 1}")
+    for use in readings(store) + changes(store):
+        with pytest.raises(StoreError, match="upgrade"):
+            use()
+
+
+def test_a_truncated_store_never_answers_wrongly(path: Path) -> None:
+    store = make(path, files=300)
+    expected = [list(a) for a in store.disproved("i", TESTS, below=300, timeout=30)]
+    whole, refused = path.read_bytes(), 0
+    for size in range(0, len(whole), 8_192 - 512):
+        path.write_bytes(whole[:size])
+        try:
+            found = [list(a) for a in store.disproved("i", TESTS, below=300, timeout=30)]
+        except StoreError:
+            refused += 1
+        else:
+            assert found == expected
+    assert refused > 3
+
+
+def test_garbage_in_the_middle_is_a_store_error(path: Path) -> None:
+    store = make(path, files=300)
+    expected = store.disproved("i", TESTS, below=10, timeout=5)
+    whole = path.read_bytes()
+    refused = 0
+    for page in range(1, len(whole) // 4_096):
+        data = bytearray(whole)
+        data[page * 4_096 : (page + 1) * 4_096] = b"\xa5" * 4_096
+        path.write_bytes(data)
+        for use in readings(store):
+            try:
+                found = use()
+            except StoreError as error:
+                refused += "damaged" in str(error)
+            else:
+                assert not isinstance(found, list) or found == expected
+    assert refused > 3
+
+
+def test_values_of_another_type_are_a_store_error(path: Path) -> None:
+    store = make(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE scalar SET value = x'ff00' WHERE ordinal = 3")
+    for use in (
+        lambda: store.disproved("i", TESTS[:1], below=10, timeout=30),
+        lambda: store.catalogue("i", fields=["s1_low"]),
+    ):
+        with pytest.raises(StoreError, match="no release wrote"):
+            use()
+
+
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for statement in sys.argv[2:]:
+    connection.execute(statement).fetchall()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("every", [False, True], ids=["writers", "everybody"])
+def test_a_lock_is_waited_for_and_then_an_error(path: Path, every: bool) -> None:
+    store = make(path, patience=0.3)
+    statements = ["BEGIN EXCLUSIVE", "UPDATE index_ SET state = NULL"]
+    if every:
+        statements.insert(0, "PRAGMA locking_mode = EXCLUSIVE")
+    command = [sys.executable, "-c", HOLDER, str(path), *statements]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        for use in changes(store) + readings(store)[: 3 * every]:
+            start = time.monotonic()
+            with pytest.raises(StoreError, match="another process has held it"):
+                use()
+            assert 0.2 < time.monotonic() - start < 5
+        if every:
+            start = time.monotonic()
+            with pytest.raises(StoreError, match="another process has held it"):
+                store.disproved("i", TESTS, below=10, timeout=0.2)
+            assert time.monotonic() - start < 5
+        else:
+            assert answers(store) == EXPECTED  # readers do not wait for writers
+        holder.communicate()
+    assert store.reserve("i", 1) == range(10, 11)
+
+
+def test_a_writer_waits_for_a_short_lock(path: Path) -> None:
+    store = make(path)
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.3, other.execute, ["ROLLBACK"])
+        timer.start()
+        assert store.reserve("i", 1) == range(10, 11)
+        timer.join()
+
+
+def test_the_budget_of_a_question_is_kept(path: Path) -> None:
+    store = make(path)
+    store.write("i", entries(store.reserve("i", 500), terms=200), revision=1)
+    keys = pa.array([f"{i:08}" for i in range(300_000)])
+    tests: list[Test] = [Contains("values", keys, "s2"), ContainsOther("values", keys, "s2")] * 20
+    start = time.monotonic()
+    with pytest.raises(StoreError, match="answer"):
+        store.disproved("i", tests, below=10, timeout=0.5)
+    assert time.monotonic() - start < 5
+    assert answers(store) == EXPECTED
+
+
+def test_terms_of_removed_files_are_swept(path: Path) -> None:
+    store = make(path, files=100)
+    store.remove("i", pa.array(range(90)))
+    with closing(sqlite3.connect(path)) as other:
+        (rows,) = other.execute("SELECT count(*) FROM terms").fetchone()
+    assert rows == 12  # of the ten files left, three terms each
+    assert list(store.disproved("i", TESTS[1:], below=100, timeout=30)[0]) == list(range(90, 100))
+    definition = Definition("i", DEFINITION.table, "t", (), dropped=True)
+    store.define(definition, expect=1)
+    store.erase("i")
+    with closing(sqlite3.connect(path)) as other:
+        for table in ("terms", "scalar", "entry", "removed", "field"):
+            assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+# Readers who may not write
+
+READER = """
+import os, sys
+import pyarrow as pa
+from providers.errors import StoreError
+from providers.index_predicate import Compare, Contains
+from skipping.stores.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1], patience=5)
+tests = [Compare("low", ">", 1, "s1"), Contains("values", pa.array(["t7"]), "s2")]
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    print([list(a) for a in store.disproved("i", tests, below=10, timeout=30)])
+    print(len(store.definitions()), len(store.catalogue("i", fields=["s1_low"]).files))
+except StoreError as error:
+    print("error:", error)
+try:
+    store.reserve("i", 1)
+except StoreError as error:
+    print("error:", error)
+"""
+
+
+def as_nobody(path: Path) -> list[str]:
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(READER), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stderr == ""
+    return run.stdout.splitlines()
+
+
+@root_only
+def test_a_reader_without_rights_reads_a_store_at_rest(public: Path) -> None:
+    make(public / "store.db")
+    lines = as_nobody(public / "store.db")
+    assert lines[:2] == [str(EXPECTED), "1 10"]
+    assert "may not write" in lines[2]
+    assert [p.name for p in public.iterdir()] == ["store.db"]
+
+
+@root_only
+def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(public: Path) -> None:
+    path = public / "store.db"
+    store = make(path)
+    with closing(sqlite3.connect(path)) as holder:
+        holder.execute("SELECT * FROM entry").fetchall()
+        store.remove("i", pa.array([0]))
+        assert Path(f"{path}-wal").stat().st_size > 0
+        lines = as_nobody(path)
+    assert lines[:2] == [str([a[1:] for a in EXPECTED]), "1 9"]
+
+
+@root_only
+def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(public: Path) -> None:
+    path = public / "store.db"
+    make(path)
+    path.chmod(0o666)
+    lines = as_nobody(path)
+    assert lines[:2] == [str(EXPECTED), "1 10"]
+    assert lines[2].startswith("error:")
+
+
+@root_only
+def test_a_reader_without_any_rights(public: Path) -> None:
+    path = public / "store.db"
+    make(path)
+    path.chmod(0o600)
+    lines = as_nobody(path)
+    assert len(lines) == 2
+    assert all("may be read" in line or "may not write" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_store_written_under_a_reader_at_rest_is_an_error(
+    path: Path, merged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of an immutable file locks nothing, so it looks afterwards whether it was one."""
+    store = make(path)
+    connected = sqlite_schema._connected
+
+    def refuse(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+        if "immutable" not in mode:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connected(path, mode, wait)
+
+    monkeypatch.setattr(sqlite_schema, "_connected", refuse)
+    assert answers(store) == EXPECTED
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+
+        def reading() -> list[object]:
+            with sqlite_schema.opened(path, wait=5) as connection:
+                found = connection.execute("SELECT count(*) FROM entry").fetchall()
+                writer.execute("DELETE FROM entry WHERE ordinal = 0")
+                if merged:
+                    writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                    Path(f"{path}-wal").unlink()
+            return found
+
+        with pytest.raises(StoreError, match="written while it was read"):
+            reading()
+
+
+def test_many_small_operations_do_not_leak(path: Path) -> None:
+    store = make(path)
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    for _ in range(50):
+        store.reserve("i", 1)
+        store.state("i")
+    after = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    assert after <= before
