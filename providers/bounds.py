@@ -45,9 +45,11 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             return Compare("low", op, value)
         case Comparison(_, op, value):
             return Compare("high", op, value)
+        case In(_, keys, True) if not len(keys):
+            return None  # true of nulls as well
         case In(_, keys, negated):
             if negated:
-                return Escapes("low", "high", *_runs(keys, domain))
+                return Escapes("low", "high", *_runs(keys))
             return Overlaps("low", "high", keys)
         case StartsWith(_, prefix, negated):
             return _prefix(prefix, negated=negated)
@@ -71,12 +73,12 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
     return not_below if after is None else All((not_below, Compare("low", "<", after)))
 
 
-def _runs(keys: pa.Array, domain: Domain) -> tuple[pa.Array, pa.Array]:
+def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     """First and last of each run of keys with no value of the domain between them.
 
-    Integers and dates have runs; for others every key is a run of its own.
+    Whatever is stored as integers has runs; for others every key is a run of its own.
     """
-    if domain.name not in ("integer", "date", "boolean") or not len(keys):
+    if not pa.types.is_integer(keys.type) or not len(keys):
         return keys, keys
     numbers = keys.to_numpy()
     gaps = np.flatnonzero(numbers[1:] - 1 != numbers[:-1])

@@ -7,6 +7,7 @@ SkippingError
 ├── SessionError       a Spark session that cannot carry the hooks
 ├── TableError         a table that is not there or cannot be followed
 └── StoreError         a store that is away, locked, corrupt, too new or not allowed
+    ├── NoStore        there is none: nothing was created yet, or it was deleted
     └── Conflict       somebody else changed the definition first; read it again
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 __all__ = [
     "Conflict",
     "DefinitionError",
+    "NoStore",
     "SessionError",
     "SettingError",
     "SkippingError",
@@ -33,7 +35,18 @@ class StatementError(SkippingError):
 
 
 class DefinitionError(SkippingError):
-    """A column, kind or parameter that an index cannot be sound on."""
+    """A column, kind or parameter that an index cannot be sound on.
+
+    `position` or `about` say where in a statement the word stands, as far as whoever raises knows:
+    a position in its text, or the name of a part of it.
+    """
+
+    def __init__(
+        self, message: str, *, position: int | None = None, about: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.position = position
+        self.about = about
 
 
 class SettingError(SkippingError):
@@ -50,6 +63,10 @@ class TableError(SkippingError):
 
 class StoreError(SkippingError):
     """A store that is away, locked, corrupt, written by a newer release, or not allowed."""
+
+
+class NoStore(StoreError):
+    """There is no store: nothing was created in it yet, or it was deleted."""
 
 
 class Conflict(StoreError):

@@ -139,7 +139,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """Some leg holds. Never empty."""
+    """Some leg holds. Never empty; without a leg it would disprove nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
 
@@ -168,5 +168,7 @@ def disproved(predicate: IndexPredicate, answer: Callable[[Test], BitMap]) -> Bi
     if isinstance(predicate, All):
         return BitMap().union(*(disproved(leg, answer) for leg in predicate.legs))
     if isinstance(predicate, Any):
+        if not predicate.legs:
+            return BitMap()
         return BitMap.intersection(*(disproved(leg, answer) for leg in predicate.legs))
     return answer(predicate)

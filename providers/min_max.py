@@ -21,6 +21,7 @@ class MinMax:
     """Bounds and the number of nulls of one column. Takes no parameters."""
 
     kind: ClassVar[str] = "MIN_MAX"
+    only_extremes: ClassVar[bool] = True
     domain: Domain
 
     @classmethod

@@ -21,6 +21,7 @@ class Partition:
     """A file has one value of it, which is its least and its greatest: so bounds are exact."""
 
     kind: ClassVar[str] = "PARTITION"
+    only_extremes: ClassVar[bool] = True
     domain: Domain
 
     @classmethod

@@ -16,6 +16,8 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers.values import Domain
+
 __all__ = [
     "And",
     "Compare",
@@ -27,6 +29,7 @@ __all__ = [
     "Predicate",
     "StartsWith",
     "Unknown",
+    "fits",
     "leaves",
     "map_leaves",
     "negate",
@@ -48,7 +51,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`column [NOT] IN values`; the values are one sorted, distinct, null-free Arrow array."""
+    """`column [NOT] IN values`; the values are one sorted, distinct, null-free Arrow array.
+
+    `NOT IN ()` is true for every row, also where the column is null (Spark 4).
+    """
 
     column: str
     values: pa.Array
@@ -58,8 +64,8 @@ class In:
     def of(cls, column: str, values: pa.Array) -> In:
         """An `In` from values in any order, with duplicates and nulls.
 
-        Dropping nulls is right for `IN` (`a IN (1, NULL)` is true exactly where `a = 1` is) and
-        wrong for `NOT IN` (never true), so whoever negates has to look for nulls first.
+        Dropping nulls is right for `IN`: `a IN (1, NULL)` is true exactly where `a = 1` is. Its
+        negation is then weaker than it could be, `a != 1` where SQL says never; that loses no row.
         """
         distinct = pc.unique(values.drop_null())
         return cls(column, distinct.take(pc.sort_indices(distinct)))
@@ -98,7 +104,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where some leg is."""
+    """True where some leg is. `Or(())` is true for no row."""
 
     legs: tuple[Predicate, ...]
 
@@ -109,42 +115,75 @@ Predicate: TypeAlias = And | Or | Leaf | Unknown
 
 def negate(predicate: Predicate) -> Predicate:
     """The predicate that is true exactly where `predicate` is false (not where it is null)."""
-    match predicate:
-        case And(legs):
-            return Or(tuple(map(negate, legs)))
-        case Or(legs):
-            return And(tuple(map(negate, legs)))
+    return _fold(
+        predicate,
+        legs=lambda node: node.legs,
+        leaf=_negate_leaf,
+        join=lambda node, legs: Or(legs) if isinstance(node, And) else And(legs),
+    )
+
+
+def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
+    match leaf:
         case Compare(op=op):
-            return replace(predicate, op=_OPPOSITE[op])
+            return replace(leaf, op=_OPPOSITE[op])
         case Unknown():
-            return predicate
+            return leaf
         case _:
-            return replace(predicate, negated=not predicate.negated)
+            return replace(leaf, negated=not leaf.negated)
 
 
 def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Predicate:
     """The predicate with every leaf replaced by `change(leaf)`."""
-    match predicate:
-        case And(legs):
-            return And(tuple(map_leaves(leg, change) for leg in legs))
-        case Or(legs):
-            return Or(tuple(map_leaves(leg, change) for leg in legs))
-        case Unknown():
-            return predicate
-        case _:
-            return change(predicate)
+    return _fold(
+        predicate,
+        legs=lambda node: node.legs,
+        leaf=lambda leaf: leaf if isinstance(leaf, Unknown) else change(leaf),
+        join=lambda node, legs: replace(node, legs=legs),
+    )
 
 
 def leaves(predicate: Predicate) -> Iterable[Leaf]:
     """Every leaf, from left to right."""
-    match predicate:
-        case And(legs) | Or(legs):
-            for leg in legs:
-                yield from leaves(leg)
-        case Unknown():
-            return
-        case _:
-            yield predicate
+    todo = [predicate]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, And | Or):
+            todo.extend(reversed(node.legs))
+        elif not isinstance(node, Unknown):
+            yield node
+
+
+def fits(leaf: Leaf, domain: Domain) -> bool:
+    """Whether the leaf asks about normalised values of the domain, and of nothing near it.
+
+    Arrow would turn 1.5 into the integer 1, so that `x < 1.5` lost the 1; a store may compare text
+    with numbers in a way of its own. A leaf that does not fit is shown to no kind.
+
+    >>> from providers.values import domain_of
+    >>> integers = domain_of(pa.int32())
+    >>> fits(Compare("x", "<", 1), integers), fits(Compare("x", "<", 1.5), integers)
+    (True, False)
+    """
+    match leaf:
+        case Compare(value=value):
+            return _is_value(value, domain)
+        case In(values=values):
+            return bool(values.type == domain.stored and not values.null_count)
+        case StartsWith(prefix=prefix):
+            return domain.name in ("string", "binary") and _is_value(prefix, domain)
+        case IsNull():
+            return True
+
+
+def _is_value(value: object, domain: Domain) -> bool:
+    if type(value) is not {pa.int64(): int, pa.string(): str, pa.binary(): bytes}[domain.stored]:
+        return False
+    try:
+        pa.scalar(value, domain.stored)
+    except (OverflowError, UnicodeEncodeError):  # 2**63, half of a surrogate pair
+        return False
+    return True
 
 
 def simplify(predicate: Predicate) -> Predicate:
@@ -152,42 +191,93 @@ def simplify(predicate: Predicate) -> Predicate:
 
     Equalities of one column under an Or become one `In`, so that two thousand legs are one
     question. An Or with an unknown leg is unknown as a whole; an And only loses that leg.
+    Weaker, so never negate the outcome.
     """
-    match predicate:
-        case And(legs):
-            kept = [leg for leg in _flat(And, legs) if not isinstance(leg, Unknown)]
-            return kept[0] if len(kept) == 1 else And(tuple(kept))
-        case Or(legs):
-            flat = _flat(Or, legs)
-            for leg in flat:
-                if isinstance(leg, Unknown) or leg == And(()):
-                    return leg if isinstance(leg, Unknown) else Unknown("a leg that is always true")
-            merged = _merge_equalities(flat)
-            return merged[0] if len(merged) == 1 else Or(tuple(merged))
-        case _:
-            return predicate
+    return _fold(predicate, legs=_spine, leaf=lambda leaf: leaf, join=_simplify_node)
 
 
-def _flat(kind: type[And] | type[Or], legs: tuple[Predicate, ...]) -> list[Predicate]:
+def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
+    # A leg that was `And((Or(...),))` is a bare Or by now; its own legs are flat already.
     flat: list[Predicate] = []
-    for leg in map(simplify, legs):
-        if isinstance(leg, kind):
-            flat.extend(leg.legs)
+    for leg in legs:
+        flat.extend(leg.legs if isinstance(leg, And | Or) and type(leg) is type(node) else (leg,))
+    unknown = next((leg for leg in flat if isinstance(leg, Unknown)), None)
+    if isinstance(node, And):
+        kept = [leg for leg in flat if not isinstance(leg, Unknown)]
+        if unknown and not kept:
+            return unknown  # rather than And(()): it says why
+        return kept[0] if len(kept) == 1 else And(tuple(kept))
+    if unknown:
+        return unknown
+    if And(()) in flat:
+        return Unknown("a leg that is always true")
+    merged = _merge_equalities(flat)
+    return merged[0] if len(merged) == 1 else Or(tuple(merged))
+
+
+def _spine(node: And | Or) -> tuple[Predicate, ...]:
+    """The legs of the node and of all nodes of its kind right below it."""
+    flat: list[Predicate] = []
+    todo = [*reversed(node.legs)]
+    while todo:
+        leg = todo.pop()
+        if isinstance(leg, And | Or) and type(leg) is type(node):
+            todo.extend(reversed(leg.legs))
         else:
             flat.append(leg)
-    return flat
+    return tuple(flat)
+
+
+def _fold(
+    predicate: Predicate,
+    *,
+    legs: Callable[[And | Or], tuple[Predicate, ...]],
+    leaf: Callable[[Leaf | Unknown], Predicate],
+    join: Callable[[And | Or, tuple[Predicate, ...]], Predicate],
+) -> Predicate:
+    """Rebuild from the leaves up, without recursion: 2,000 legs joined one by one with `|` in a
+    DataFrame are nested 2,000 deep.
+    """
+    order: list[tuple[Predicate, int]] = []
+    todo = [predicate]
+    while todo:
+        node = todo.pop()
+        below = legs(node) if isinstance(node, And | Or) else ()
+        order.append((node, len(below)))
+        todo.extend(below)
+    built: list[Predicate] = []  # in reversed order, legs stand before their node, left to right
+    for node, count in reversed(order):
+        if isinstance(node, And | Or):
+            first = len(built) - count
+            built[first:] = [join(node, tuple(built[first:]))]
+        else:
+            built.append(leaf(node))
+    return built[0]
 
 
 def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
     rest: list[Predicate] = []
-    keys: dict[str, list[pa.Array]] = {}
+    # Arrow's type is part of the key: 1 and 1.5, or 1 and "1", cannot stand in one array.
+    equal: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
     for leg in legs:
-        match leg:
-            case Compare(column, "=", value):
-                keys.setdefault(column, []).append(pa.array([value]))
-            case In(column, values, False):
-                keys.setdefault(column, []).append(values)
-            case _:
-                rest.append(leg)
-    merged: list[Predicate] = [In.of(c, pa.concat_arrays(arrays)) for c, arrays in keys.items()]
+        if isinstance(leg, Compare | In) and (keys := _keys(leg)) is not None:
+            equal.setdefault((leg.column, keys.type), []).append((leg, keys))
+        else:
+            rest.append(leg)
+    merged = [
+        group[0][0] if len(group) == 1 else In.of(column, pa.concat_arrays([k for _, k in group]))
+        for (column, _), group in equal.items()
+    ]
     return merged + rest
+
+
+def _keys(leaf: Compare | In) -> pa.Array | None:
+    """The values the column may equal; None where it is no equality, or no value for Arrow."""
+    if isinstance(leaf, In):
+        return None if leaf.negated else leaf.values
+    if leaf.op != "=":
+        return None
+    try:
+        return pa.array([leaf.value])
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+        return None

@@ -55,7 +55,8 @@ class Collector(Protocol):
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Take the distinct, null-free, normalised values of a part of the file.
 
-        Parts may repeat each other's values. `nulls` counts the part's null rows.
+        Of a kind with `only_extremes`, the least and the greatest of them will do. Parts may
+        repeat each other's values. `nulls` counts the part's null rows.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
@@ -69,6 +70,9 @@ class SkippingProvider(Protocol):
     """One index kind with its columns and parameters; immutable and picklable."""
 
     kind: ClassVar[str]
+
+    only_extremes: ClassVar[bool]
+    """Whether its collector needs no more of a part than its least and greatest value."""
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:
@@ -88,4 +92,7 @@ class SkippingProvider(Protocol):
         """A new collector, for one file."""
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Tests that hold for every file with a row satisfying `leaf`; None is no opinion."""
+        """Tests that hold for every file with a row satisfying `leaf`; None is no opinion.
+
+        The leaf's values are normalised and of the column's domain (`providers.predicate.fits`).
+        """

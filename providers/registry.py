@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from providers.errors import DefinitionError, SettingError
 from providers.provider import SkippingProvider
@@ -22,16 +21,18 @@ _SYNONYMS = {"VALUE_SET": "VALUE_LIST"}  # Flint's word
 def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
     """Every kind by its name, `extra` being classes as `module:Class`.
 
-    Raises SettingError when two classes claim one name, so that none of them wins unseen.
+    Raises SettingError for a class that cannot be loaded, and when two classes claim one name, so
+    that none of them wins unseen.
     """
-    classes = [point.load() for point in entry_points(group=ENTRY_POINTS)]
-    classes += [_load(path) for path in extra]
+    classes = [_load(p, f"entry point {p.name}") for p in entry_points(group=ENTRY_POINTS)]
+    classes += [_load(EntryPoint("", p, ENTRY_POINTS), "spark.skipping.providers") for p in extra]
     found: dict[str, type[SkippingProvider]] = {}
     for provider in classes:
-        if found.setdefault(provider.kind, provider) is not provider:
+        kind = _name(provider.kind)
+        if found.setdefault(kind, provider) is not provider:
             raise SettingError(
-                f"both {_path(found[provider.kind])} and {_path(provider)} are the index kind "
-                f"{provider.kind}: remove one of them"
+                f"both {_path(found[kind])} and {_path(provider)} are the index kind {kind}: "
+                "remove one of them"
             )
     return found
 
@@ -39,21 +40,29 @@ def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
 def find(kind: str, extra: Iterable[str] = ()) -> type[SkippingProvider]:
     """The class of a kind, in any case; raises DefinitionError that lists those there are."""
     known = kinds(tuple(extra))
-    name = _SYNONYMS.get(kind.upper(), kind.upper())
+    name = _name(kind)
     if name not in known:
         raise DefinitionError(f"no index kind {kind}: there are {', '.join(sorted(known))}")
     return known[name]
 
 
-def _load(path: str) -> type[SkippingProvider]:
-    module, _, name = path.partition(":")
+def _name(kind: str) -> str:
+    return _SYNONYMS.get(kind.upper(), kind.upper())
+
+
+def _load(point: EntryPoint, origin: str) -> type[SkippingProvider]:
     try:
-        provider: type[SkippingProvider] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        provider: type[SkippingProvider] = point.load()
+    except Exception as error:  # whatever importing somebody's module may raise
         raise SettingError(
-            f"spark.skipping.providers: {path!r} cannot be loaded ({error}); "
+            f"{origin}: {point.value!r} cannot be loaded ({type(error).__name__}: {error}); "
             "give module:Class, installed where the driver and the executors run"
         ) from error
+    named = isinstance(provider, type) and isinstance(getattr(provider, "kind", None), str)
+    if not named or not isinstance(getattr(provider, "only_extremes", None), bool):
+        raise SettingError(
+            f"{origin}: {point.value!r} is no class of an index kind (providers.SkippingProvider)"
+        )
     return provider
 
 

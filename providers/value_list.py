@@ -38,6 +38,7 @@ class ValueList:
     """All distinct values of one column and the number of nulls, while they are at most `limit`."""
 
     kind: ClassVar[str] = "VALUE_LIST"
+    only_extremes: ClassVar[bool] = False
     domain: Domain
     limit: int = LIMIT
 
@@ -75,6 +76,8 @@ class ValueList:
                 return ContainsRange("values", high=value, includes_high=op == "<=")
             case Comparison(_, op, value):
                 return ContainsRange("values", low=value, includes_low=op == ">=")
+            case In(_, keys, True) if not len(keys):
+                return None  # true of nulls as well
             case In(_, keys, negated):
                 return ContainsOther("values", keys) if negated else Contains("values", keys)
             case StartsWith(_, prefix, negated):

@@ -101,11 +101,13 @@ def domain_of(type: pa.DataType) -> Domain | None:
 
 
 def encode(values: pa.Array) -> pa.Array:
-    """Normalise an array of any length into its domain's stored type; nulls stay null.
+    """Normalise an array, chunked or not, into one of its domain's stored type; nulls stay null.
 
     Raises pa.ArrowInvalid for values the domain cannot hold: text that is not UTF-8, timestamps
     that overflow microseconds. Whoever asks treats that as unknown.
     """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
     domain = domain_of(values.type)
     if domain is None:
         raise pa.ArrowInvalid(f"no domain for {values.type}")
@@ -127,7 +129,8 @@ def encode(values: pa.Array) -> pa.Array:
 def _encode_float(values: pa.Array) -> pa.Array:
     nulls = values.is_null()
     doubles = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-    bits = (doubles + 0.0).view(np.int64)  # adding 0.0 turns -0.0 into 0.0 and nothing else
+    bits = doubles.view(np.int64)
+    bits = np.where(bits == np.int64(-(2**63)), np.int64(0), bits)  # -0.0
     bits = np.where(np.isnan(doubles), np.int64(_NAN_BITS), bits)
     # Negative floats order backwards by their bits; turning the lower 63 round mends that.
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)

@@ -47,7 +47,7 @@ class Hooks:
         A session that has run SQL has built its rules; it only passes these on to its clones.
         """
         context = spark.sparkContext
-        ensure_callback_server_started(context._gateway)
+        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         classes = Classes(context._gateway)
         self._spark = spark
         self._lookups: dict[Settings, Lookup] = {}
@@ -72,7 +72,7 @@ class Hooks:
             parses = False
         before = self.java.plans()
         spark.range(1)._jdf.queryExecution().executedPlan()
-        plans = self.java.plans() > before
+        plans: bool = self.java.plans() > before
         if parses != plans:
             what = "SQL parser" if plans else "plan rule"
             raise SessionError(

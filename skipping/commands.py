@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from providers.errors import Conflict, DefinitionError, StatementError, TableError
+from providers.errors import Conflict, DefinitionError, NoStore, StatementError, TableError
 from skipping.ddl import (
     Alter,
     Analyze,
@@ -26,11 +26,11 @@ from skipping.ddl import (
     pointing,
 )
 from skipping.ddl.statements import Name
-from skipping.definition import Definition
+from skipping.definition import Definition, Versioned
 from skipping.index import SkippingIndex
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
-from skipping.stores import IDENTITY
+from skipping.stores import IDENTITY, IndexStore
 from skipping.tables.names import qualified, sql_name
 from skipping.tables.opening import open_table
 
@@ -157,7 +157,7 @@ def _extended(index: SkippingIndex) -> Rows:
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     store = store_of(spark, settings_of(spark))
     rows = []
-    for found in store.definitions():
+    for found in _definitions(store):
         definition = found.value
         catalog, database, table = _split(definition.name)
         if definition.dropped or (scope and scope != (catalog, database)[: len(scope)]):
@@ -172,6 +172,14 @@ def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
             row += [state.covered, len(files), sum(files["size"].to_pylist())]
         rows.append(tuple(row))
     return rows
+
+
+def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
+    """Those in a store, none where nothing was created yet."""
+    try:
+        return store.definitions()
+    except NoStore:
+        return []
 
 
 def _split(name: str) -> tuple[str, str, str]:
@@ -202,7 +210,7 @@ def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
 
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:
     store, name = store_of(spark, settings_of(spark)), qualified(spark, table)
-    for found in store.definitions():
+    for found in _definitions(store):
         if found.value.name == name and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
             return True
@@ -212,7 +220,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualified(spark, table)
-    erased = [d.value for d in store.definitions() if d.value.dropped and d.value.name == name]
+    erased = [d.value for d in _definitions(store) if d.value.dropped and d.value.name == name]
     for definition in erased:
         store.erase(definition.index)
     try:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from providers.errors import Conflict, DefinitionError
-from providers.predicate import Compare, In, IsNull, Leaf, Predicate, StartsWith, map_leaves
+from providers.errors import Conflict, DefinitionError, NoStore
+from providers.predicate import Predicate, map_leaves
 from providers.registry import find
-from providers.values import arrow_type, domain_of, encode
+from skipping.binding import Binding
 from skipping.ddl import ColumnSpec, Create, parse
 from skipping.definition import Definition, IndexedColumn, State, Versioned
-from skipping.lookup import Lookup, QueryColumn, changed
+from skipping.lookup import Lookup, changed
 from skipping.options import IndexOptions
 from skipping.refresh import refresh
 from skipping.scan_plan import ScanPlan
@@ -111,7 +111,10 @@ class SkippingIndex:
         """
         store = store or store_of(spark, settings_of(spark))
         opened = open_table(spark, table)
-        live = [d for d in store.definitions() if not d.value.dropped]
+        try:
+            live = [d for d in store.definitions() if not d.value.dropped]
+        except NoStore:
+            live = []
         for found in live:
             if found.value.table == opened.id:
                 return cls(spark, opened, store, found)
@@ -213,7 +216,7 @@ class SkippingIndex:
 
         Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
         """
-        bound = _Binding(self.table.columns())
+        bound = Binding(self.table.columns())
         normalised = map_leaves(predicate, bound.leaf)
         settings = settings_of(self._spark)
         lookup = Lookup(self.store, ttl=0, providers=settings.providers)
@@ -276,39 +279,3 @@ def _indexed(
     )
     indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
     return indexed
-
-
-class _Binding:
-    """Gives leaves that name columns the columns' identities and normalised values."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self.columns: dict[str, QueryColumn] = {}
-
-    def leaf(self, leaf: Leaf) -> Predicate:
-        """Raises DefinitionError for a column or value that does not fit."""
-        column = self._columns.resolve(leaf.column)
-        arrow = arrow_type(column.type)
-        domain = domain_of(arrow) if arrow is not None else None
-        if arrow is None or domain is None or column.refusal is not None:
-            raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
-        self.columns[column.identity] = QueryColumn(column.name, domain)
-        try:
-            match leaf:
-                case Compare(_, op, value):
-                    return Compare(column.identity, op, _normal(value, arrow))
-                case In(_, values, negated):
-                    return replace(
-                        In.of(column.identity, encode(values.cast(arrow))), negated=negated
-                    )
-                case StartsWith(_, prefix, negated):
-                    return StartsWith(column.identity, _normal(prefix, arrow), negated)
-                case IsNull(_, negated):
-                    return IsNull(column.identity, negated)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DefinitionError(f"{column.name} is {column.type}: {error}") from error
-
-
-def _normal(value: object, type: pa.DataType) -> object:
-    (normal,) = encode(pa.array([value], type)).to_pylist()
-    return normal

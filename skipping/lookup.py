@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from providers.errors import DefinitionError, SettingError
 from providers.index_predicate import All, Any, IndexPredicate, Test, disproved, map_tests, tests
 from providers.predicate import (
     And,
@@ -29,6 +28,7 @@ from providers.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    fits,
     simplify,
 )
 from providers.values import Domain
@@ -228,9 +228,13 @@ class _Question:
             if indexed.domain != column.domain:
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
                 return None
+            if not fits(leaf, column.domain):
+                self.unused.append(f"{text}: compared with another type")
+                return None
             translated = indexed.provider(self._providers).rewrite(leaf)
-        except (DefinitionError, SettingError) as error:
-            # A kind that is not installed here; the definition's other columns still serve.
+        except Exception as error:
+            # A kind that is not installed here, or anything somebody's kind may raise; the
+            # definition's other columns still serve.
             self.unused.append(f"{text}: {error}")
             return None
         if translated is None:

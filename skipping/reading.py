@@ -37,7 +37,7 @@ timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
 _PARTITION = {
     **dict.fromkeys(["tinyint", "smallint", "int", "bigint"], r"-?\d+"),
     **dict.fromkeys(["float", "double"], r"-?(\d+(\.\d+)?(E-?\d+)?|Infinity)|NaN"),
-    **dict.fromkeys(["string", "varchar"], r"(?s:.*)"),
+    **dict.fromkeys(["string", "varchar"], r"(?s:.+)"),
     "boolean": "true|false",
     "decimal": r"-?\d+(\.\d+)?",
     "date": r"\d{4}-\d\d-\d\d",
@@ -108,7 +108,8 @@ def read_columns(
 def partition_value(text: str | None, type: str) -> pa.Array | None:
     """One partition value of a log, by its Spark type, normalised, as an array of one value.
 
-    Null, and the empty text, are a null. None: its meaning is in doubt, so it is unknown.
+    Null is a null, and so is the empty text, but for strings: the protocol calls that null and
+    Spark reads it as it stands. None: its meaning is in doubt, so it is unknown.
 
     >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
     [1714557600000000]
@@ -117,10 +118,14 @@ def partition_value(text: str | None, type: str) -> pa.Array | None:
     """
     arrow = arrow_type(type)
     pattern = _PARTITION.get(type.partition("(")[0])
-    if arrow is None or pattern is None or not re.fullmatch(f"({pattern})?", text or "", re.ASCII):
+    if arrow is None or pattern is None:
+        return None
+    if text == "" and not pa.types.is_string(arrow):
+        text = None
+    if text is not None and not re.fullmatch(pattern, text, re.ASCII):
         return None
     try:
-        return encode(pa.array([text or None], pa.string()).cast(arrow))
+        return encode(pa.array([text], pa.string()).cast(arrow))
     except pa.ArrowInvalid:
         return None
 
@@ -150,9 +155,7 @@ def _opened(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
     try:
         filesystem, base = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(
-            f"pyarrow cannot open {uri}: {_short(error)}. Build through Spark's reader instead"
-        ) from error
+        raise TableError(f"pyarrow cannot open {uri}: {_short(error)}") from error
     return filesystem, base.rstrip("/")
 
 
@@ -195,6 +198,8 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
         yield Chunk(column, pa.array([], stored), rows if place is None else 0)
         if place is not None:
             found.append(place)
+    if not file.num_row_groups:
+        return
     file = open_file(metadata=file.metadata, read_dictionary=_in_dictionaries(file, found))
     for group in range(file.num_row_groups):
         # Where names have dots this may select more than was asked for, never less.
@@ -209,12 +214,9 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
 
 def _part(place: _Found, batch: pa.RecordBatch) -> Part:
     array = batch.column(place.path[0])
-    for name in place.path[1:]:
-        index = array.type.get_field_index(name)
-        if index < 0:
-            raise _UnknownError(f"it has two columns {'.'.join(place.path)}")
-        # flatten(), not field(): a child under a null parent keeps bytes that are no value.
-        array = array.flatten()[index]
+    if len(place.path) > 1:
+        # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
+        array = pc.struct_field(array, list(place.path[1:]))
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):
@@ -236,8 +238,6 @@ def _in_dictionaries(file: pq.ParquetFile, found: Sequence[_Found]) -> list[str]
     megabyte, its indices up to 18 bits, and plain text takes 4 bytes a value before its own.
     """
     names = {".".join(place.path) for place in found}
-    if not file.num_row_groups:
-        return []
     group = file.metadata.row_group(0)
     return [
         chunk.path_in_schema

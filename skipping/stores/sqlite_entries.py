@@ -169,7 +169,9 @@ def _insert(
 def _postings(ordinals: Numbers, lists: pa.Array) -> tuple[Iterator[tuple[Any, bytes]], Numbers]:
     """The ordinals of each distinct term, in the order of the terms, and each file's terms."""
     encoded = pc.list_flatten(lists).dictionary_encode()
-    owners = pc.list_parent_indices(lists).to_numpy()
+    # Not pc.list_parent_indices: it counts what lies beneath null lists, list_flatten does not.
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    owners = np.repeat(np.arange(len(lists)), lengths)
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))

@@ -32,7 +32,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from providers.errors import StoreError
+from providers.errors import NoStore, StoreError
 
 __all__ = ["APPLICATION_ID", "VERSION", "create", "opened"]
 
@@ -127,7 +127,7 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
     """
     with _translated(path, wait=wait):
         if not path.exists():
-            raise StoreError(f"the store {path} is not there: create the index anew")
+            raise NoStore(f"the store {path} is not there: create the index anew")
         if not path.is_file():
             raise StoreError(f"the store {path} is no file: name one")
         mode = "rw" if os.access(path, os.W_OK) else "ro"

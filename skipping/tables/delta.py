@@ -106,10 +106,29 @@ class DeltaTable:
             return None
         return _distinct(files)
 
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether a version that can still be read may have it; true where in doubt.
+
+        Those are the files of the earliest version that the log can rebuild, and all added since.
+        """
+        with _following(self.name):
+            earliest = int(self._log().history().getEarliestRecreatableCommit())
+        live, since = self.files(earliest), self.changes(earliest, self.version())
+        if since is None:
+            return pa.repeat(True, len(paths))
+        known = pa.concat_tables([live, since]).column("path").combine_chunks()
+        return pc.is_in(paths, value_set=known)
+
+    def _log(self) -> Any:
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self.spark._jsparkSession, self.root
+        )
+
     def _snapshot(self, version: int | None = None) -> Any:
         jvm: Any = self.spark._jvm
         none = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.root)
+        log = self._log()
         snapshot = log.update(False, none, none)
         if snapshot.version() < 0:
             raise TableError(f"table {self.name} is gone: there is no log at {self.root}")

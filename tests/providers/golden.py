@@ -1,0 +1,57 @@
+"""Golden pairs in plain text: sections, and cases of two lines."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+
+_OPS: dict[type[ast.cmpop], Any] = {
+    ast.Eq: "=", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
+}  # fmt: skip
+
+
+def cases(path: Path) -> list[tuple[str, str, str]]:
+    """(section, input, outcome), in the order of the file."""
+    found, section, given = [], "", ""
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line.startswith("=> "):
+            found.append((section, given, line.removeprefix("=> ")))
+        elif line and not line.startswith("# "):
+            given = line
+    return found
+
+
+def predicate(text: str, *, array: Any = pa.array) -> Predicate:
+    """Read a predicate written as a Python expression; `array` makes the keys of an `in`."""
+
+    def read(node: ast.expr) -> Predicate:
+        match node:
+            case ast.BoolOp(ast.And(), legs):
+                return And(tuple(map(read, legs)))
+            case ast.BoolOp(ast.Or(), legs):
+                return Or(tuple(map(read, legs)))
+            case ast.Constant(value) if value is ...:
+                return Unknown()
+            case ast.Constant(bool(value)):
+                return And(()) if value else Or(())
+            case ast.UnaryOp(ast.Not(), ast.Call(ast.Attribute(ast.Name(column)), [prefix])):
+                return StartsWith(column, ast.literal_eval(prefix), negated=True)
+            case ast.Call(ast.Attribute(ast.Name(column)), [prefix]):
+                return StartsWith(column, ast.literal_eval(prefix))
+            case ast.Compare(ast.Name(column), [ast.Is() | ast.IsNot() as op], _):
+                return IsNull(column, negated=isinstance(op, ast.IsNot))
+            case ast.Compare(ast.Name(column), [ast.In() | ast.NotIn() as op], [keys]):
+                listed = In.of(column, array(list(ast.literal_eval(keys))))
+                return In(column, listed.values, negated=isinstance(op, ast.NotIn))
+            case ast.Compare(ast.Name(column), [op], [value]):
+                return Compare(column, _OPS[type(op)], ast.literal_eval(value))
+        raise ValueError(f"no predicate: {ast.unparse(node)}")
+
+    return read(ast.parse(text, mode="eval").body)

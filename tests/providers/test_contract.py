@@ -1,0 +1,191 @@
+"""Every kind x every type x every leaf: no file with a matching row is ever disproved.
+
+Kinds come from the registry, so an installed third-party kind is tested without a line here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings, target
+from hypothesis import strategies as st
+from spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
+
+from providers import Compare, In, IsNull, SkippingProvider
+from providers.errors import DefinitionError
+from providers.predicate import Leaf
+from providers.registry import kinds
+
+KINDS = kinds()
+BOUNDS = ("MIN_MAX", "PARTITION")
+EVERYWHERE = pytest.mark.parametrize("spark_type", VALUES)
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+
+
+@st.composite
+def question(draw: st.DrawFn, spark_type: str) -> tuple[list[FILE], list[Leaf], int]:
+    """Files that share some values, leaves that often hit one, and where files are cut in parts."""
+    pool = draw(st.lists(VALUES[spark_type], min_size=1, max_size=5))
+    files = draw(
+        st.lists(st.lists(st.sampled_from([None, *pool]), max_size=5), min_size=1, max_size=6)
+    )
+    value = draw(st.sampled_from(pool) | VALUES[spark_type])
+    keys = draw(st.lists(st.sampled_from([None, *pool]) | VALUES[spark_type], max_size=4))
+    prefix = value[: draw(st.integers(0, len(value)))] if is_text(spark_type) else None
+    leaves = leaves_over(value, keys, text=is_text(spark_type), prefix=prefix)
+    return files, leaves, draw(st.integers(0, 5))
+
+
+def _index(
+    kind: type[SkippingProvider], spark_type: str, files: Sequence[FILE], at: int, **params: Any
+) -> Index:
+    try:
+        return Index.of(kind, spark_type, files, cut=lambda f: [f[:at], f[at:]], **params)
+    except DefinitionError as refused:
+        pytest.skip(f"refused, which is sound: {refused}")
+
+
+def _distinct(file: FILE) -> int:
+    return len({order(value) for value in file if value is not None})
+
+
+def _is_cut(file: FILE) -> bool:
+    """Whether a bound of the file may have been cut to 64 bytes."""
+    return any(isinstance(v, str | bytes) and len(order(v)) > 64 for v in file)
+
+
+@EVERY_KIND
+@EVERYWHERE
+def test_no_file_with_a_match_is_disproved(kind: type[SkippingProvider], spark_type: str) -> None:
+    skipped_in_all = 0
+
+    @settings(max_examples=25)
+    @given(question(spark_type))
+    def run(asked: tuple[list[FILE], list[Leaf], int]) -> None:
+        nonlocal skipped_in_all
+        files, leaves, at = asked
+        index = _index(kind, spark_type, files, at)
+        skipped_here = 0
+        for leaf in leaves:
+            skipped = index.skipped(leaf)
+            for number, file in enumerate(files):
+                is_match = matches(leaf, file)
+                assert not (is_match and number in skipped), (leaf, file, index.sketches[number])
+                if _must_be_exact(kind.kind, leaf, file, index.sketches[number] is not None):
+                    assert is_match != (number in skipped), (leaf, file, index.sketches[number])
+            skipped_here += len(skipped)
+        event("skipped something" if skipped_here else "skipped nothing")
+        target(float(skipped_here))
+        skipped_in_all += skipped_here
+
+    run()
+    assert skipped_in_all > 0
+
+
+def _must_be_exact(kind: str, leaf: Leaf, file: FILE, known: bool) -> bool:
+    if _is_odd(leaf):
+        return False
+    if kind == "VALUE_LIST":
+        return known
+    if kind in BOUNDS and known and not _is_cut(file):
+        if isinstance(leaf, IsNull) or (isinstance(leaf, Compare) and leaf.op not in ("=", "!=")):
+            return True
+        return _distinct(file) <= 1
+    return False
+
+
+def _is_odd(leaf: Leaf) -> bool:
+    """NOT IN () and NOT IN (..., NULL): true of all rows and of none, a kind need not see it."""
+    return isinstance(leaf, In) and leaf.negated and (not leaf.values or None in leaf.values)
+
+
+@EVERYWHERE
+def test_value_list_is_known_up_to_its_limit_and_no_further(spark_type: str) -> None:
+    @settings(max_examples=20)
+    @given(question(spark_type), st.integers(1, 4))
+    def run(asked: tuple[list[FILE], list[Leaf], int], limit: int) -> None:
+        files, leaves, at = asked
+        index = _index(KINDS["VALUE_LIST"], spark_type, files, at, limit=limit)
+        known = [s is not None for s in index.sketches]
+        assert known == [_distinct(file) <= limit for file in files]
+        for leaf in leaves:
+            no_match = {n for n, file in enumerate(files) if not matches(leaf, file)}
+            skipped = index.skipped(leaf)
+            assert skipped <= no_match
+            assert _is_odd(leaf) or skipped == {n for n in no_match if known[n]}
+
+    run()
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS.values() if k.only_extremes])
+@EVERYWHERE
+def test_extremes_are_enough_where_a_kind_says_so(
+    kind: type[SkippingProvider], spark_type: str
+) -> None:
+    @settings(max_examples=15)
+    @given(st.lists(VALUES[spark_type], min_size=1, max_size=6))
+    def run(file: list[Any]) -> None:
+        ordered = sorted(file, key=order)
+        extremes = [ordered[0], ordered[-1]]
+        sketches = [_index(kind, spark_type, [f], 0).sketches for f in (file, extremes)]
+        assert sketches[0] == sketches[1]
+
+    run()
+
+
+# The floor: what must be skipped, without chance
+
+SAMPLES: dict[str, tuple[Any, Any, Any]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (-5, 0, 7)),
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), (-719_162, 0, 2_932_896)),
+    **dict.fromkeys(("float", "double"), (-1.5, 0.0, float("nan"))),
+    **dict.fromkeys(("string", "varchar(90)"), ("", "a", "\U0010ffff")),
+    "boolean": (False, True, None),
+    "decimal(9,2)": (Decimal("-1.50"), Decimal("0.00"), Decimal("9999999.99")),
+    "decimal(18,4)": (Decimal("-1.5"), Decimal(0), Decimal("99999999999999.9999")),
+    "decimal(38,10)": (Decimal("-1.5"), Decimal(0), Decimal(10) ** 27),
+    "binary": (b"", b"a", b"\xff"),
+}
+
+
+@EVERYWHERE
+@EVERY_KIND
+def test_files_of_one_value_are_skipped_exactly(
+    kind: type[SkippingProvider], spark_type: str
+) -> None:
+    if kind.kind not in (*BOUNDS, "VALUE_LIST"):
+        pytest.skip("the floor of a third-party kind is its own")
+    files = [[value, value] for value in SAMPLES[spark_type]] + [[None], []]
+    index = _index(kind, spark_type, files, 1)
+    skipped_in_all = 0
+    for value in SAMPLES[spark_type]:
+        if value is None:
+            continue
+        for leaf in leaves_over(value, [value], text=is_text(spark_type)):
+            expected = {n for n, file in enumerate(files) if not matches(leaf, file)}
+            assert index.skipped(leaf) == expected, leaf
+            skipped_in_all += len(expected)
+    assert skipped_in_all > 0
+
+
+@EVERY_KIND
+@EVERYWHERE
+def test_kinds_are_immutable_values_that_pickle(
+    kind: type[SkippingProvider], spark_type: str
+) -> None:
+    provider = _index(kind, spark_type, [], 0).provider
+    assert pickle.loads(pickle.dumps(provider)) == provider
+    assert len({field.name for field in provider.fields()}) == len(provider.fields())
+
+
+def test_a_limit_that_is_none_is_refused() -> None:
+    for limit in (0, -1, 1.5, "9", True):
+        with pytest.raises(DefinitionError, match="limit of 1 or more"):
+            Index.of(KINDS["VALUE_LIST"], "int", [], limit=limit)
+    for kind in KINDS.values():
+        with pytest.raises(DefinitionError, match="nonsense"):
+            Index.of(kind, "int", [], nonsense=1)

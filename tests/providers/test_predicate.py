@@ -1,0 +1,282 @@
+"""negate and simplify against three-valued logic, as golden pairs, and on trees that are deep."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from golden import cases, predicate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spark_oracle import OPS, holds_for
+
+from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers.predicate import Leaf, fits, leaves, map_leaves, negate, simplify
+from providers.values import domain_of
+
+Row = dict[str, Any]
+
+
+def truth(node: Predicate, row: Row, unknown: bool | None) -> bool | None:
+    """Three-valued truth for one row, every Unknown being `unknown`."""
+    match node:
+        case And(legs):
+            found = [truth(leg, row, unknown) for leg in legs]
+            return False if False in found else None if None in found else True
+        case Or(legs):
+            found = [truth(leg, row, unknown) for leg in legs]
+            return True if True in found else None if None in found else False
+        case Unknown():
+            return unknown
+        case In(column, keys, negated):
+            if not len(keys):
+                return negated
+            return holds_for(In(column, keys.to_pylist(), negated), row[column])
+        case _:
+            return holds_for(node, row[node.column])
+
+
+_VALUE = st.integers(0, 3)
+_TEXT = st.sampled_from(["", "a", "ab", "b"])
+_LEAF: st.SearchStrategy[Leaf] = st.one_of(
+    st.builds(Compare, st.sampled_from("ab"), st.sampled_from(OPS), _VALUE),
+    st.builds(
+        lambda column, keys, negated: In(
+            column, In.of(column, pa.array(keys, pa.int64())).values, negated
+        ),
+        st.sampled_from("ab"),
+        st.lists(_VALUE | st.none(), max_size=3),
+        st.booleans(),
+    ),
+    st.builds(IsNull, st.sampled_from("abt"), st.booleans()),
+    st.builds(StartsWith, st.just("t"), _TEXT, st.booleans()),
+    st.builds(Compare, st.just("t"), st.sampled_from(OPS), _TEXT),
+)
+
+
+def _trees(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Predicate]:
+    return st.recursive(
+        leaf,
+        lambda below: st.builds(
+            lambda kind, legs: kind(tuple(legs)),
+            st.sampled_from([And, Or]),
+            st.lists(below, max_size=4),
+        ),
+        max_leaves=12,
+    )
+
+
+KNOWN = _trees(_LEAF)
+ANY = _trees(_LEAF | st.just(Unknown("a function")))
+ROWS = st.fixed_dictionaries({"a": st.none() | _VALUE, "b": st.none() | _VALUE, "t": _TEXT})
+ROWS |= st.fixed_dictionaries({"a": st.none(), "b": _VALUE, "t": st.none()})
+
+
+# Laws
+
+
+@settings(max_examples=150)
+@given(KNOWN, ROWS)
+def test_negation_is_true_exactly_where_the_predicate_is_false(node: Predicate, row: Row) -> None:
+    assert (truth(negate(node), row, None) is True) == (truth(node, row, None) is False)
+    assert (truth(negate(node), row, None) is None) == (truth(node, row, None) is None)
+
+
+@settings(max_examples=150)
+@given(ANY, ROWS)
+def test_negation_may_be_true_wherever_the_predicate_may_be_false(
+    node: Predicate, row: Row
+) -> None:
+    # There is no Not, so a tree is monotone: it may be false iff it is with false unknowns.
+    may_be_false = truth(node, row, False) is False
+    assert (truth(negate(node), row, True) is True) == may_be_false
+
+
+@given(ANY)
+def test_negation_twice_is_nothing(node: Predicate) -> None:
+    assert negate(negate(node)) == node
+
+
+@settings(max_examples=250)
+@given(ANY, ROWS)
+def test_simplify_is_never_stronger_and_gives_nothing_away(node: Predicate, row: Row) -> None:
+    for unknown in (True, False, None):
+        if truth(node, row, unknown) is True:
+            assert truth(simplify(node), row, True) is True
+    # What no index can answer counts as true; with that, nothing is given away.
+    assert (truth(simplify(node), row, True) is True) == (truth(node, row, True) is True)
+
+
+@settings(max_examples=150)
+@given(KNOWN, ROWS)
+def test_simplify_is_the_same_where_all_is_known(node: Predicate, row: Row) -> None:
+    simple = simplify(node)
+    if not any(isinstance(part, Unknown) for part in _parts(simple)):
+        assert (truth(simple, row, None) is True) == (truth(node, row, None) is True)
+    else:  # only a leg that is always true makes an Unknown of known legs
+        assert truth(node, row, None) is True
+
+
+def _parts(node: Predicate) -> list[Predicate]:
+    below = node.legs if isinstance(node, And | Or) else ()
+    return [node, *(part for leg in below for part in _parts(leg))]
+
+
+@given(ANY)
+def test_simplify_leaves_a_flat_tree_that_it_leaves_alone(node: Predicate) -> None:
+    simple = simplify(node)
+    assert simplify(simple) == simple
+    for part in _parts(simple):
+        if isinstance(part, And | Or):
+            assert len(part.legs) != 1
+            assert not any(type(leg) is type(part) or isinstance(leg, Unknown) for leg in part.legs)
+
+
+@given(ANY)
+def test_leaves_come_from_left_to_right_and_map_leaves_meets_each_once(node: Predicate) -> None:
+    expected = [p for p in _parts(node) if not isinstance(p, And | Or | Unknown)]
+    met: list[Leaf] = []
+
+    def meet(leaf: Leaf) -> Leaf:
+        met.append(leaf)
+        return leaf
+
+    assert list(leaves(node)) == expected
+    assert map_leaves(node, meet) == node
+    assert met == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "given_text", "expected"), cases(Path(__file__).with_name("predicates.txt"))
+)
+def test_golden_pairs(section: str, given_text: str, expected: str) -> None:
+    apply = {"negate": negate, "simplify": simplify}[section]
+    outcome = map_unknown(apply(predicate(given_text)))
+    assert outcome == predicate(expected)
+
+
+def map_unknown(node: Predicate) -> Predicate:
+    """Unknowns without their reasons."""
+    if isinstance(node, And | Or):
+        return type(node)(tuple(map(map_unknown, node.legs)))
+    return Unknown() if isinstance(node, Unknown) else node
+
+
+# Edges
+
+
+def test_reasons_survive_simplify() -> None:
+    why = Unknown("a UDF")
+    assert simplify(Or((Compare("x", "=", 1), why))) == why
+    assert simplify(Or((Compare("x", "=", 1), And((why, Unknown("other")))))) == why
+    assert simplify(Or((Compare("x", "=", 1), And(())))) == Unknown("a leg that is always true")
+
+
+def test_in_of_sorts_and_drops_duplicates_and_nulls() -> None:
+    assert In.of("x", pa.array([3, 1, None, 3])).values.to_pylist() == [1, 3]
+    assert In.of("x", pa.array(["\U00010000", "\uffff", ""])).values.to_pylist() == [
+        "", "\uffff", "\U00010000"
+    ]  # fmt: skip
+    assert In.of("x", pa.array([None], pa.int64())).values.equals(pa.array([], pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("arrow", "leaf", "expected"),
+    [
+        (pa.int32(), Compare("x", "=", 1), True),
+        (pa.int32(), Compare("x", "=", 1.0), False),
+        (pa.int32(), Compare("x", "<", 1.5), False),
+        (pa.int32(), Compare("x", "=", "1"), False),
+        (pa.int32(), Compare("x", "=", True), False),
+        (pa.bool_(), Compare("x", "=", True), False),  # normalised it is a 1
+        (pa.int32(), Compare("x", "=", None), False),
+        (pa.int32(), Compare("x", "=", 2**63 - 1), True),
+        (pa.int32(), Compare("x", "=", 2**63), False),
+        (pa.int32(), Compare("x", "=", -(2**63) - 1), False),
+        (pa.int32(), In("x", pa.array([1])), True),
+        (pa.int32(), In("x", pa.array([1], pa.int32())), False),
+        (pa.int32(), In("x", pa.array(["a"])), False),
+        (pa.int32(), In("x", pa.array([1, None])), False),
+        (pa.int32(), StartsWith("x", "1"), False),
+        (pa.int32(), StartsWith("x", 1), False),
+        (pa.int32(), IsNull("x"), True),
+        (pa.string(), Compare("x", "=", "a"), True),
+        (pa.string(), Compare("x", "=", b"a"), False),
+        (pa.string(), Compare("x", "=", "\ud800"), False),
+        (pa.string(), Compare("x", "=", 1), False),
+        (pa.string(), StartsWith("x", "a"), True),
+        (pa.string(), StartsWith("x", b"a"), False),
+        (pa.binary(), StartsWith("x", b"a"), True),
+        (pa.binary(), Compare("x", "=", "a"), False),
+        (pa.decimal128(38, 2), Compare("x", "=", 1), False),
+        (pa.decimal128(38, 2), StartsWith("x", b"a"), False),
+    ],
+    ids=str,
+)
+def test_only_normalised_values_of_the_domain_fit(
+    arrow: pa.DataType, leaf: Leaf, expected: bool
+) -> None:
+    domain = domain_of(arrow)
+    assert domain is not None
+    assert fits(leaf, domain) is expected
+
+
+# Many legs, deep trees
+
+
+@pytest.mark.parametrize("shape", ["flat", "left", "right"])
+def test_two_thousand_legs_are_one_in(shape: str) -> None:
+    legs: list[Predicate] = [Compare("x", "=", n % 1_900) for n in range(2_000)]
+    whole = {
+        "flat": lambda: Or(tuple(legs)),
+        "left": lambda: reduce(lambda a, b: Or((a, b)), legs),
+        "right": lambda: reduce(lambda a, b: Or((b, a)), legs),
+    }[shape]()
+    merged = simplify(whole)
+    assert isinstance(merged, In)
+    assert merged.values.equals(pa.array(range(1_900), pa.int64()))
+
+
+def test_a_tree_of_5000_levels_is_walked_without_recursion() -> None:
+    deep: Predicate = Compare("x", "=", 0)
+    for n in range(1, 5_001):
+        deep = (And if n % 2 else Or)((deep, Compare("x", "<", n)))
+    assert len(list(leaves(deep))) == 5_001
+    assert sum(1 for _ in leaves(negate(deep))) == 5_001
+    assert sum(1 for _ in leaves(simplify(deep))) == 5_001
+    assert sum(1 for _ in leaves(map_leaves(deep, lambda leaf: Unknown()))) == 0
+
+
+def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
+    # What Python itself walks recursively (==, repr, pickle) must at most raise RecursionError.
+    script = """
+import pickle
+from providers import And, Compare, Or
+from providers.index_predicate import All, Any, disproved, tests
+from providers.predicate import leaves, negate, simplify
+
+deep, index = Compare("x", "=", 0), Any(())
+for n in range(20_000):
+    deep = (And if n % 2 else Or)((deep, Compare("x", "<", n)))
+    index = (All if n % 2 else Any)((index,))
+assert len(list(leaves(simplify(negate(deep))))) == 20_001
+copy = negate(negate(deep))
+refused = 0
+for act in (
+    lambda: deep == copy, lambda: repr(deep), lambda: hash(deep), lambda: pickle.dumps(deep),
+    lambda: disproved(index, None), lambda: list(tests(index)),
+):
+    try:
+        act()
+    except RecursionError:
+        refused += 1
+del deep, copy, index
+print("alive", refused)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout[:5]) == (0, "alive"), ran.stderr

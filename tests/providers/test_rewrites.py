@@ -1,0 +1,77 @@
+"""What each kind makes of each leaf, as golden pairs in `rewrites.txt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from golden import cases, predicate
+
+from providers import Column, IndexPredicate
+from providers.index_predicate import (
+    All,
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+)
+from providers.index_predicate import Any as Some
+from providers.predicate import And, Or, Unknown, fits
+from providers.registry import find
+from providers.values import arrow_type, domain_of
+
+PAIRS = cases(Path(__file__).with_name("rewrites.txt"))
+
+
+def words(test: IndexPredicate | None) -> str:
+    def listed(keys: pa.Array) -> str:
+        return "{" + ", ".join(map(ascii, keys.to_pylist())) + "}"
+
+    match test:
+        case None:
+            return "no opinion"
+        case All(legs):
+            return " AND ".join(map(words, legs))
+        case Some(legs):
+            return " OR ".join(map(words, legs))
+        case Compare(field, op, value):
+            return f"{field} {op} {value!a}"
+        case Overlaps(low, high, keys):
+            return f"{low}..{high} meets {listed(keys)}"
+        case Escapes(low, high, starts, ends):
+            pairs = zip(starts.to_pylist(), ends.to_pylist(), strict=True)
+            return f"{low}..{high} leaves {{{', '.join(f'{a!a}..{b!a}' for a, b in pairs)}}}"
+        case Contains(field, keys):
+            return f"{field} has {listed(keys)}"
+        case ContainsOther(field, keys):
+            return f"{field} has not {listed(keys)}"
+        case ContainsRange(field, low, high, includes_low, includes_high):
+            left = f"{'[' if includes_low and low is not None else '('}{_end(low)}"
+            right = f"{_end(high)}{']' if includes_high and high is not None else ')'}"
+            return f"{field} in {left}, {right}"
+
+
+def _end(value: Any) -> str:
+    return ".." if value is None else ascii(value)
+
+
+@pytest.mark.parametrize(("section", "leaf", "expected"), PAIRS)
+def test_golden_pairs(section: str, leaf: str, expected: str) -> None:
+    kind, _, spark_type = section.partition(" ")
+    type_ = arrow_type(spark_type)
+    assert type_ is not None
+    domain = domain_of(type_)
+    assert domain is not None
+    provider = find(kind).of((Column("x", domain, partition=True),), {})
+    asked = predicate(leaf, array=lambda keys: pa.array(keys, None if keys else domain.stored))
+    assert not isinstance(asked, And | Or | Unknown)
+    answered = provider.rewrite(asked) if fits(asked, domain) else None
+    assert words(answered) == expected
+
+
+def test_every_kind_of_ours_has_a_section() -> None:
+    assert {section.split()[0] for section, _, _ in PAIRS} >= {"MIN_MAX", "PARTITION", "VALUE_LIST"}
