@@ -22,7 +22,7 @@ from providers.errors import TableError
 from providers.values import Domain, arrow_type, domain_of, encode
 from skipping.tables import TableColumn
 
-__all__ = ["Chunk", "Part", "Unreadable", "partition_value", "read_columns"]
+__all__ = ["Chunk", "Part", "Unreadable", "read_columns"]
 
 ROWS = 1 << 16
 """Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
@@ -34,18 +34,6 @@ _OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
 timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
 """
 
-_PARTITION = {
-    **dict.fromkeys(["tinyint", "smallint", "int", "bigint"], r"-?\d+"),
-    **dict.fromkeys(["float", "double"], r"-?(\d+(\.\d+)?(E-?\d+)?|Infinity)|NaN"),
-    **dict.fromkeys(["string", "varchar"], r"(?s:.+)"),
-    "boolean": "true|false",
-    "decimal": r"-?\d+(\.\d+)?",
-    "date": r"\d{4}-\d\d-\d\d",
-    # Without Z it is in the time zone of the session that wrote it, which the log does not name.
-    "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z",
-    "timestamp_ntz": r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?",
-}
-"""Spellings of partition values that leave no doubt; all others are unknown."""
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
 
@@ -78,10 +66,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Nothing is known of the column in this file, whatever chunks of it came before."""
+    """Nothing is known of the column in this file, whatever chunks of it came before.
+
+    `of_file`: the file could not be read at all, now; another time it may.
+    """
 
     column: TableColumn
     reason: str
+    of_file: bool = False
 
 
 Part: TypeAlias = Chunk | Unreadable
@@ -105,31 +97,6 @@ def read_columns(
     return _guarded(filesystem, inner, tuple(columns), size)
 
 
-def partition_value(text: str | None, type: str) -> pa.Array | None:
-    """One partition value of a log, by its Spark type, normalised, as an array of one value.
-
-    Null is a null, and so is the empty text, but for strings: the protocol calls that null and
-    Spark reads it as it stands. None: its meaning is in doubt, so it is unknown.
-
-    >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
-    [1714557600000000]
-    >>> partition_value("2024-05-01 10:00:00", "timestamp") is None
-    True
-    """
-    arrow = arrow_type(type)
-    pattern = _PARTITION.get(type.partition("(")[0])
-    if arrow is None or pattern is None:
-        return None
-    if text == "" and not pa.types.is_string(arrow):
-        text = None
-    if text is not None and not re.fullmatch(pattern, text, re.ASCII):
-        return None
-    try:
-        return encode(pa.array([text], pa.string()).cast(arrow))
-    except pa.ArrowInvalid:
-        return None
-
-
 def _guarded(
     filesystem: pafs.FileSystem, inner: str, columns: Sequence[TableColumn], size: int | None
 ) -> Iterator[Part]:
@@ -141,7 +108,7 @@ def _guarded(
     except Exception as error:
         # Anything a broken file can make a decoder do costs its skipping, never the build.
         for column in columns:
-            yield Unreadable(column, f"the file cannot be read: {_short(error)}")
+            yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=True)
 
 
 def _short(error: Exception) -> str:

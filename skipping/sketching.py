@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from providers.provider import Collector, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
-from skipping.reading import Unreadable, partition_value, read_columns
+from skipping.partition_values import partition_value
+from skipping.reading import Unreadable, read_columns
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
@@ -42,8 +43,9 @@ def entry_schema(work: Sequence[Work]) -> pa.Schema:
 def sketch_files(files: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
     """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
 
-    A file or column that cannot be read exactly is an entry that knows nothing; it never raises
-    for one. Raises TableError for storage that Python cannot open.
+    A column that cannot be read exactly is not known; a file that cannot be read now is an entry
+    whose sketches are not there yet, so that the next refresh tries again. Neither raises. Raises
+    TableError for storage that Python cannot open.
     """
     schema = entry_schema(work)
     rows = [{**file, **_sketch(file, work)} for file in files.to_pylist()]
@@ -56,6 +58,8 @@ def _sketch(file: Mapping[str, Any], work: Sequence[Work]) -> dict[str, Any]:
     for each in work:
         collectors.setdefault(each.column.identity, []).append((each, each.provider.collector()))
     unreadable = _collect(file, [each.column for each in work], collectors)
+    if unreadable is None:
+        return {}
     row: dict[str, Any] = {}
     for identity, collecting in collectors.items():
         for each, collector in collecting:
@@ -70,8 +74,8 @@ def _collect(
     file: Mapping[str, Any],
     columns: Sequence[TableColumn],
     collectors: Mapping[str, Sequence[tuple[Work, Collector]]],
-) -> set[str]:
-    """Feed the collectors; the identities of the columns that could not be read."""
+) -> set[str] | None:
+    """Feed the collectors; the identities of unreadable columns, None for an unreadable file."""
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
     for column in [c for c in distinct.values() if c.partition]:
@@ -85,6 +89,8 @@ def _collect(
     stored = [c for c in distinct.values() if not c.partition]
     for part in read_columns(file["path"], stored, size=file["size"]) if stored else ():
         if isinstance(part, Unreadable):
+            if part.of_file:
+                return None
             unreadable.add(part.column.identity)
             continue
         for each, collector in collectors[part.column.identity]:

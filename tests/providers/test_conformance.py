@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap
-from spark_oracle import FILE, Index, normalise, normalised
 
 from providers import (
     And,
@@ -36,6 +35,7 @@ from providers.index_predicate import All, IndexPredicate, disproved, map_tests
 from providers.index_predicate import Any as Some
 from providers.predicate import map_leaves, negate, simplify
 from providers.values import arrow_type, domain_of
+from tests.providers.spark_oracle import FILE, Index, normalise, normalised
 
 Kind = type[SkippingProvider]
 BOTH = pytest.mark.parametrize("kind", [MinMax, ValueList], ids=["MIN_MAX", "VALUE_LIST"])

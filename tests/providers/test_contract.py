@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings, target
 from hypothesis import strategies as st
-from spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
 
 from providers import Compare, In, IsNull, SkippingProvider
 from providers.errors import DefinitionError
 from providers.predicate import Leaf
 from providers.registry import kinds
+from tests.providers.spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
 
 KINDS = kinds()
 BOUNDS = ("MIN_MAX", "PARTITION")

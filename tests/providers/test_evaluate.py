@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, FrozenBitMap
-from spark_oracle import OPS, VALUES, compare, order
 
 from providers.evaluate import disproved_rows, holds
 from providers.index_predicate import (
@@ -30,6 +29,7 @@ from providers.index_predicate import (
 )
 from providers.index_predicate import Any as Some
 from providers.index_predicate import tests as every_test
+from tests.providers.spark_oracle import OPS, VALUES, compare, order
 
 STORED = {"int64": VALUES["bigint"], "string": VALUES["string"], "binary": VALUES["binary"]}
 TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from golden import cases, predicate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_oracle import OPS, holds_for
 
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.predicate import Leaf, fits, leaves, map_leaves, negate, simplify
 from providers.values import domain_of
+from tests.providers.golden import cases, predicate
+from tests.providers.spark_oracle import OPS, holds_for
 
 Row = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from golden import cases, predicate
 
 from providers import Column, IndexPredicate
 from providers.index_predicate import (
@@ -23,6 +22,7 @@ from providers.index_predicate import Any as Some
 from providers.predicate import And, Or, Unknown, fits
 from providers.registry import find
 from providers.values import arrow_type, domain_of
+from tests.providers.golden import cases, predicate
 
 PAIRS = cases(Path(__file__).with_name("rewrites.txt"))
 

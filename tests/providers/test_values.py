@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from spark_oracle import VALUES, order
 
 from providers.values import Domain, arrow_type, domain_of, encode, successor, truncate
+from tests.providers.spark_oracle import VALUES, order
 
 EVERY_TYPE = pytest.mark.parametrize("spark_type", VALUES)
 

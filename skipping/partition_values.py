@@ -1,0 +1,49 @@
+"""The values of partition columns, which are in the table's log as text and in no file."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from providers.values import arrow_type, encode
+
+__all__ = ["partition_value"]
+
+_PARTITION = {
+    **dict.fromkeys(["tinyint", "smallint", "int", "bigint"], r"-?\d+"),
+    **dict.fromkeys(["float", "double"], r"-?(\d+(\.\d+)?(E-?\d+)?|Infinity)|NaN"),
+    **dict.fromkeys(["string", "varchar"], r"(?s:.+)"),
+    "boolean": "true|false",
+    "decimal": r"-?\d+(\.\d+)?",
+    "date": r"\d{4}-\d\d-\d\d",
+    # Without Z it is in the time zone of the session that wrote it, which the log does not name.
+    "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z",
+    "timestamp_ntz": r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?",
+}
+"""Spellings of partition values that leave no doubt; all others are unknown."""
+
+
+def partition_value(text: str | None, type: str) -> pa.Array | None:
+    """One partition value of a log, by its Spark type, normalised, as an array of one value.
+
+    Null is a null, and so is the empty text, but for strings: the protocol calls that null and
+    Spark reads it as it stands. None: its meaning is in doubt, so it is unknown.
+
+    >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
+    [1714557600000000]
+    >>> partition_value("2024-05-01 10:00:00", "timestamp") is None
+    True
+    """
+    arrow = arrow_type(type)
+    pattern = _PARTITION.get(type.partition("(")[0])
+    if arrow is None or pattern is None:
+        return None
+    if text == "" and not pa.types.is_string(arrow):
+        text = None
+    if text is not None and not re.fullmatch(pattern, text, re.ASCII):
+        return None
+    try:
+        return encode(pa.array([text], pa.string()).cast(arrow))
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,60 @@
+"""Table formats as the contract sees them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from skipping.tables import FILES, Table
+from skipping.tables.opening import open_table
+
+_numbers = itertools.count()
+
+
+class Format(Protocol):
+    """What the contract needs of a format; a second one joins by being added to FORMATS."""
+
+    using: str
+
+    def name(self) -> str:
+        """A table name that is not taken."""
+
+    def open(self, spark: SparkSession, name: str) -> Table: ...
+
+    def scanned(self, spark: SparkSession, name: str) -> list[str]:
+        """Paths that a real scan lists, spelled as FILES should have them."""
+
+
+class Delta:
+    using = "delta"
+
+    def name(self) -> str:
+        return f"t{next(_numbers)}"
+
+    def open(self, spark: SparkSession, name: str) -> Table:
+        return open_table(spark, name)
+
+    def scanned(self, spark: SparkSession, name: str) -> list[str]:
+        frame: Any = spark.table(name)._jdf
+        jvm: Any = spark._jvm
+        scan = frame.queryExecution().sparkPlan().collectLeaves().apply(0)
+        nothing = jvm.PythonUtils.toSeq([])
+        folders = scan.relation().location().listFiles(nothing, nothing)
+        paths = []
+        for i in range(folders.size()):
+            files = folders.apply(i).files()
+            paths += [str(files.apply(j).getPath().toString()) for j in range(files.size())]
+        return sorted(paths)
+
+
+FORMATS: dict[str, Format] = {"delta": Delta()}
+SPECIAL = ["a b", "50%", "%20", "x/y", "é€", "a:b", "#?&=+", "{*}[]", '"', "..", "null"]
+
+
+def paths(files: pa.Table | None) -> list[str]:
+    assert files is not None
+    assert files.schema == FILES
+    return sorted(files.column("path").to_pylist())
