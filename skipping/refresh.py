@@ -43,7 +43,7 @@ def refresh(
     store.report(index, State("refreshing" if covered is not None else "creating", covered))
     try:
         version = table.version()
-        definition = _with_current_types(store, definition, table.columns())
+        definition = _brought_up(store, definition, table.columns())
         missing = _missing(store, table, definition.value, version, covered)
         _build(spark, store, table, definition, missing, providers)
     except Exception as error:
@@ -70,24 +70,36 @@ def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
     return column.refusal is None and arrow is not None and domain_of(arrow) == indexed.domain
 
 
-def _with_current_types(
+def _brought_up(
     store: IndexStore, definition: Versioned[Definition], columns: Columns
 ) -> Versioned[Definition]:
-    """Number a column anew that was widened, or dropped and made again under its name."""
+    """The definition with its columns as the table has them today.
+
+    A column that was widened into another domain, or dropped and made again under its name, is
+    numbered anew; what is known under the old number still answers queries of older versions.
+    """
     old = definition.value
-    fitting = {(i.name, i.kind, i.params) for i, _ in current(old, columns)}
+    today = {i.number: replace(i, name=c.name, type=c.type) for i, c in current(old, columns)}
+    renamed = tuple(today.get(i.number, i) for i in old.columns)
+    followed = {(i.name, i.kind, i.params) for i in today.values()}
     added: list[IndexedColumn] = []
-    for indexed in old.columns:
-        key = (indexed.name, indexed.kind, indexed.params)
+    for indexed in renamed:
         column = columns.get(indexed.name)
-        if key in fitting or column is None or column.refusal is not None:
-            continue
-        fitting.add(key)
-        number = 1 + max(i.number for i in (*old.columns, *added))
-        added.append(replace(indexed, number=number, identity=column.identity, type=column.type))
-    if not added:
+        wanted = (indexed.name, indexed.kind, indexed.params)
+        if wanted not in followed and column is not None and column.refusal is None:
+            followed.add(wanted)
+            added.append(
+                replace(
+                    indexed,
+                    number=1 + max(i.number for i in (*renamed, *added)),
+                    identity=column.identity,
+                    type=column.type,
+                    partition=column.partition,
+                )
+            )
+    new = replace(old, columns=(*renamed, *added))
+    if new == old:
         return definition
-    new = replace(old, columns=(*old.columns, *added))
     return Versioned(new, store.define(new, expect=definition.revision))
 
 

@@ -31,7 +31,7 @@ public final class Question {
     if (type instanceof FloatType || type instanceof DoubleType) {
       buffers = doubles(values);
     } else if (type instanceof DecimalType) {
-      buffers = decimals(values);
+      buffers = decimals(values, ((DecimalType) type).scale());
     } else if (isBytes(values)) {
       buffers = bytes(values);
     } else {
@@ -76,10 +76,10 @@ public final class Question {
     return add(out.array());
   }
 
-  private String decimals(List values) {
+  private String decimals(List values, int scale) {
     ByteBuffer out = allocate(16 * values.size());
     for (int i = 0; i < values.size(); i++) {
-      BigInteger unscaled = ((Decimal) values.get(i)).toJavaBigDecimal().unscaledValue();
+      BigInteger unscaled = ((Decimal) values.get(i)).toJavaBigDecimal().setScale(scale).unscaledValue();
       out.putLong(unscaled.longValue()).putLong(unscaled.shiftRight(64).longValue());
     }
     return add(out.array());
