@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,17 +20,21 @@ __all__ = ["Explanation", "explain"]
 class Explanation:
     """The scans of a DataFrame: of its last execution, or of its plan if it has not run.
 
-    `execution` is the name and id that Spark gave the execution, None for a plan.
+    `execution` is the name and id that Spark gave the execution. It is None for a plan, and for
+    what ran as an RDD (`foreach`, `rdd`), which Spark counts as no execution; then the scans say
+    what was opened.
     """
 
     scans: tuple[ScanPlan, ...]
     execution: tuple[str, int] | None = None
 
     def __str__(self) -> str:
-        if self.execution is None:
-            head = "plan (not executed; what a run would read)"
-        else:
+        if self.execution is not None:
             head = "execution {1} ({0})".format(*self.execution)
+        elif any(scan.opened is not None for scan in self.scans):
+            head = "run as an RDD"
+        else:
+            head = "plan (not executed; what a run would read)"
         body = "\n".join(map(str, self.scans)) or "no file scan"
         return f"{head}\n{body}"
 
@@ -53,7 +57,10 @@ def explain(df: DataFrame) -> Explanation:
         # A write runs as a command around the execution that reads.
         last = next((e for e in reversed(executions) if e["scans"]), executions[-1])
         return Explanation(_plans(last["scans"]), (last["name"], last["id"]))
-    return Explanation(_plans(json.loads(hooks.java.scans().json(query.executedPlan()))))
+    scans = _plans(json.loads(hooks.java.scans().foresee(query.executedPlan())))
+    # Where nothing ran, Spark's metric is there, and zero.
+    ran = any(scan.opened for scan in scans)
+    return Explanation(scans if ran else tuple(replace(scan, opened=None) for scan in scans))
 
 
 def _plans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from py4j.protocol import Py4JError
 from pyspark.errors import ParseException
@@ -18,6 +19,9 @@ from skipping.settings import Settings
 
 __all__ = ["Hooks", "installed"]
 
+_BUSIEST, _LAZIEST = 0.2, 60.0
+"""Seconds between two looks at the store, whatever `cache.ttl` is."""
+
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
 
@@ -25,6 +29,11 @@ _hooks: dict[tuple[str, int], Hooks] = {}
 def installed(spark: SparkSession) -> Hooks | None:
     """The hooks that were put into a session or one it is a clone of."""
     return _hooks.get(_key(spark))
+
+
+def _forget(hooks: Hooks) -> None:
+    for key in [k for k, found in _hooks.items() if found is hooks]:
+        del _hooks[key]
 
 
 def _key(spark: SparkSession) -> tuple[str, int]:
@@ -37,8 +46,8 @@ def _key(spark: SparkSession) -> tuple[str, int]:
 class Hooks:
     """One installation: the Java half, and a thread that tells it which tables have an index.
 
-    The thread does so every `cache.ttl`, so that a scan of any other table never leaves Java. It
-    ends with the Spark context.
+    The thread does so about every `cache.ttl`, so that a scan of any other table never leaves
+    Java. It ends with the Spark context.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -110,15 +119,22 @@ class Hooks:
         return self._lookups[settings]
 
     def _watch(self) -> None:
-        while True:
-            try:
+        try:
+            while not self._stopped():
                 settings, _ = Settings.lenient(dict(self._spark.conf.getAll))
-                threading.Event().wait(settings.cache_ttl)
+                time.sleep(min(max(settings.cache_ttl, _BUSIEST), _LAZIEST))
                 self._tell()
-            except (Py4JError, OSError):
-                return  # Spark has stopped
+        except (Py4JError, OSError):
+            pass  # Java has ended
+        _forget(self)
+
+    def _stopped(self) -> bool:
+        return self._spark.sparkContext._jsc is None
 
     def _tell(self) -> None:
+        # A change in a store reaches every Lookup of the process, those of earlier sessions too.
+        if self._stopped():
+            return
         settings, _ = Settings.lenient(dict(self._spark.conf.getAll))
         try:
             tables = self._lookup(settings).indexed(fresh=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,7 @@ class Classes:
 
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
-        jvm = gateway.jvm
-        # The source path is the folder that holds the package `rewrite`, so that the files' place
-        # agrees with their `package rewrite.jvm`.
-        roots = gateway.new_array(jvm.java.io.File, 1)
-        roots[0] = jvm.java.io.File(str(Path(__file__).parent.parent))
-        # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
-        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        self._loader = jvm.org.codehaus.janino.JavaSourceClassLoader(parent, roots, "UTF-8")
+        self._loader = _loader(gateway)
 
     def new(self, name: str, *arguments: Any) -> Any:
         """An instance of a class, by the class's only public constructor."""
@@ -34,3 +28,17 @@ class Classes:
         for argument in arguments:
             given.add(argument)
         return loaded.getConstructors()[0].newInstance(given.toArray())
+
+
+@lru_cache(maxsize=1)
+def _loader(gateway: Any) -> Any:
+    # One for the whole life of a JVM, which outlives its Spark sessions: py4j remembers methods by
+    # the name of their class, and fails on an object of a second class with that name.
+    jvm = gateway.jvm
+    # The source path is the folder that holds the package `rewrite`, so that the files' place
+    # agrees with their `package rewrite.jvm`.
+    roots = gateway.new_array(jvm.java.io.File, 1)
+    roots[0] = jvm.java.io.File(str(Path(__file__).parent.parent))
+    # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, roots, "UTF-8")

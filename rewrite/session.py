@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -55,7 +57,7 @@ def session(builder: SparkSession.Builder | None = None) -> Session:
     """
     builder = builder or SparkSession.builder
     given: dict[str, Any] = builder._options
-    if os.environ.get("SPARK_REMOTE") or "spark.remote" in given:
+    if _asks_for_connect(given):
         raise SessionError(_CONNECT)
     _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -78,10 +80,10 @@ def _settings(given: dict[str, Any]) -> dict[str, str]:
     """What a Delta session needs, beside what the builder has."""
     from delta.pip_utils import configure_spark_with_delta_pip
 
-    packages = [p for p in given.get("spark.jars.packages", "").split(",") if p]
+    packages = _listed(given.get("spark.jars.packages", ""))
     # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
-    extensions = [e for e in given.get("spark.sql.extensions", "").split(",") if e]
+    extensions = _listed(given.get("spark.sql.extensions", ""))
     if _DELTA_EXTENSION not in extensions:
         extensions.append(_DELTA_EXTENSION)
     return {
@@ -93,6 +95,10 @@ def _settings(given: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def enable(spark: SparkSession) -> Session:
     """Put the hooks into a session; does nothing where they are.
 
@@ -102,25 +108,22 @@ def enable(spark: SparkSession) -> Session:
     """
     if not hasattr(spark, "_jsparkSession"):
         raise SessionError(_CONNECT)
-    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
-    if _DELTA_EXTENSION not in spark.sparkContext.getConf().get("spark.sql.extensions", ""):
-        raise SessionError(
-            "the session has no Delta: start one with rewrite.session(), or with "
-            f"spark.sql.extensions={_DELTA_EXTENSION}, "
-            f"spark.sql.catalog.spark_catalog={_DELTA_CATALOG} and the delta-spark jar"
-        )
+    _require_delta(spark)
     hooks = installed(spark) or Hooks(spark)
-    if not hooks.prove(spark):
+    in_clone = not hooks.prove(spark)
+    if in_clone:
         spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         if not hooks.prove(spark):
             raise SessionError(
                 "the session takes no new plan rules, not even in a clone: "
                 "start one with rewrite.session()"
             )
-        _activate(spark)
-        print("file skipping: the session had run SQL; go on with the clone that enable returned")
     hooks.follow(spark)
-    return Session(spark.sparkContext, spark._jsparkSession)
+    enabled = Session(spark.sparkContext, spark._jsparkSession)
+    _activate(enabled)
+    if in_clone:
+        print("file skipping: the session had run SQL; go on with the clone that enable returned")
+    return enabled
 
 
 def disable(spark: SparkSession) -> None:
@@ -130,12 +133,33 @@ def disable(spark: SparkSession) -> None:
         hooks.detach()
 
 
+def _require_delta(spark: SparkSession) -> None:
+    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
+    if _DELTA_EXTENSION not in spark.sparkContext.getConf().get("spark.sql.extensions", ""):
+        raise SessionError(
+            "the session has no Delta, and a running one cannot get it: spark.stop(), restart "
+            "Python, and start with rewrite.session(), or with "
+            f"spark.sql.extensions={_DELTA_EXTENSION}, "
+            f"spark.sql.catalog.spark_catalog={_DELTA_CATALOG} and the delta-spark jar"
+        )
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_EXTENSION)
+    except Py4JError as error:
+        raise SessionError(
+            "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
+            "an earlier session of this process started it without them: restart Python"
+        ) from error
+
+
 def _activate(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "the session runs"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-    # What SparkSession.builder.getOrCreate() gives.
+    jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(spark._jsparkSession)
+    # What SparkSession.builder.getOrCreate() and SparkSession.getActiveSession() give.
     SparkSession._instantiatedSession = spark
+    SparkSession._activeSession = spark
 
 
 _CONNECT = (
@@ -144,14 +168,24 @@ _CONNECT = (
 )
 
 
+def _asks_for_connect(given: Mapping[str, Any]) -> bool:
+    modes = (given.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
+    return (
+        "spark.remote" in given
+        or bool(os.environ.get("SPARK_REMOTE"))
+        or "connect" in [mode.lower() for mode in modes if mode]
+    )
+
+
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise SessionError(f"no Java at {java}" if home else "no Java on the PATH") from None
+        where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
+        raise SessionError(f"no Java {where}: install a JDK 17 or newer, or set JAVA_HOME to one")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) < 17:
+    version = re.search(r'version "((\d+)[^"]*)', said)
+    if version is None or int(version[2]) < 17:
         raise SessionError(
             f"Spark 4.1 needs a JDK 17 or newer, {java} is "
             f"{version[1] if version else 'none that says its version'}: set JAVA_HOME"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,9 +26,11 @@ from skipping.ddl import (
     parse,
     pointing,
 )
+from skipping.ddl.literals import unquoted
 from skipping.ddl.statements import Name
 from skipping.definition import Definition, Versioned
 from skipping.index import SkippingIndex
+from skipping.lookup import changed
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
 from skipping.stores import IDENTITY, IndexStore
@@ -109,9 +112,7 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
     try:
-        index = SkippingIndex.define(
-            spark, name, statement.columns, where=statement.where, options=options
-        )
+        index = SkippingIndex.define(spark, name, statement.columns, where=statement.where)
     except Conflict:
         if statement.if_not_exists:
             return []
@@ -120,6 +121,8 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
             about="table",
         ) from None
     print(f"skipping index of {index.table.name} in {index.store.location}")
+    if options.build:
+        index.refresh()
     return []
 
 
@@ -142,7 +145,7 @@ def _extended(index: SkippingIndex) -> Rows:
         ("owner", "none, REFRESH keeps it"),
         ("version", version),
         ("version covered", state.covered),
-        ("lag", None if state.covered is None else f"{version - state.covered} versions"),
+        ("lag", None if state.covered is None or index.replaced else _lag(version, state.covered)),
         ("files", len(files)),
         ("bytes", sum(files["size"].to_pylist())),
         ("where", definition.where),
@@ -154,13 +157,18 @@ def _extended(index: SkippingIndex) -> Rows:
     return [(item, None if value is None else str(value)) for item, value in facts]
 
 
+def _lag(version: int, covered: int) -> str:
+    behind = version - covered
+    return f"{behind} version" if behind == 1 else f"{behind} versions"
+
+
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     store = store_of(spark, settings_of(spark))
     rows = []
     for found in _definitions(store):
         definition = found.value
         catalog, database, table = _split(definition.name)
-        if definition.dropped or (scope and scope != (catalog, database)[: len(scope)]):
+        if definition.dropped or not _within(scope, (catalog, database)):
             continue
         state = store.state(definition.index)
         row: list[Any] = [definition.index, "skipping", database, table, None, False, state.status]
@@ -183,12 +191,22 @@ def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
 
 
 def _split(name: str) -> tuple[str, str, str]:
-    """Catalog, database and table of a full name; a path is a table of no database."""
-    if name.startswith("delta.`"):
-        return "delta", "", name[len("delta.") :]
-    catalog, _, rest = name.partition(".")
-    database, _, table = rest.partition(".")
-    return catalog, database, table
+    """Catalog, database and table of a full name; a path is a table of no database.
+
+    >>> _split("spark_catalog.`my.db`.t"), _split("delta.`file:/a.b`")
+    (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
+    """
+    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)]
+    if len(parts) == 2:
+        return parts[0], "", parts[1]
+    catalog, *databases, table = parts
+    return catalog, ".".join(databases), table
+
+
+def _within(scope: Name | None, place: tuple[str, str]) -> bool:
+    """Whether `IN catalog[.database]` takes in a catalog and database; Spark ignores case."""
+    asked = tuple(part.casefold() for part in scope or ())
+    return asked == tuple(part.casefold() for part in place)[: len(asked)]
 
 
 def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
@@ -196,6 +214,11 @@ def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
         return open_table(spark, definition.name).id.format != definition.table.format
     except TableError:
         return True
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two full names are of one table; Spark ignores case, but in a path."""
+    return one == other if one.startswith("delta.`") else one.casefold() == other.casefold()
 
 
 def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
@@ -211,8 +234,9 @@ def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:
     store, name = store_of(spark, settings_of(spark)), qualified(spark, table)
     for found in _definitions(store):
-        if found.value.name == name and not found.value.dropped:
+        if _same(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
+            changed(store)
             return True
     return False
 
@@ -220,7 +244,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualified(spark, table)
-    erased = [d.value for d in _definitions(store) if d.value.dropped and d.value.name == name]
+    erased = [d.value for d in _definitions(store) if d.value.dropped and _same(d.value.name, name)]
     for definition in erased:
         store.erase(definition.index)
     try:

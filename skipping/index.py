@@ -12,17 +12,16 @@ from pyspark.sql import SparkSession
 
 from providers.errors import Conflict, DefinitionError, NoStore
 from providers.predicate import Predicate, map_leaves
-from providers.registry import find
 from skipping.binding import Binding
 from skipping.ddl import ColumnSpec, Create, parse
+from skipping.defining import numbered
 from skipping.definition import Definition, IndexedColumn, State, Versioned
 from skipping.lookup import Lookup, changed
-from skipping.options import IndexOptions
 from skipping.refresh import refresh
 from skipping.scan_plan import ScanPlan
 from skipping.session import settings_of, store_of
 from skipping.stores import IDENTITY, IndexStore
-from skipping.tables import Columns, Table
+from skipping.tables import Table
 from skipping.tables.opening import open_table
 
 __all__ = ["SkippingIndex"]
@@ -58,21 +57,17 @@ class SkippingIndex:
         build: bool = True,
         store: IndexStore | None = None,
     ) -> SkippingIndex:
-        """Define an index and build it for the files there are.
+        """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
         StatementError, DefinitionError, TableError, and Conflict if the table has an index.
         """
         statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
         assert isinstance(statement, Create), "the text above is a CREATE"
-        return cls.define(
-            spark,
-            table,
-            statement.columns,
-            where=where,
-            options=IndexOptions(build=build),
-            store=store,
-        )
+        index = cls.define(spark, table, statement.columns, where=where, store=store)
+        if build:
+            index.refresh()
+        return index
 
     @classmethod
     def define(
@@ -82,23 +77,22 @@ class SkippingIndex:
         columns: Sequence[ColumnSpec],
         *,
         where: str | None = None,
-        options: IndexOptions | None = None,
         store: IndexStore | None = None,
     ) -> SkippingIndex:
-        """`create` with parsed columns."""
+        """`create` with parsed columns, and without building."""
         settings = settings_of(spark)
         store = store or store_of(spark, settings)
         opened = open_table(spark, table)
-        numbered = _numbered(columns, opened.columns(), settings.providers)
+        indexed = numbered(columns, opened.columns(), settings.providers)
         if where is not None:
-            opened.files(where=where)  # raises for a condition that the table cannot answer
-        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, numbered, where)
+            _require_answerable(opened, where)
+        if cls._found(store, opened) is not None:
+            # Also one of the table's earlier incarnation: REFRESH carries it over.
+            raise Conflict(f"there is an index on {opened.name} already")
+        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where)
         revision = store.define(definition, expect=None)
         changed(store)
-        index = cls(spark, opened, store, Versioned(definition, revision))
-        if (options or IndexOptions()).build:
-            index.refresh()
-        return index
+        return cls(spark, opened, store, Versioned(definition, revision))
 
     @classmethod
     def on(
@@ -111,20 +105,27 @@ class SkippingIndex:
         """
         store = store or store_of(spark, settings_of(spark))
         opened = open_table(spark, table)
+        found = cls._found(store, opened)
+        if found is None:
+            raise DefinitionError(
+                f"{opened.name} has no skipping index in {store.location}: "
+                f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
+                about="table",
+            )
+        return cls(spark, opened, store, found)
+
+    @staticmethod
+    def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
+        """The live index of what a table is now, or else of what its name was before."""
         try:
             live = [d for d in store.definitions() if not d.value.dropped]
         except NoStore:
-            live = []
-        for found in live:
-            if found.value.table == opened.id:
-                return cls(spark, opened, store, found)
-        for found in live:
-            if found.value.name == opened.name and found.value.table.format == opened.id.format:
-                return cls(spark, opened, store, found)
-        raise DefinitionError(
-            f"{opened.name} has no skipping index in {store.location}: "
-            f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)"
-        )
+            return None
+        id = table.id
+        alike = [d for d in live if d.value.table.format == id.format]
+        now = (d for d in alike if d.value.table == id)
+        before = (d for d in alike if d.value.name == table.name)
+        return next(now, None) or next(before, None)
 
     @property
     def definition(self) -> Definition:
@@ -159,24 +160,24 @@ class SkippingIndex:
         """Give the definition, by column name, to the incarnation that the table is now."""
         old, columns = self.definition, self.table.columns()
         kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
-        numbered: list[IndexedColumn] = []
+        carried: list[IndexedColumn] = []
         for i in {(i.name, i.kind, i.params): i for i in kept}.values():
             column = columns[i.name]
-            numbered.append(
+            carried.append(
                 replace(
                     i,
-                    number=len(numbered) + 1,
+                    number=len(carried) + 1,
                     identity=column.identity,
                     type=column.type,
                     partition=column.partition,
                 )
             )
-        if not numbered:
+        if not carried:
             raise DefinitionError(
                 f"{old.name} was replaced and has none of the indexed columns any more: "
                 "drop its skipping index and create another"
             )
-        new = replace(old, index=str(uuid.uuid4()), table=self.table.id, columns=tuple(numbered))
+        new = replace(old, index=str(uuid.uuid4()), table=self.table.id, columns=tuple(carried))
         revision = self.store.define(new, expect=None)
         self.store.define(replace(old, dropped=True), expect=self._definition.revision)
         self._definition = Versioned(new, revision)
@@ -242,40 +243,9 @@ class SkippingIndex:
         )
 
 
-def _numbered(
-    specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
-) -> tuple[IndexedColumn, ...]:
-    """The columns of a new definition; raises DefinitionError for one that cannot be sound."""
-    numbered = []
-    for number, spec in enumerate(specs, start=1):
-        try:
-            numbered.append(_indexed(number, spec, columns, providers))
-        except DefinitionError as error:
-            error.position = spec.position
-            raise
-    return tuple(numbered)
-
-
-def _indexed(
-    number: int, spec: ColumnSpec, columns: Columns, providers: Sequence[str]
-) -> IndexedColumn:
-    column = columns.resolve(spec.name)
-    if column.refusal is not None:
-        raise DefinitionError(f"{column.refusal}")
-    kind = find(spec.kind, providers)
-    names = kind.signature()
-    if len(spec.positional) > len(names):
-        takes = f"takes {', '.join(names)}" if names else "takes no parameter"
-        raise DefinitionError(f"{kind.kind} {takes}, not {len(spec.positional)} values")
-    params = {**dict(zip(names, spec.positional, strict=False)), **spec.named}
-    indexed = IndexedColumn(
-        number,
-        column.name,
-        column.identity,
-        column.type,
-        kind.kind,
-        tuple(sorted(params.items())),
-        column.partition,
-    )
-    indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
-    return indexed
+def _require_answerable(table: Table, where: str) -> None:
+    try:
+        table.files(where=where)
+    except DefinitionError as error:
+        error.about = "where"
+        raise

@@ -128,13 +128,14 @@ class IndexOptions:
         for name, given in mapping.items():
             option = _known(name)
             if option.never:
-                raise DefinitionError(f"the option {name} has no meaning here: {option.never}")
+                raise _refused(name, f"the option {name} has no meaning here: {option.never}")
             if not option.values:
                 raise _unsupported(name, option)
             value = _one_of(option, given)
             if alter and not option.alter:
-                raise DefinitionError(
-                    f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it"
+                raise _refused(
+                    name,
+                    f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it",
                 )
             if option.later and value != option.values[0]:
                 raise _unsupported(f"{name} = {str(value).lower()}", option)
@@ -155,11 +156,15 @@ def _known(name: str) -> Option:
         return option
     near = get_close_matches(name.lower(), _BY_NAME, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
-    raise DefinitionError(f"no option {name}: {hint}")
+    raise _refused(name, f"no option {name}: {hint}")
+
+
+def _refused(name: str, message: str) -> DefinitionError:
+    return DefinitionError(message, about=f"with.{name}")
 
 
 def _unsupported(what: str, option: Option) -> DefinitionError:
-    return DefinitionError(f"the option {what} is not supported yet: {option.later}")
+    return _refused(option.name, f"the option {what} is not supported yet: {option.later}")
 
 
 def _one_of(option: Option, given: Param) -> bool | str:
@@ -169,4 +174,4 @@ def _one_of(option: Option, given: Param) -> bool | str:
         if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
             return value
     choices = " or ".join(str(value).lower() for value in option.values)
-    raise DefinitionError(f"the option {option.name} takes {choices}, not {given!r}")
+    raise _refused(option.name, f"the option {option.name} takes {choices}, not {given!r}")

@@ -238,7 +238,9 @@ def _find(file: pq.ParquetFile, column: TableColumn) -> _Found | None:
     if pa.types.is_dictionary(type):
         type = type.value_type
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
-    int96 = ("INT96", ".".join(path)) in [(leaf.physical_type, leaf.path) for leaf in leaves]
+    int96 = pa.types.is_timestamp(type) and ("INT96", ".".join(path)) in [
+        (leaf.physical_type, leaf.path) for leaf in leaves
+    ]
     if int96:
         if not (file.metadata.created_by or "").startswith("parquet-mr"):
             raise _UnknownError(f"INT96 timestamps of {file.metadata.created_by}")

@@ -17,7 +17,10 @@ __all__ = ["default_location", "settings_of", "store_of"]
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
 
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "fuse.sshfs", "9p")
+_NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs"),
+    *("fuse.sshfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
+)
 
 
 def settings_of(spark: SparkSession) -> Settings:
@@ -58,5 +61,6 @@ def _file_system(path: Path) -> str | None:
         _, point, kind, *_ = line.split(" ")
         mount = Path(point.replace("\\040", " "))
         if path.absolute().is_relative_to(mount):
-            found = max(found, (len(mount.parts), kind), key=lambda pair: pair[0])
+            # Of two mounts on one point the later covers the earlier, as nfs4 over autofs.
+            found = max((len(mount.parts), kind), found, key=lambda pair: pair[0])
     return found[1]

@@ -18,9 +18,12 @@ import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
@@ -101,6 +104,8 @@ public final class Filters {
       return in(((InSet) e).child(), Scala.list(((InSet) e).hset()));
     }
     if (e instanceof StartsWith) return startsWith((StartsWith) e);
+    // Spark writes `ok = true` as `ok`.
+    if (e.dataType() instanceof BooleanType) return compare("=", e, Literal$.MODULE$.TrueLiteral());
     return null;
   }
 
@@ -116,6 +121,7 @@ public final class Filters {
   private String compare(String op, Expression column, Literal literal) {
     String identity = column(column);
     if (identity == null || literal.value() == null) return null;
+    if (!Question.takes(literal.dataType())) return null;
     List one = new ArrayList();
     one.add(literal.value());
     return "{\"op\":\"compare\",\"compare\":\"" + op + "\",\"column\":" + identity
@@ -152,7 +158,7 @@ public final class Filters {
 
   private String in(Expression column, List values) {
     String identity = column(column);
-    if (identity == null) return null;
+    if (identity == null || !Question.takes(column.dataType())) return null;
     List there = new ArrayList();
     for (int i = 0; i < values.size(); i++) {
       if (values.get(i) != null) there.add(values.get(i));
@@ -192,6 +198,8 @@ public final class Filters {
 
   private static List path(Expression e) {
     if (e instanceof AttributeReference) {
+      // `_metadata.file_size` arrives as a bare `file_size`, which a table may have as its own.
+      if (MetadataAttribute$.MODULE$.isValid(((AttributeReference) e).metadata())) return null;
       List path = new ArrayList();
       path.add(((AttributeReference) e).name());
       return path;

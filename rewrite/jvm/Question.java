@@ -6,12 +6,14 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -24,6 +26,11 @@ public final class Question {
   private final ByteArrayOutputStream buffers = new ByteArrayOutputStream();
   private final StringBuilder lengths = new StringBuilder();
   private int count;
+
+  /** Whether values of a type are numbers or bytes; arrays, structs and the like are not. */
+  public static boolean takes(DataType type) {
+    return type instanceof AtomicType && !(type instanceof VariantType);
+  }
 
   /** Lays out non-null Catalyst values of one type; returns the JSON that refers to them. */
   public String values(DataType type, List values) {

@@ -21,37 +21,56 @@ public final class Scans {
     this.skipping = skipping;
   }
 
-  /** `describe` as JSON. */
-  public String json(SparkPlan plan) {
-    return Json.write(describe(plan));
+  /** What a plan that may not have run yet would read, as JSON; asks about each scan once. */
+  public String foresee(SparkPlan plan) {
+    return Json.write(new Walk(new PruneScans(skipping)).of(plan));
   }
 
   /** One object a scan, in the order of the plan from the root down. Runs no job. */
   public List describe(SparkPlan plan) {
-    List out = new ArrayList();
-    walk(plan, out);
-    return out;
+    return new Walk(null).of(plan);
   }
 
-  private void walk(SparkPlan plan, List out) {
-    if (plan instanceof FileSourceScanExec) {
-      out.add(scan((FileSourceScanExec) plan));
-    } else if (plan instanceof AdaptiveSparkPlanExec) {
-      walk(((AdaptiveSparkPlanExec) plan).executedPlan(), out);
-    } else if (plan instanceof QueryStageExec) {
-      walk(((QueryStageExec) plan).plan(), out);
-    } else if (plan instanceof InMemoryTableScanExec) {
-      walk(((InMemoryTableScanExec) plan).relation().cachedPlan(), out);
-    } else if (!(plan instanceof ReusedExchangeExec)) {
-      all(plan.children(), out);
+  /** Visits a plan and all below it. */
+  private final class Walk {
+    private final PruneScans rule;
+    private final List out = new ArrayList();
+
+    /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
+    Walk(PruneScans rule) {
+      this.rule = rule;
     }
-    all(plan.subqueries(), out);
-  }
 
-  private void all(scala.collection.Iterable plans, List out) {
-    List list = Scala.list(plans);
-    for (int i = 0; i < list.size(); i++) {
-      walk((SparkPlan) list.get(i), out);
+    List of(SparkPlan plan) {
+      visit(plan);
+      return out;
+    }
+
+    private void visit(SparkPlan plan) {
+      if (plan instanceof FileSourceScanExec) {
+        out.add(scan((FileSourceScanExec) plan));
+      } else if (plan instanceof AdaptiveSparkPlanExec) {
+        adaptive((AdaptiveSparkPlanExec) plan);
+      } else if (plan instanceof QueryStageExec) {
+        visit(((QueryStageExec) plan).plan());
+      } else if (plan instanceof InMemoryTableScanExec) {
+        visit(((InMemoryTableScanExec) plan).relation().cachedPlan());
+      } else if (!(plan instanceof ReusedExchangeExec)) {
+        all(plan.children());
+      }
+      all(plan.subqueries());
+    }
+
+    private void adaptive(AdaptiveSparkPlanExec plan) {
+      boolean later = rule != null && !plan.isFinalPlan();
+      visit(later ? (SparkPlan) rule.apply(plan.executedPlan()) : plan.executedPlan());
+    }
+
+    private void all(scala.collection.Iterable plans) {
+      List list = Scala.list(plans);
+      for (int i = 0; i < list.size(); i++) {
+        visit((SparkPlan) list.get(i));
+      }
     }
   }
 

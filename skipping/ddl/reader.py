@@ -93,9 +93,10 @@ class Reader:
         specs: dict[tuple[Name, str], ColumnSpec] = {}
         for column in _parts(node):
             path, *rest = _parts(column)
-            kind = str(_tokens(column)[0]).upper()
-            positional, named = self._params(rest)
-            spec = ColumnSpec(self._path(path), kind, positional, named, _start(path))
+            word = _tokens(column)[0]
+            kind = str(word).upper()
+            places = (_start(path), word.start_pos or 0)
+            spec = ColumnSpec(self._path(path), kind, *self._params(rest), *places)
             # Spark's case sensitivity is not known here: `a` and `A` are left to who resolves them.
             self._once(specs, (spec.parts, kind), f"{spec.name} {kind}", spec.position)
             specs[spec.parts, kind] = spec

@@ -64,7 +64,7 @@ class ColumnSpec:
     """One column with one kind: `a.b VALUE_LIST(10)`, `c BLOOM_FILTER(fpp => 0.01)`.
 
     `kind` is in upper case. Positional parameters stay apart from named ones: only the kind knows
-    their names. `position` is where the column begins in the text.
+    their names. `position` and `kind_position` are where column and kind begin in the text.
     """
 
     parts: Name
@@ -72,6 +72,7 @@ class ColumnSpec:
     positional: tuple[Param, ...] = ()
     named: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
     position: int = field(default=0, compare=False, repr=False)
+    kind_position: int = field(default=0, compare=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,138 @@
+"""Building against others: `python -m tests.benchmarks.build [rows [files [rounds]]]`.
+
+ours       MIN_MAX and VALUE_LIST of each column, by `skipping.build`
+read       Spark reads the same columns and throws them away
+aggregate  Spark groups by file: min, max and collect_set, as Flint builds
+objects    rows become Python objects, kept in sets; on a tenth of the files, its time taken by ten
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from skipping.build import SparkBuild
+from skipping.definition import IndexedColumn
+from skipping.sketching import Work
+from skipping.stores import IDENTITY
+from skipping.tables.opening import open_table
+from tests.benchmarks.report import heading, interleaved, ratio, spread, table
+from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.star import FILES, write_star
+
+__all__ = ["main"]
+
+TYPES = {
+    "code": "cast(pmod(xxhash64(id, 'code'), 800) AS int)",
+    "day": "date_add(DATE'2024-01-01', cast(k % 300 AS int))",
+    "at": "timestamp_micros(1700000000000000 + 1000003 * id)",
+    "paid": "cast(pmod(xxhash64(id, 'paid'), 1000000) / 100 AS decimal(12, 2))",
+    "wide": "cast(pmod(xxhash64(id, 'wide'), 1000000) AS decimal(30, 2))",
+    "ok": "id % 2 = 0",
+    "city": "concat('city of ', pmod(xxhash64(id, 'city'), 900))",
+}
+"""Further columns, to see every type: few values a file, and unique ones."""
+
+TOGETHER = ("k", "h", "day", "price", "city")
+KINDS = ("MIN_MAX", "VALUE_LIST")
+
+
+def main(rows: int = 50_000, files: int = FILES, rounds: int = 5) -> None:
+    """Print the tables."""
+    with benchmark_session() as spark:
+        path = write_star(spark, "types", rows, files=files, more=TYPES)
+        source = Source(spark, f"delta.`{path}`")
+        tenth = source.paths[: files // 10]
+        seconds = interleaved(
+            {
+                "read": partial(source.read, TOGETHER),
+                "ours": partial(source.ours, TOGETHER),
+                "aggregate": partial(source.aggregate, TOGETHER),
+                "objects": partial(source.objects, TOGETHER, tenth),
+            },
+            rounds=rounds,
+        )
+        seconds["objects"] = [10 * s for s in seconds["objects"]]
+        facts = {"files": files, "rows_a_file": rows, "rounds": rounds}
+        heading(f"Build of {', '.join(KINDS)} on {', '.join(TOGETHER)}", **facts)
+        table(
+            ("", "seconds", "to read"),
+            [(name, spread(s), ratio(s, seconds["read"])) for name, s in seconds.items()],
+        )
+        heading("Build of one column", **facts)
+        table(("column", "read, s", "ours, s", "ratio"), list(_by_type(source, rounds)))
+
+
+def _by_type(source: Source, rounds: int) -> Iterator[tuple[str, str, str, str]]:
+    for name, column in source.columns.items():
+        candidates: dict[str, Callable[[], object]] = {
+            "read": partial(source.read, [name]),
+            "ours": partial(source.ours, [name]),
+        }
+        seconds = interleaved(candidates, rounds=rounds)
+        read, ours = seconds["read"], seconds["ours"]
+        yield f"{name} {column.type}", spread(read), spread(ours), ratio(ours, read)
+
+
+class Source:
+    """The files of a table, and each way to learn what its files hold."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        opened = open_table(spark, name)
+        files = opened.files()
+        self._spark = spark
+        self.columns = opened.columns()
+        self.paths = files["path"].to_pylist()
+        ordinals = pa.array(range(len(files)), pa.int64())
+        self._files = pa.table(
+            [ordinals, files["path"], files["size"], files["stamp"], pa.nulls(len(files))],
+            names=IDENTITY.names,
+        ).cast(IDENTITY)
+
+    def ours(self, names: Sequence[str]) -> list[pa.Table]:
+        """The entries of all files."""
+        work = []
+        for column in (self.columns[name] for name in names):
+            for kind in KINDS:
+                indexed = IndexedColumn(
+                    len(work), column.name, column.identity, column.type, kind, (), False
+                )
+                work.append(Work(indexed, column, indexed.provider(())))
+        return list(SparkBuild(self._spark)(self._files, work))
+
+    def read(self, names: Sequence[str]) -> None:
+        """Nothing: rows are read and dropped."""
+        _drop(self._frame(names))
+
+    def aggregate(self, names: Sequence[str]) -> None:
+        """One row a file, dropped."""
+        each = [f(name) for name in names for f in (F.min, F.max, F.collect_set)]
+        _drop(self._frame(names).groupBy(F.input_file_name()).agg(*each))
+
+    def objects(self, names: Sequence[str], paths: Sequence[str]) -> None:
+        """Sets of Python objects, dropped."""
+
+        def collect(rows: Iterable[Row]) -> Iterator[list[set[object]]]:
+            sets: list[set[object]] = [set() for _ in names]
+            for row in rows:
+                for values, value in zip(sets, row, strict=True):
+                    values.add(value)
+            yield sets
+
+        self._frame(names, paths).rdd.mapPartitions(collect).foreach(len)
+
+    def _frame(self, names: Sequence[str], paths: Sequence[str] | None = None) -> DataFrame:
+        return self._spark.read.parquet(*(paths or self.paths)).select(*names)
+
+
+def _drop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""The Spark session that benchmarks run in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import SparkSession
+
+import rewrite
+
+__all__ = ["benchmark_session"]
+
+
+@contextmanager
+def benchmark_session() -> Iterator[SparkSession]:
+    """A strict session on two cores whose index store lives as long as it does."""
+    with TemporaryDirectory() as warehouse:
+        builder = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.sql.warehouse.dir", warehouse)
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "3g")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.databricks.delta.snapshotPartitions", "2")
+            .config("spark.skipping.mode", "strict")
+            .config("spark.skipping.timeout", "60s")
+        )
+        session = rewrite.session(builder)
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            session.stop()

@@ -1,0 +1,180 @@
+"""With the index = without the index: the oracle of this folder, and tables on which it bites.
+
+Tables are made with one data file a group, and without Delta's own bounds (`OWN_BOUNDS` off), so
+that whatever is skipped was skipped by the index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import rewrite
+from rewrite import Explanation
+
+Query: TypeAlias = str | Callable[[SparkSession], DataFrame]
+
+ENABLED = "spark.skipping.enabled"
+OWN_BOUNDS = "delta.dataSkippingNumIndexedCols"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What two runs of a query gave: its rows, sorted, and the files each run opened."""
+
+    rows: list[str]
+    opened: int
+    without: int
+    explained: Explanation
+
+    @property
+    def skipped(self) -> int:
+        return self.without - self.opened
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """The session with some settings, which are put back afterwards."""
+    before = {key: spark.conf.get(key, None) for key in values}
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def run(spark: SparkSession, query: Query) -> DataFrame:
+    return spark.sql(query) if isinstance(query, str) else query(spark)
+
+
+def opened(df: DataFrame) -> int:
+    """Files that the last execution of a DataFrame opened, by Spark's own metric."""
+    explained = rewrite.explain(df)
+    assert explained.execution is not None, "it has run"
+    return sum(scan.opened or 0 for scan in explained.scans)
+
+
+def spelled(rows: list[Row]) -> list[str]:
+    """Rows in an order of their own. repr tells types apart, 0.0 from -0.0, and NaN is NaN."""
+    return sorted(map(repr, rows))
+
+
+def same_rows(
+    spark: SparkSession, query: Query, *, conf: Mapping[str, str] | None = None
+) -> Compared:
+    """Run a query with skipping and without; the rows must be equal, types included."""
+    with settings(spark, conf or {}):
+        with settings(spark, {ENABLED: "false"}):
+            control = run(spark, query)
+            expected = spelled(control.collect())
+            without = opened(control)
+        df = run(spark, query)
+        rows = spelled(df.collect())
+        found = Compared(rows, opened(df), without, rewrite.explain(df))
+    assert df.schema == control.schema
+    assert rows == expected, f"rows differ for {query}\n{found.explained}"
+    assert found.opened <= found.without
+    return found
+
+
+def skips(spark: SparkSession, query: Query, *, conf: Mapping[str, str] | None = None) -> Compared:
+    """`same_rows`, and something was skipped."""
+    found = same_rows(spark, query, conf=conf)
+    assert found.skipped > 0, f"nothing was skipped for {query}\n{found.explained}"
+    return found
+
+
+def reads_all(spark: SparkSession, query: Query, why: str) -> Compared:
+    """`same_rows`, nothing was skipped, and explain says why."""
+    found = same_rows(spark, query)
+    assert found.skipped == 0, str(found.explained)
+    assert re.search(why, str(found.explained)), str(found.explained)
+    return found
+
+
+def matching(spark: SparkSession, table: str, condition: str) -> int:
+    """How many files hold a row that satisfies a condition, found out without an index."""
+    with settings(spark, {ENABLED: "false"}):
+        files = spark.sql(f"SELECT DISTINCT _metadata.file_path FROM {table} WHERE {condition}")
+        return len(files.collect())
+
+
+def exact(spark: SparkSession, table: str, condition: str) -> Compared:
+    """`same_rows` of a condition, and exactly the files that hold a match were opened."""
+    found = same_rows(spark, f"SELECT * FROM {table} WHERE {condition}")
+    held = matching(spark, table, condition)
+    assert found.opened == held, f"{condition}\n{found.explained}"
+    return found
+
+
+def by_group(df: DataFrame, group: str = "_f") -> DataFrame:
+    """The frame in as many files as `group` has values (0, 1, ...), without that column."""
+    files = df.agg({group: "max"}).collect()[0][0] + 1
+    return df.selectExpr("*", f"int({group}) AS _g").repartitionById(files, "_g").drop(group, "_g")
+
+
+def make_table(
+    spark: SparkSession,
+    table: str,
+    rows: str | DataFrame,
+    index: str | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+) -> str:
+    """A Delta table, one file for each value of the column `_f`, and its skipping index."""
+    df = spark.sql(rows) if isinstance(rows, str) else rows
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
+    options = {OWN_BOUNDS: "0", **(properties or {})}
+    columns = ", ".join(
+        f"`{f.name.replace('`', '``')}` {f.dataType.simpleString()}"
+        for f in df.schema.fields
+        if f.name != "_f"
+    )
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES ({listed})")
+    append(spark, table, df)
+    if index:
+        spark.sql(f"CREATE SKIPPING INDEX ON {table} ({index})")
+    return table
+
+
+def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:
+    """Add rows, one file for each value of the column `_f`."""
+    df = spark.sql(rows) if isinstance(rows, str) else rows
+    by_group(df).write.format("delta").mode("append").saveAsTable(table)
+
+
+def files_of(spark: SparkSession, table: str) -> list[Path]:
+    """The live data files of a table on the local disk."""
+    rows = spark.table(table).selectExpr("_metadata.file_path AS p").distinct().collect()
+    return [Path(re.sub(r"^file:/*", "/", row.p)) for row in rows]
+
+
+@contextmanager
+def spoiled(paths: list[Path]) -> Iterator[None]:
+    """The files with garbage of the same size in them, and without their checksums."""
+    held = {path: path.read_bytes() for path in paths}
+    try:
+        for path, content in held.items():
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            path.write_bytes(os.urandom(len(content)))
+        yield
+    finally:
+        for path, content in held.items():
+            path.write_bytes(content)
+
+
+def answers(spark: SparkSession, query: Query) -> Any:
+    return run(spark, query).collect()

@@ -1,0 +1,341 @@
+"""Scenarios of whole sessions, for a process of its own: `python sessions.py FOLDER [NAME ...]`.
+
+They start and stop sessions in one JVM, in this order, and print one JSON object: for each the
+traceback, or null. `test_session.py` turns that into tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import rewrite
+import skipping
+from providers.errors import SessionError, SettingError, StatementError
+from rewrite.hooks import Hooks, installed
+
+CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
+QUERY = "SELECT * FROM t WHERE id = 5"
+DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+
+SCENARIOS: list[Callable[[Path], None]] = []
+
+
+def scenario(function: Callable[[Path], None]) -> Callable[[Path], None]:
+    SCENARIOS.append(function)
+    return function
+
+
+def builder(folder: Path, **settings: str) -> SparkSession.Builder:
+    made = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.skipping.timeout", "60s")
+    )
+    for key, value in settings.items():
+        made.config(key.replace("_", "."), value)
+    return made
+
+
+def fill(spark: SparkSession, folder: Path) -> None:
+    """The table t, the same for every session: its files stay where they are."""
+    path = folder / "t"
+    if not path.exists():
+        frame = spark.range(0, 40, 1, 4)
+        frame.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").save(str(path))
+    spark.sql(f"CREATE TABLE IF NOT EXISTS t USING delta LOCATION '{path}'")
+
+
+def opened(spark: SparkSession, query: str = QUERY) -> int | None:
+    df = spark.sql(query)
+    assert [row.id for row in df.collect()] == [5]
+    return rewrite.explain(df).scans[0].opened
+
+
+def said(work: Callable[[], Any]) -> tuple[Any, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        result = work()
+    return result, out.getvalue()
+
+
+@contextlib.contextmanager
+def running(spark: SparkSession) -> Iterator[SparkSession]:
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def raises(error: type[Exception], *parts: str) -> Iterator[None]:
+    with pytest.raises(error) as caught:
+        yield
+    for part in parts:
+        assert part in str(caught.value), f"{part!r} is not in {caught.value}"
+
+
+@scenario
+def settings_of_the_builder_are_kept(folder: Path) -> None:
+    os.environ.pop("PYSPARK_PYTHON", None)
+    mine = {
+        "spark.jars.packages": "io.delta:delta-storage:4.4.0, org.roaringbitmap:shims:0.9.25",
+        "spark.sql.extensions": f" {DELTA} ,org.example.Missing",
+        "spark.sql.catalog.mine": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.app.name": "mine",
+    }
+    made = builder(folder)
+    for key, value in mine.items():
+        made.config(key, value)
+    spark, text = said(lambda: rewrite.session(made))
+    with running(spark):
+        assert text == "", "nothing had to be cloned"
+        assert isinstance(spark, rewrite.Session)
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable
+        conf = spark.sparkContext.getConf()
+        packages = conf.get("spark.jars.packages", "")
+        assert packages.count("io.delta:delta-spark_4.1_2.13:") == 1, packages
+        assert "delta-storage:4.4.0" in packages, packages
+        assert "shims" in packages, packages
+        extensions = conf.get("spark.sql.extensions", "")
+        assert extensions.split(",") == [DELTA, "org.example.Missing"], extensions
+        assert conf.get("spark.sql.catalog.mine", "").endswith("DeltaCatalog")
+        assert spark.sparkContext.appName == "mine"
+        fill(spark, folder)
+        spark.sql(CREATE)
+        assert opened(spark) == 1
+
+
+@scenario
+def a_catalog_of_the_users_own_is_kept(folder: Path) -> None:
+    own = "org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension"
+    from rewrite.session import _settings
+
+    given = {"spark.sql.catalog.spark_catalog": own, "spark.jars.excludes": "a:b"}
+    made = _settings(given)
+    assert made["spark.sql.catalog.spark_catalog"] == own
+    assert made["spark.jars.excludes"] == "a:b"
+
+
+@scenario
+def another_session_in_the_same_process(folder: Path) -> None:
+    # The first scenario stopped its session; its callbacks and lookups are stale.
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        assert opened(spark) == 1
+        spark.sql("DROP SKIPPING INDEX ON t")
+        assert opened(spark) == 4
+        spark.sql(CREATE)
+        assert opened(spark) == 1
+
+
+@scenario
+def enabling_is_idempotent(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        hooks = installed(spark)
+        listeners = spark.sparkContext._jsc.sc().listenerBus().listeners().size()
+        again, text = said(lambda: rewrite.enable(spark))
+        assert text == ""
+        assert again._jsparkSession.equals(spark._jsparkSession)
+        assert installed(again) is hooks
+        assert rewrite.session(builder(folder))._jsparkSession.equals(spark._jsparkSession)
+        assert spark.sparkContext._jsc.sc().listenerBus().listeners().size() == listeners
+        assert opened(again) == 1
+
+
+@scenario
+def a_fresh_session_is_not_cloned(folder: Path) -> None:
+    made = builder(folder, spark_sql_extensions=DELTA)
+    made.config(
+        "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    )
+    with running(made.getOrCreate()) as plain:
+        spark, text = said(lambda: rewrite.enable(plain))
+        assert text == ""
+        assert spark._jsparkSession.equals(plain._jsparkSession)
+        assert SparkSession.builder.getOrCreate() is spark
+        assert SparkSession.getActiveSession() is spark
+        with raises(StatementError, "expected ON"):
+            SparkSession.active().sql("DROP SKIPPING INDEX t")
+
+
+@scenario
+def a_session_that_has_run_sql_is_cloned(folder: Path) -> None:
+    made = builder(folder, spark_sql_extensions=DELTA)
+    made.config(
+        "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    )
+    with running(made.getOrCreate()) as used:
+        fill(used, folder)
+        used.sql("CREATE TEMPORARY VIEW kept AS SELECT 7 AS x")
+        used.conf.set("spark.sql.shuffle.partitions", "3")
+        spark, text = said(lambda: rewrite.enable(used))
+        assert "go on with the clone that enable returned" in text
+        assert not spark._jsparkSession.equals(used._jsparkSession)
+        assert spark.table("kept").first() == (7,)
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+        assert SparkSession.builder.getOrCreate() is spark
+        assert SparkSession.getActiveSession() is spark
+        jvm: Any = spark._jvm
+        java = jvm.org.apache.spark.sql.classic.SparkSession
+        assert java.active().equals(spark._jsparkSession)
+        assert java.getDefaultSession().get().equals(spark._jsparkSession)
+        assert opened(spark) == 1
+        # The session that was given still works, without the hooks.
+        assert used.sql(QUERY).count() == 1
+        again, text = said(lambda: rewrite.enable(spark))
+        assert text == ""
+        assert again._jsparkSession.equals(spark._jsparkSession)
+
+
+@scenario
+def new_and_cloned_sessions_skip_too(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        other = spark.newSession()
+        assert isinstance(other, rewrite.Session)
+        clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        for session in (other, clone):
+            assert installed(session) is installed(spark)
+            assert opened(session) == 1
+        other.conf.set("spark.skipping.enabled", "false")
+        assert (opened(other), opened(spark)) == (4, 1)
+
+
+@scenario
+def disable_passes_through_until_enable(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        rewrite.disable(spark)
+        assert opened(spark) == 4
+        # Statements still run.
+        assert spark.sql("DESCRIBE SKIPPING INDEX ON t").count() == 1
+        rewrite.enable(spark)
+        assert opened(spark) == 1
+
+
+@scenario
+def a_hook_that_something_hides_is_named(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        hooks = installed(spark)
+        assert hooks is not None
+        real, hooks.java = hooks.java, _Frozen()
+        try:
+            with raises(SessionError, "another extension hides the plan rule", "rewrite.session()"):
+                hooks.prove(spark)
+        finally:
+            hooks.java = real
+        prove, Hooks.prove = Hooks.prove, lambda *_: False  # type: ignore[method-assign]
+        try:
+            with raises(SessionError, "takes no new plan rules, not even in a clone"):
+                rewrite.enable(spark)
+        finally:
+            Hooks.prove = prove  # type: ignore[method-assign]
+
+
+class _Frozen:
+    """Plans that are never seen."""
+
+    def plans(self) -> int:
+        return 0
+
+
+@scenario
+def unknown_settings_are_named(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        spark.conf.set("spark.skipping.cache.tll", "1s")
+        hint = "no setting spark.skipping.cache.tll: did you mean spark.skipping.cache.ttl?"
+        with raises(SettingError, hint):
+            rewrite.enable(spark)
+        with raises(SettingError, hint):
+            spark.sql("SHOW SKIPPING INDEXES")
+        with raises(SettingError, hint):
+            skipping.sql(spark, "REFRESH SKIPPING INDEX ON t")
+        # Reads go on, and say so once.
+        warnings: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("skipping").addHandler(handler)
+        assert [opened(spark), opened(spark)] == [1, 1]
+        assert warnings == [hint]
+
+
+@scenario
+def a_remote_warehouse_names_the_setting(folder: Path) -> None:
+    for remote in ("s3a://bucket/warehouse", "hdfs://name:8020/warehouse"):
+        made = builder(folder).config("spark.sql.warehouse.dir", remote)
+        with raises(SettingError, f"the warehouse {remote}", "set spark.skipping.store"):
+            rewrite.session(made)
+        SparkSession.builder.getOrCreate().stop()
+    store = f"sqlite:{folder}/elsewhere.sqlite"
+    made = builder(folder).config("spark.sql.warehouse.dir", "s3a://bucket/warehouse")
+    with running(rewrite.session(made.config("spark.skipping.store", store))) as spark:
+        assert spark.sql("SHOW SKIPPING INDEXES").collect() == []
+
+
+@scenario
+def without_delta_it_says_what_to_do(folder: Path) -> None:
+    # What the JVM was started with stays a default; only an empty setting undoes it.
+    made = builder(folder, spark_sql_extensions="")
+    with running(made.getOrCreate()) as spark:
+        with raises(SessionError, "has no Delta", "rewrite.session()", DELTA):
+            rewrite.enable(spark)
+        with raises(SessionError, "has no Delta", "spark.stop()"):
+            rewrite.session(builder(folder))
+        assert spark.range(3).count() == 3
+
+
+@scenario
+def without_python_queries_go_on(folder: Path) -> None:
+    # Last: what is forgotten does not come back.
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        assert opened(spark) == 1
+        gateway: Any = SparkContext._gateway
+        # Callbacks into a process that has forgotten its objects; Java gets an error for each.
+        gateway.gateway_property.pool.dict.clear()
+        for query in (QUERY, "SELECT id, 'skipping' AS flint FROM t WHERE id = 5"):
+            df = spark.sql(query)
+            assert [row.id for row in df.collect()] == [5]
+        scan = rewrite.explain(df).scans[0]
+        assert scan.opened == 4
+        assert "asking the index failed" in (scan.reason or ""), scan.reason
+        with raises(PySparkException, "PARSE_SYNTAX_ERROR"):
+            spark.sql("SHOW SKIPPING INDEXES")
+
+
+def main(folder: Path, *names: str) -> None:
+    results: dict[str, str | None] = {}
+    for function in SCENARIOS:
+        if names and function.__name__ not in names:
+            continue
+        try:
+            function(folder)
+            results[function.__name__] = None
+        except (Exception, pytest.fail.Exception):
+            results[function.__name__] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,394 @@
+"""What explain says of plans and of executions: counts, reasons, and whose they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import rewrite
+from providers.errors import SessionError
+from rewrite import Explanation
+from skipping import ScanPlan
+from skipping.stores.sqlite import SqliteStore
+
+# DataFrame.toArrow and foreach of pyspark leave their sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
+    """A table of four files with an index, and one of two files without."""
+    for name, files in (("facts", 4), ("plain", 2)):
+        frame = spark.range(0, 10 * files, 1, files).selectExpr(
+            "id", "id % 3 AS k", "concat('secret', id) AS s", "id AS other"
+        )
+        frame.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable(
+            name
+        )
+    spark.sql("CREATE SKIPPING INDEX ON facts (id MIN_MAX, s VALUE_LIST, s MIN_MAX, k VALUE_LIST)")
+    yield "spark_catalog.default.facts", "spark_catalog.default.plain"
+    for name in ("facts", "plain"):
+        spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each question to the store."""
+    questions: list[int] = []
+    answer = SqliteStore.disproved
+
+    def counted(self: SqliteStore, index: str, tests: Any, **named: Any) -> Any:
+        questions.append(len(tests))
+        return answer(self, index, tests, **named)
+
+    monkeypatch.setattr(SqliteStore, "disproved", counted)
+    return questions
+
+
+@pytest.fixture
+def configured(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    changed: list[str] = []
+
+    def configure(key: str, value: str) -> None:
+        spark.conf.set(key, value)
+        changed.append(key)
+
+    yield configure
+    for key in changed:
+        spark.conf.unset(key)
+
+
+def only(explanation: Explanation) -> ScanPlan:
+    (scan,) = explanation.scans
+    return scan
+
+
+class TestExecutions:
+    ACTIONS: dict[str, Callable[[DataFrame, Path], Any]] = {  # noqa: RUF012
+        "show": lambda df, _: df.show(),
+        "collect": lambda df, _: df.collect(),
+        "count": lambda df, _: df.count(),
+        "head": lambda df, _: df.head(),
+        "isEmpty": lambda df, _: df.isEmpty(),
+        "toPandas": lambda df, _: df.toPandas(),
+        "toArrow": lambda df, _: df.toArrow(),
+        "toLocalIterator": lambda df, _: list(df.toLocalIterator()),
+        "delta": lambda df, path: df.write.format("delta").save(str(path / "delta")),
+        "parquet": lambda df, path: df.write.parquet(str(path / "parquet")),
+        "saveAsTable": lambda df, _: df.write.format("delta").mode("overwrite").saveAsTable("copy"),
+    }
+
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize("action", ACTIONS)
+    def test_each_action_is_an_execution(
+        self, spark: SparkSession, action: str, tmp_path: Path
+    ) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        self.ACTIONS[action](df, tmp_path)
+        explanation = rewrite.explain(df)
+        spark.sql("DROP TABLE IF EXISTS copy")
+        assert explanation.execution is not None
+        assert str(explanation).startswith(f"execution {explanation.execution[1]} (")
+        assert only(explanation) == ScanPlan(
+            "spark_catalog.default.facts",
+            total=4,
+            disproved=3,
+            legs=(("id = ?  MIN_MAX", 3),),
+            opened=1,
+        )
+
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize(
+        "action",
+        [lambda df: df.foreach(lambda _: None), lambda df: df.rdd.count()],
+        ids=["foreach", "rdd"],
+    )
+    def test_what_runs_as_an_rdd_is_no_execution_but_counted(
+        self, spark: SparkSession, action: Callable[[DataFrame], Any]
+    ) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        action(df)
+        explanation = rewrite.explain(df)
+        assert explanation.execution is None
+        assert str(explanation).startswith("run as an RDD\n")
+        assert only(explanation).opened == 1
+
+    def test_a_write_to_a_v2_source_reads_past_the_index_and_says_so(
+        self, spark: SparkSession, tables: tuple[str, str]
+    ) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        df.write.format("noop").mode("overwrite").save()
+        scan = only(rewrite.explain(df))
+        assert scan == ScanPlan(tables[0], opened=4, reason="not a read that can be pruned")
+
+    @pytest.mark.usefixtures("tables")
+    def test_the_last_one_counts(self, spark: SparkSession) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        df.collect()
+        first = rewrite.explain(df).execution
+        df.count()
+        second = rewrite.explain(df).execution
+        assert first is not None
+        assert second is not None
+        assert first[1] < second[1]
+        part = df.select("k").where("k = 1")
+        assert rewrite.explain(part).execution is None
+        part.collect()
+        # It is a part of what ran last.
+        assert rewrite.explain(df).execution == rewrite.explain(part).execution
+
+    @pytest.mark.usefixtures("tables")
+    def test_two_of_one_text_are_told_apart(self, spark: SparkSession) -> None:
+        text = "SELECT * FROM facts WHERE id = 5"
+        one, other = spark.sql(text), spark.sql(text)
+        one.collect()
+        assert rewrite.explain(one).execution is not None
+        assert rewrite.explain(other).execution is None
+        other.count()
+        assert rewrite.explain(one).execution != rewrite.explain(other).execution
+
+    def test_a_failed_execution_is_none(self, spark: SparkSession, tables: tuple[str, str]) -> None:
+        df = spark.sql("SELECT assert_true(id < 0) FROM facts WHERE id = 5")
+        with pytest.raises(Exception, match="is not true"):
+            df.collect()
+        assert rewrite.explain(df).execution is None
+
+
+class TestCounts:
+    def test_they_add_up(self, spark: SparkSession, tables: tuple[str, str]) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id > 8 AND (s = 'secret15' OR s = 'secret25')")
+        df.collect()
+        scan = only(rewrite.explain(df))
+        assert (scan.total, scan.disproved, scan.unknown, scan.kept) == (4, 2, 0, 2)
+        assert scan.kept == scan.opened
+        assert scan.legs == (
+            ("id > ?  MIN_MAX", 0),
+            ("s IN (2 keys)  VALUE_LIST", 2),
+            ("s IN (2 keys)  MIN_MAX", 2),
+        )
+        assert str(scan).splitlines() == [
+            tables[0],
+            "  files              4",
+            "  - disproved        0  by id > ?  MIN_MAX",
+            "  - disproved        2  by s IN (2 keys)  VALUE_LIST",
+            "  - disproved        2  by s IN (2 keys)  MIN_MAX",
+            "  - disproved        2  together",
+            "  = to read          2",
+            "  opened             2",
+        ]
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_subquery_is_a_scan_of_its_own(self, spark: SparkSession) -> None:
+        df = spark.sql(
+            "SELECT * FROM facts WHERE id = (SELECT max(id) FROM facts WHERE k = 7) OR id = 39"
+        )
+        df.collect()
+        outer, inner = rewrite.explain(df).scans
+        assert (outer.total, outer.opened) == (4, 4)
+        assert (inner.legs, inner.opened) == ((("k = ?  VALUE_LIST", 4),), 0)
+
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize("adaptive", ["true", "false"])
+    def test_each_side_of_a_self_join_is_a_scan(
+        self, spark: SparkSession, configured: Callable[[str, str], None], adaptive: str
+    ) -> None:
+        configured("spark.sql.adaptive.enabled", adaptive)
+        df = spark.sql(
+            "SELECT * FROM facts a JOIN facts b ON a.k = b.k WHERE a.id = 5 AND b.id > 15"
+        )
+        planned = rewrite.explain(df)
+        assert planned.execution is None
+        assert sorted(scan.disproved for scan in planned.scans) == [1, 3]
+        assert {scan.opened for scan in planned.scans} == {None}
+        df.collect()
+        ran = rewrite.explain(df)
+        assert sorted(scan.opened or 0 for scan in ran.scans) == [1, 3]
+        assert [scan.disproved for scan in ran.scans] == [s.disproved for s in planned.scans]
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_cached_frame_shows_what_filled_the_cache(self, spark: SparkSession) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5").cache()
+        try:
+            assert only(rewrite.explain(df)).opened is None
+            df.count()
+            above = df.where("k = 2")
+            above.collect()
+            for explanation in map(rewrite.explain, (df, above)):
+                assert explanation.execution is not None
+                assert (only(explanation).disproved, only(explanation).opened) == (3, 1)
+        finally:
+            df.unpersist()
+
+    @pytest.mark.usefixtures("tables")
+    def test_values_stay_hidden(self, spark: SparkSession) -> None:
+        df = spark.sql(
+            "SELECT * FROM facts WHERE s IN ('secret15', 'x') AND s LIKE 'secret%'"
+            " AND s <> 'secret3' AND upper(s) <> 'SECRET1' AND other = 15"
+        )
+        text = str(rewrite.explain(df)) + repr(rewrite.explain(df))
+        df.collect()
+        text += str(rewrite.explain(df)) + repr(rewrite.explain(df))
+        assert "secret" not in text.lower()
+        assert "not used: other = ?: other is not in the index" in text
+
+
+class TestPlans:
+    @pytest.mark.usefixtures("tables")
+    def test_explaining_runs_no_job_and_asks_once_a_scan(
+        self, spark: SparkSession, asked: list[int]
+    ) -> None:
+        text = "SELECT * FROM facts a JOIN facts b ON a.k = b.k WHERE a.id = 5 AND b.id > 15"
+        df = spark.sql(text)
+        assert df.columns
+        assert asked == []
+        # Delta's own planning may run jobs.
+        df._jdf.queryExecution().executedPlan()
+        asked.clear()
+        group = str(uuid4())
+        spark.sparkContext.setJobGroup(group, "explain")
+        try:
+            explanation = rewrite.explain(df)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup(group) == []
+        assert len(asked) == len(explanation.scans) == 2
+        assert str(explanation).startswith("plan (not executed; what a run would read)\n")
+        assert "opened" not in str(explanation)
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_run_asks_once_a_scan_and_explaining_it_nothing(
+        self, spark: SparkSession, asked: list[int]
+    ) -> None:
+        df = spark.sql("SELECT count(*) FROM facts WHERE id = 5")
+        assert asked == []
+        df.collect()
+        assert asked == [1]
+        rewrite.explain(df)
+        assert asked == [1]
+
+    def test_a_scan_of_another_table_asks_nothing(
+        self, spark: SparkSession, tables: tuple[str, str], asked: list[int]
+    ) -> None:
+        df = spark.sql("SELECT * FROM plain WHERE id = 5")
+        df.collect()
+        assert asked == []
+        assert only(rewrite.explain(df)) == ScanPlan(
+            tables[1], opened=2, reason="the table has no index"
+        )
+
+
+class TestReasons:
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize(
+        ("query", "reason"),
+        [
+            ("SELECT * FROM plain WHERE id = 5", "the table has no index"),
+            ("SELECT * FROM facts", "the query has no condition on this table"),
+            ("SELECT * FROM {parquet} WHERE id = 5", "not a read that can be pruned"),
+        ],
+    )
+    def test_why_no_index_was_asked(
+        self, spark: SparkSession, query: str, reason: str, tmp_path: Path
+    ) -> None:
+        spark.range(3).write.parquet(str(tmp_path / "x"))
+        df = spark.sql(query.format(parquet=f"parquet.`{tmp_path}/x`"))
+        for _ in ("plan", "execution"):
+            scan = only(rewrite.explain(df))
+            assert (scan.reason, scan.total) == (reason, None)
+            assert f"no index was asked: {reason}" in str(scan)
+            df.collect()
+
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize(
+        ("condition", "unused"),
+        [
+            ("other = 5", "other = ?: other is not in the index"),
+            ("k > 1 OR id % 2 = 0", "remainder: no index can answer it"),
+            ("s LIKE '%5'", "endswith: no index can answer it"),
+            ("s <> 'secret3'", "s != ?: MIN_MAX has no opinion on it"),
+        ],
+    )
+    def test_why_a_condition_did_not_help(
+        self, spark: SparkSession, condition: str, unused: str
+    ) -> None:
+        scan = only(rewrite.explain(spark.sql(f"SELECT * FROM facts WHERE {condition}")))
+        assert scan.total == 4
+        assert any(unused in text for text in scan.unused), scan.unused
+
+    def test_switched_off(
+        self,
+        spark: SparkSession,
+        tables: tuple[str, str],
+        configured: Callable[[str, str], None],
+    ) -> None:
+        configured("spark.skipping.enabled", "false")
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        df.collect()
+        assert only(rewrite.explain(df)) == ScanPlan(
+            tables[0], opened=4, reason="spark.skipping.enabled is false"
+        )
+
+    def test_disabled_and_enabled_again(self, spark: SparkSession, tables: tuple[str, str]) -> None:
+        rewrite.disable(spark)
+        try:
+            df = spark.sql("SELECT * FROM facts WHERE id = 5")
+            df.collect()
+            assert only(rewrite.explain(df)) == ScanPlan(
+                tables[0], opened=4, reason="rewrite.disable was called"
+            )
+        finally:
+            rewrite.enable(spark)
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        df.collect()
+        assert only(rewrite.explain(df)).opened == 1
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_store_that_fails_is_the_reason(
+        self,
+        spark: SparkSession,
+        configured: Callable[[str, str], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("disk gone")
+
+        configured("spark.skipping.mode", "fallback")
+        monkeypatch.setattr(SqliteStore, "disproved", fail)
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        df.collect()
+        scan = only(rewrite.explain(df))
+        assert (scan.reason, scan.opened) == ("OSError: disk gone", 4)
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_store_that_hangs_is_the_reason(
+        self,
+        spark: SparkSession,
+        configured: Callable[[str, str], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        wake = threading.Event()
+        monkeypatch.setattr(SqliteStore, "disproved", lambda *_, **__: wake.wait(60))
+        configured("spark.skipping.mode", "fallback")
+        configured("spark.skipping.timeout", "200ms")
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        try:
+            df.collect()
+        finally:
+            wake.set()
+        scan = only(rewrite.explain(df))
+        assert scan.reason == "the index did not answer within spark.skipping.timeout"
+        assert scan.opened == 4
+
+    def test_no_scan_and_no_hooks(self, spark: SparkSession) -> None:
+        assert str(rewrite.explain(spark.range(3))).endswith("no file scan")
+        session: Any = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+        unhooked = SparkSession(spark.sparkContext, session(spark.sparkContext._jsc.sc(), {}))
+        with pytest.raises(SessionError, match=r"spark = rewrite\.enable\(spark\)"):
+            rewrite.explain(unhooked.range(3))

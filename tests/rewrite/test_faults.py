@@ -1,0 +1,392 @@
+"""What goes wrong with a store or a callback costs skipping, never a row, and is said.
+
+Every test has a store of its own and runs in mode `fallback`, as users do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from providers.errors import StoreError
+from rewrite.bridge import Answers
+from rewrite.hooks import installed
+from skipping.lookup import changed
+from skipping.stores import IndexStore
+from skipping.stores.opening import open_store
+from skipping.stores.sqlite import SqliteStore
+from tests.rewrite.differential import Compared, make_table, same_rows, settings
+
+SPELL = Path(__file__).parent / "another_process.py"
+QUERY = "SELECT * FROM faulty WHERE k = 3"
+FILES = 6
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession) -> Iterator[str]:
+    rows = f"SELECT int(id) AS k, id AS _f FROM range({FILES})"
+    yield make_table(spark, "faulty", rows)
+    spark.sql("DROP TABLE faulty")
+
+
+@pytest.fixture
+def store(spark: SparkSession, table: str, tmp_path: Path) -> Iterator[Path]:
+    """A store with an index on the table, in a session that falls back."""
+    path = tmp_path / "store.sqlite"
+    values = {
+        "spark.skipping.store": f"sqlite:{path}",
+        "spark.skipping.mode": "fallback",
+        "spark.skipping.cache.ttl": "1s",
+    }
+    with settings(spark, values):
+        spark.sql("CREATE SKIPPING INDEX ON faulty (k VALUE_LIST)")
+        assert look(spark).opened == 1
+        yield path
+    # The watcher is told of the shared store again.
+    hooks = installed(spark)
+    assert hooks is not None
+    hooks.follow(spark)
+
+
+def look(spark: SparkSession) -> Compared:
+    """The query, with everything that this process remembers of the store forgotten."""
+    changed(open_store(spark.conf.get("spark.skipping.store")))
+    return same_rows(spark, QUERY)
+
+
+def reads_everything(spark: SparkSession, reason: str) -> None:
+    found = look(spark)
+    assert (found.opened, found.without) == (FILES, FILES)
+    (scan,) = found.explained.scans
+    assert reason in str(scan), str(scan)
+
+
+def remove(path: Path) -> None:
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+
+
+def truncate(path: Path) -> None:
+    content = path.read_bytes()
+    remove(path)
+    path.write_bytes(content[: len(content) // 2])
+
+
+def garbage(path: Path) -> None:
+    size = path.stat().st_size
+    remove(path)
+    path.write_bytes(os.urandom(size))
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+
+
+def emptied(path: Path) -> None:
+    remove(path)
+    path.touch()
+
+
+BREAKAGES: dict[str, Callable[[Path], None]] = {
+    "deleted": remove,
+    "garbage": garbage,
+    "truncated": truncate,
+    "of a newer release": newer,
+    "empty": emptied,
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_a_broken_store_reads_everything_and_says_so(
+    spark: SparkSession, store: Path, breakage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    BREAKAGES[breakage](store)
+    with caplog.at_level(logging.WARNING, "skipping"):
+        reads_everything(spark, "no index was asked: ")
+        reads_everything(spark, "no index was asked: ")
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == len(set(warned)) <= 1, warned
+
+
+def test_a_store_that_comes_back_is_used_again(spark: SparkSession, store: Path) -> None:
+    away = store.with_name("away")
+    away.mkdir()
+    for each in store.parent.glob(f"{store.name}*"):
+        shutil.move(each, away / each.name)
+    reads_everything(spark, "no index was asked: ")
+    for each in away.iterdir():
+        shutil.move(each, store.parent / each.name)
+    assert look(spark).opened == 1
+
+
+def test_a_store_locked_by_another_process(spark: SparkSession, store: Path) -> None:
+    """An exclusive lock keeps readers out; a query waits no longer than its timeout."""
+    code = (
+        "import sqlite3, sys, time\n"
+        "c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "c.execute('PRAGMA locking_mode = EXCLUSIVE')\n"
+        "c.execute('BEGIN EXCLUSIVE')\n"
+        "c.execute('PRAGMA user_version')\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(store)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "locked\n"
+        with settings(spark, {"spark.skipping.timeout": "1s"}):
+            started = time.monotonic()
+            found = same_rows(spark, QUERY)
+            assert time.monotonic() - started < 30
+        # WAL readers get by a writer; whoever is kept out reads everything.
+        assert found.opened in (1, FILES)
+        other.stdin.close()
+        other.wait(10)
+    assert look(spark).opened == 1
+
+
+def test_a_store_made_in_the_middle_of_a_session(
+    spark: SparkSession, table: str, tmp_path: Path
+) -> None:
+    values = {
+        "spark.skipping.store": f"sqlite:{tmp_path / 'late.sqlite'}",
+        "spark.skipping.mode": "fallback",
+        "spark.skipping.cache.ttl": "1s",
+    }
+    with settings(spark, values):
+        assert look(spark).opened == FILES
+        spark.sql("CREATE SKIPPING INDEX ON faulty (k VALUE_LIST)")
+        assert look(spark).opened == 1
+        spark.sql("DROP SKIPPING INDEX ON faulty")
+        assert look(spark).opened == FILES
+
+
+def test_a_callback_that_dies(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> bytes:
+        raise MemoryError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Answers, "apply", die)
+        reads_everything(spark, "asking the index failed")
+    with monkeypatch.context() as patch:
+        patch.setattr(Answers, "_disproved", die)
+        reads_everything(spark, "MemoryError")
+    with monkeypatch.context() as patch:
+        patch.setattr(Answers, "apply", lambda *_: b"\x05\0\0\0{nonsense")
+        reads_everything(spark, "asking the index failed")
+    assert look(spark).opened == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Answers, "_files", die)
+        forget_entries(store, 1)  # how files are numbered is asked when something changed
+        reads_everything(spark, "no index was asked: ")
+    assert look(spark).opened in (1, 2)
+
+
+def test_strict_mode_raises(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any, **__: Any) -> Any:
+        raise StoreError("away")
+
+    monkeypatch.setattr(SqliteStore, "disproved", die)
+    reads_everything(spark, "away")
+    with settings(spark, {"spark.skipping.mode": "strict"}), pytest.raises(Exception, match="stri"):
+        spark.sql(QUERY).collect()
+
+
+def test_a_slow_store(spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SqliteStore.disproved
+
+    def slow(self: SqliteStore, *arguments: Any, **named: Any) -> Any:
+        time.sleep(1.5)
+        return whole(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "disproved", slow)
+        with settings(spark, {"spark.skipping.timeout": "300ms"}):
+            reads_everything(spark, "did not answer within spark.skipping.timeout")
+        with settings(spark, {"spark.skipping.timeout": "60s"}):
+            assert look(spark).opened == 1
+
+
+def forget_entries(store: Path, count: int) -> None:
+    kept: IndexStore = open_store(f"sqlite:{store}")
+    (found,) = kept.definitions()
+    ordinals = kept.catalogue(found.value.index).files["ordinal"].combine_chunks()
+    kept.remove(found.value.index, ordinals[:count])
+
+
+def test_an_index_without_entries_knows_nothing(spark: SparkSession, store: Path) -> None:
+    """Entries that were lost are files that are read."""
+    forget_entries(store, FILES)
+    found = look(spark)
+    assert found.opened == FILES
+    assert found.explained.scans[0].unknown == FILES
+
+
+def eventually(spark: SparkSession, expected: int, seconds: float = 20) -> None:
+    """The query opens so many files within the time; nothing here is told to look again."""
+    end = time.monotonic() + seconds
+    while (opened := same_rows(spark, QUERY).opened) != expected:
+        assert time.monotonic() < end, f"{opened} files are opened, not {expected}"
+        time.sleep(0.2)
+
+
+OTHER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from skipping.definition import Definition, State
+from skipping.stores.opening import open_store
+
+store, what = open_store(sys.argv[1]), sys.argv[2]
+(found,) = [d for d in store.definitions() if d.value.dropped == (what == "restore")]
+index = found.value.index
+if what == "drop":
+    store.define(replace(found.value, dropped=True), expect=found.revision)
+elif what == "restore":
+    store.define(replace(found.value, dropped=False), expect=found.revision)
+elif what == "erase":
+    store.define(replace(found.value, dropped=True), expect=found.revision)
+    store.erase(index)
+elif what == "forget":
+    files = store.catalogue(index).files
+    store.remove(index, files["ordinal"].combine_chunks())
+"""
+
+
+def another_process(store: Path, what: str) -> None:
+    subprocess.run([sys.executable, "-c", OTHER, f"sqlite:{store}", what], check=True)
+
+
+def test_another_process_changes_the_index(spark: SparkSession, store: Path) -> None:
+    another_process(store, "drop")
+    eventually(spark, FILES)
+    another_process(store, "restore")
+    eventually(spark, 1)
+    another_process(store, "forget")
+    eventually(spark, FILES)  # nothing is known any more
+    another_process(store, "erase")
+    eventually(spark, FILES)
+
+
+def test_another_session_makes_refreshes_and_drops_an_index(
+    spark: SparkSession, table: str, tmp_path: Path
+) -> None:
+    """The other process runs a Spark of its own on the same table, by its path."""
+    at = str(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"])
+    store = tmp_path / "shared.sqlite"
+    values = {
+        "spark.skipping.store": f"sqlite:{store}",
+        "spark.skipping.mode": "fallback",
+        "spark.skipping.cache.ttl": "1s",
+    }
+    with (
+        settings(spark, values),
+        subprocess.Popen(
+            [sys.executable, str(SPELL), at, f"sqlite:{store}", str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other,
+    ):
+        assert other.stdin is not None
+        assert other.stdout is not None
+
+        def tell(statement: str) -> None:
+            print(statement, file=other.stdin, flush=True)
+            for line in other.stdout or ():
+                if line.startswith("done"):
+                    return
+            raise AssertionError("the other process ended")
+
+        assert same_rows(spark, QUERY).opened == FILES
+        tell(f"CREATE SKIPPING INDEX ON delta.`{at}` (k VALUE_LIST)")
+        eventually(spark, 1)
+        spark.sql(f"INSERT INTO {table} VALUES (3)")
+        assert len(same_rows(spark, QUERY).rows) == 2
+        spark.sql(f"INSERT INTO {table} VALUES (99)")
+        eventually(spark, 3)
+        tell(f"REFRESH SKIPPING INDEX ON delta.`{at}`")
+        eventually(spark, 2)
+        tell(f"DROP SKIPPING INDEX ON delta.`{at}`")
+        eventually(spark, FILES + 2)
+        spark.sql(f"DELETE FROM {table} WHERE k = 99")
+        other.stdin.close()
+        assert other.wait(60) == 0
+
+
+RESTARTED = """
+import sys
+from pyspark.sql import SparkSession
+import rewrite
+
+def builder():
+    return (SparkSession.builder.master("local[1]")
+        .config("spark.sql.warehouse.dir", sys.argv[1]).config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1"))
+
+spark = rewrite.session(builder())
+path = sys.argv[1] + "/t"
+spark.range(0, 40, 1, 4).write.format("delta").save(path)
+spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES('delta.dataSkippingNumIndexedCols'='0')")
+spark.sql(f"CREATE SKIPPING INDEX ON delta.`{path}` (id VALUE_LIST)")
+query = f"SELECT * FROM delta.`{path}` WHERE id = 7"
+assert [r.id for r in spark.sql(query).collect()] == [7]
+spark.stop()
+
+plain = builder().getOrCreate()
+assert [r.id for r in plain.sql(query).collect()] == [7]
+try:
+    plain.sql("SHOW SKIPPING INDEXES")
+except Exception as error:
+    assert "PARSE_SYNTAX_ERROR" in str(error), error
+else:
+    raise AssertionError("no hooks, no statements")
+again = rewrite.enable(plain)
+df = again.sql(query)
+assert [r.id for r in df.collect()] == [7]
+assert rewrite.explain(df).scans[0].reason is None, str(rewrite.explain(df))
+again.stop()
+print("all is well")
+"""
+
+
+def test_a_stopped_session_and_a_new_one(tmp_path: Path) -> None:
+    """The new one works without the hooks, and with them once they are enabled again."""
+    done = subprocess.run(
+        [sys.executable, "-c", RESTARTED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "all is well" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_the_session_still_answers(spark: SparkSession) -> None:
+    """Whatever was done above, the fixture that others share is as it was."""
+    assert spark.conf.get("spark.skipping.mode") == "strict"
+    assert rewrite.explain(spark.range(1)).scans == ()

@@ -1,0 +1,153 @@
+"""Sessions as people start them. What needs a JVM of its own stands in `sessions.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from providers.errors import SessionError
+
+SCRIPT = Path(__file__).with_name("sessions.py")
+SCENARIOS = re.findall(r"^@scenario\ndef (\w+)", SCRIPT.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    folder = tmp_path_factory.mktemp("sessions")
+    run = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=900,
+    )
+    assert run.returncode == 0, run.stderr
+    outcomes: dict[str, str | None] = json.loads(run.stdout.splitlines()[-1])
+    return outcomes
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(outcomes: dict[str, str | None], scenario: str) -> None:
+    if outcomes[scenario] is not None:
+        pytest.fail(outcomes[scenario] or "", pytrace=False)
+
+
+class TestWhatCannotBe:
+    @pytest.fixture(autouse=True)
+    def nothing_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def start(_: object) -> None:
+            raise AssertionError("a session was started")
+
+        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
+
+    def refused(self, builder: Any = None) -> str:
+        with pytest.raises(SessionError) as caught:
+            rewrite.session(builder)
+        return str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("variable", "value"), [("SPARK_REMOTE", "sc://host"), ("SPARK_API_MODE", "connect")]
+    )
+    def test_connect_by_environment(
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    ) -> None:
+        monkeypatch.setenv(variable, value)
+        assert "Spark Connect keeps query plans on its server" in self.refused()
+
+    @pytest.mark.parametrize(
+        ("key", "value"), [("spark.remote", "sc://host"), ("spark.api.mode", "connect")]
+    )
+    def test_connect_by_setting(self, key: str, value: str) -> None:
+        message = self.refused(SparkSession.builder.config(key, value))
+        assert "use a classic session (no spark.remote" in message
+
+    def test_a_connect_session(self) -> None:
+        connect: Any = SimpleNamespace(client=None)
+        with pytest.raises(SessionError, match="Spark Connect"):
+            rewrite.enable(connect)
+
+    def test_no_java_on_the_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert self.refused() == (
+            "no Java on the PATH: install a JDK 17 or newer, or set JAVA_HOME to one"
+        )
+
+    def test_no_java_in_java_home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert self.refused() == (
+            f"no Java at {tmp_path}/bin/java, where JAVA_HOME points: "
+            "install a JDK 17 or newer, or set JAVA_HOME to one"
+        )
+
+    @pytest.mark.parametrize(
+        ("said", "found"),
+        [
+            ('openjdk version "11.0.2" 2019-01-15', "11.0.2"),
+            ('java version "1.8.0_292"', "1.8.0_292"),
+            ("Segmentation fault", "none that says its version"),
+        ],
+    )
+    def test_the_wrong_java(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, found: str
+    ) -> None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert self.refused() == (
+            f"Spark 4.1 needs a JDK 17 or newer, {java} is {found}: set JAVA_HOME"
+        )
+
+
+def test_jars_that_cannot_be_had_say_what_to_do(tmp_path: Path) -> None:
+    # Every address is that of a proxy which is not there, as without a network.
+    program = f"""
+import rewrite
+from pyspark.sql import SparkSession
+rewrite.session(SparkSession.builder.config("spark.jars.ivy", {str(tmp_path)!r}))
+"""
+    proxy = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9 -Dhttps.proxyHost=127.0.0.1"
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": f"{proxy} -Dhttps.proxyPort=9"}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=300,
+    )
+    assert run.returncode == 1
+    (last,) = [line for line in run.stderr.splitlines() if "SessionError" in line]
+    assert "Java ended while Spark was starting" in last
+    assert "the first start needs the network" in last
+    assert "spark.jars.repositories" in last
+    assert "unresolved dependency: io.delta#delta-spark" in run.stderr
+
+
+def test_jars_come_too_late_for_a_java_that_runs(tmp_path: Path) -> None:
+    program = """
+import rewrite
+from pyspark.sql import SparkSession
+plain = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+plain.config("spark.driver.host", "127.0.0.1").getOrCreate().stop()
+rewrite.session(SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1"))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert run.returncode == 1
+    (last,) = [line for line in run.stderr.splitlines() if "SessionError" in line]
+    assert "Delta's jars are not loaded" in last
+    assert "restart Python" in last

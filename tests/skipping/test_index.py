@@ -1,0 +1,362 @@
+"""The Python twin of the statements, and what needs no Spark."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import providers
+import rewrite
+import skipping
+from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers.errors import Conflict, DefinitionError, StatementError, StoreError, TableError
+from skipping import ScanPlan, SkippingIndex
+from skipping.build import SparkBuild
+from skipping.session import default_location
+from skipping.stores import IDENTITY
+from skipping.stores.memory import MemoryStore
+
+# DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+_numbers = itertools.count()
+
+
+def make(spark: SparkSession, *, files: int = 4) -> str:
+    """Ten rows a file, `id` clustered, the first file's `s` null, the second's half null."""
+    name = f"idx{next(_numbers):03}"
+    frame = spark.range(0, 10 * files, 1, files).selectExpr(
+        "id",
+        "CASE WHEN id >= 15 THEN concat('row', id) END AS s",
+        "date'2024-01-01' + cast(id AS int) AS day",
+        "struct(cast(id AS decimal(10, 2)) AS price) AS a",
+    )
+    frame.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable(name)
+    return name
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("twin")
+
+
+@pytest.fixture
+def t(spark: SparkSession) -> Iterator[str]:
+    name = make(spark)
+    yield name
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+class TestLookup:
+    @pytest.fixture(scope="class")
+    def index(self, spark: SparkSession) -> Iterator[SkippingIndex]:
+        name = make(spark)
+        columns = "id MIN_MAX, s VALUE_LIST, s MIN_MAX, day MIN_MAX, a.price MIN_MAX"
+        yield SkippingIndex.create(spark, name, columns, store=MemoryStore("lookup"))
+        spark.sql(f"DROP TABLE {name}")
+
+    @pytest.mark.parametrize(
+        ("predicate", "kept"),
+        [
+            (Compare("id", "=", 5), 1),
+            (Compare("ID", "=", 5), 1),
+            (Compare("id", "!=", 5), 4),
+            (Compare("id", "<", 10), 1),
+            (Compare("id", "<=", 10), 2),
+            (Compare("id", ">", 29), 1),
+            (Compare("id", ">=", 29), 2),
+            (Compare("id", "=", -1), 0),
+            (In("id", pa.array([5, 35])), 2),
+            (In("id", pa.array([], pa.int64())), 0),
+            (In("id", pa.array([5]), negated=True), 4),
+            (IsNull("s"), 2),
+            (IsNull("s", negated=True), 3),
+            (StartsWith("s", "row2"), 1),
+            (StartsWith("s", "row2", negated=True), 2),
+            (Compare("s", "=", "row17"), 1),
+            (Compare("s", "!=", "row17"), 3),
+            (Compare("day", ">=", datetime.date(2024, 1, 31)), 1),
+            (Compare("a.price", "<", 9.5), 1),
+            (And((Compare("id", ">", 5), Compare("id", "<", 15))), 2),
+            (Or((Compare("id", "<", 5), Compare("s", "=", "row39"))), 2),
+            (And((Unknown("rand"), Compare("id", "=", 5))), 1),
+            (Or((Unknown("rand"), Compare("id", "=", 5))), 4),
+        ],
+        ids=str,
+    )
+    def test_each_leaf(self, index: SkippingIndex, predicate: Predicate, kept: int) -> None:
+        plan = index.lookup(predicate)
+        assert (plan.total, plan.unknown, plan.kept) == (4, 0, kept)
+
+    def test_it_says_what_each_sketch_did_without_values(self, index: SkippingIndex) -> None:
+        found = index.lookup(And((Compare("id", ">", 15), Compare("s", "=", "row39"))))
+        assert found == ScanPlan(
+            index.table.name,
+            total=4,
+            disproved=3,
+            legs=(("id > ?  MIN_MAX", 1), ("s = ?  VALUE_LIST", 3), ("s = ?  MIN_MAX", 3)),
+        )
+        assert "39" not in str(found)
+        assert "- disproved        3  together" in str(found)
+
+    def test_what_does_not_help_is_named(self, index: SkippingIndex) -> None:
+        assert index.lookup(StartsWith("s", "", negated=True)).total == 4
+        plan = index.lookup(Or((Unknown("rand"), Compare("id", "=", 5))))
+        assert plan.unused == ("rand: no index can answer it",)
+
+    @pytest.mark.parametrize(
+        ("predicate", "says"),
+        [
+            (Compare("nope", "=", 5), "no column nope: there are id, s, day"),
+            (Compare("a", "=", 5), "a is a struct; name its leaves: a.price"),
+            (Compare("id", "=", "five"), "id is bigint: "),
+            (Compare("day", "=", "2024-01-01"), "day is date: "),
+            (In("id", pa.array(["x"])), "id is bigint: "),
+        ],
+    )
+    def test_what_does_not_fit(self, index: SkippingIndex, predicate: Predicate, says: str) -> None:
+        with pytest.raises(DefinitionError) as caught:
+            index.lookup(predicate)
+        assert str(caught.value).startswith(says)
+
+
+class TestLife:
+    def test_create_on_refresh_files_drop_vacuum(
+        self, spark: SparkSession, t: str, store: MemoryStore
+    ) -> None:
+        index = SkippingIndex.create(
+            spark, t, "id MIN_MAX, s VALUE_LIST(9)", store=store, build=False
+        )
+        assert (index.state.status, index.state.covered) == ("creating", None)
+        assert index.lookup(Compare("id", "=", 5)).unknown == 4
+        state = index.refresh()
+        assert (state.status, state.covered) == ("active", 0)
+        assert index.state == state
+
+        again = SkippingIndex.on(spark, f"spark_catalog.default.{t}", store=store)
+        assert again.definition == index.definition
+        assert not again.replaced
+        files = again.files()
+        assert files.column_names == [*IDENTITY.names, "id MIN_MAX", "s VALUE_LIST"]
+        assert files["id MIN_MAX"].to_pylist() == [True] * 4
+        # Ten values are one too many for the list; nulls take no place.
+        assert sorted(files["s VALUE_LIST"].to_pylist()) == [False, False, True, True]
+
+        with pytest.raises(Conflict):
+            SkippingIndex.create(spark, t, "s MIN_MAX", store=store)
+        again.drop()
+        with pytest.raises(DefinitionError, match=f"{t} has no skipping index in memory:twin"):
+            SkippingIndex.on(spark, t, store=store)
+        with pytest.raises(Conflict):
+            index.refresh()
+        SkippingIndex.create(spark, t, "s MIN_MAX", store=store, build=False)
+
+    def test_vacuum_says_how_many(
+        self, spark: SparkSession, t: str, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
+        assert index.vacuum() == 0
+        spark.sql(f"OPTIMIZE {t}")
+        index.refresh()
+        assert index.vacuum() == 0
+        forgotten = lambda self, paths: pa.repeat(False, len(paths))  # noqa: E731
+        monkeypatch.setattr(type(index.table), "retained", forgotten)
+        assert index.vacuum() == 4
+        assert len(index.files()) == 1
+        assert index.lookup(Compare("id", "=", -1)).kept == 0
+
+    def test_where_and_kinds_in_words(
+        self, spark: SparkSession, t: str, store: MemoryStore
+    ) -> None:
+        with pytest.raises(StatementError, match="expected a comma"):
+            SkippingIndex.create(spark, t, "id MIN_MAX s VALUE_LIST", store=store)
+        with pytest.raises(DefinitionError, match="no index kind MINMAX"):
+            SkippingIndex.create(spark, t, "id MINMAX", store=store)
+        with pytest.raises(DefinitionError, match="WHERE nope = 1"):
+            SkippingIndex.create(spark, t, "id MIN_MAX", where="nope = 1", store=store)
+        with pytest.raises(TableError, match="cannot open table gone"):
+            SkippingIndex.create(spark, "gone", "id MIN_MAX", store=store)
+        with pytest.raises(TableError, match="is one version of a table"):
+            SkippingIndex.create(spark, f"{t} VERSION AS OF 0", "id MIN_MAX", store=store)
+        assert store.definitions() == ()
+
+
+class TestFaults:
+    def test_two_refreshers_at_once(self, spark: SparkSession, t: str, store: MemoryStore) -> None:
+        SkippingIndex.create(spark, t, "id MIN_MAX", store=store, build=False)
+        errors: list[Exception] = []
+        together = threading.Barrier(2)
+
+        def run() -> None:
+            index = SkippingIndex.on(spark, t, store=store)
+            together.wait()
+            try:
+                index.refresh()
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        index = SkippingIndex.on(spark, t, store=store)
+        assert (index.state.status, index.state.covered) == ("active", 0)
+        assert len(index.files()) == len(set(index.files()["path"].to_pylist())) == 4
+        assert index.lookup(Compare("id", "=", 5)).kept == 1
+
+    def test_a_refresh_that_was_killed_goes_on_where_it_was(
+        self, spark: SparkSession, t: str, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store, build=False)
+        real, built = SparkBuild._batch, list[int]()
+
+        def one_by_one(self: SparkBuild, files: pa.Table, work: Any) -> Iterator[pa.Table]:
+            for i in range(len(files)):
+                yield real(self, files.slice(i, 1), work, tasks=1)
+                built.append(i)
+
+        write, written = store.write, list[int]()
+
+        def dies(*arguments: Any, **named: Any) -> None:
+            if written:
+                raise StoreError("the process was killed")
+            written.append(1)
+            write(*arguments, **named)
+
+        monkeypatch.setattr(SparkBuild, "__call__", one_by_one)
+        monkeypatch.setattr(store, "write", dies)
+        with pytest.raises(StoreError, match="killed"):
+            index.refresh()
+        assert (index.state.status, index.state.covered) == ("failed", None)
+        assert index.lookup(Compare("id", "=", -1)).unknown == 3
+
+        monkeypatch.setattr(store, "write", write)
+        built.clear()
+        index = SkippingIndex.on(spark, t, store=store)
+        assert index.refresh().covered == 0
+        assert len(built) == 3
+        assert index.lookup(Compare("id", "=", -1)).kept == 0
+
+    def test_a_file_that_vanished_is_unknown(
+        self, spark: SparkSession, t: str, store: MemoryStore
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX, s VALUE_LIST", store=store, build=False)
+        path = index.table.files()["path"].to_pylist()[0]
+        Path(urlsplit(path).path).unlink()
+        assert index.refresh().status == "active"
+        assert sorted(index.files()["id MIN_MAX"].to_pylist()) == [False, True, True, True]
+        plan = index.lookup(Compare("id", "=", -1))
+        assert (plan.total, plan.unknown, plan.kept) == (4, 0, 1)
+
+
+class TestSurface:
+    def test_what_each_package_offers(self) -> None:
+        offered = {package.__name__: package.__all__ for package in (providers, rewrite, skipping)}
+        assert offered == {
+            "providers": [
+                "And",
+                "Collector",
+                "Column",
+                "Compare",
+                "Domain",
+                "Field",
+                "In",
+                "IndexPredicate",
+                "IsNull",
+                "Layout",
+                "MinMax",
+                "Or",
+                "Partition",
+                "Predicate",
+                "SkippingError",
+                "SkippingProvider",
+                "StartsWith",
+                "Test",
+                "Unknown",
+                "ValueList",
+            ],
+            "rewrite": ["Explanation", "Session", "disable", "enable", "explain", "session"],
+            "skipping": ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"],
+        }
+        for package in (providers, rewrite, skipping):
+            for name in package.__all__:
+                assert getattr(package, name) is not None
+        with pytest.raises(AttributeError, match="has no attribute 'Index'"):
+            skipping.Index  # noqa: B018
+
+    def test_no_spark_is_needed_to_import(self) -> None:
+        program = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "py4j", "delta"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocker())
+import providers, skipping
+from skipping.stores.memory import MemoryStore
+from skipping.stores.opening import open_store
+from skipping.ddl import parse
+from skipping import ScanPlan, SkippingError
+assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
+assert open_store("memory:x").definitions() == ()
+try:
+    skipping.SkippingIndex
+except ImportError as error:
+    print(error)
+"""
+        run = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        assert run.stdout.strip() == "pyspark is blocked"
+
+
+class TestDefaultLocation:
+    @pytest.mark.parametrize(
+        ("warehouse", "location"),
+        [
+            ("/data/warehouse", "sqlite:/data/warehouse/skipping-index.sqlite"),
+            ("file:/data/ware%20house", "sqlite:/data/ware house/skipping-index.sqlite"),
+            ("file:///data/w", "sqlite:/data/w/skipping-index.sqlite"),
+            ("file://localhost/data/w", "sqlite:/data/w/skipping-index.sqlite"),
+        ],
+    )
+    def test_a_local_warehouse_holds_the_store(self, warehouse: str, location: str) -> None:
+        assert default_location(warehouse) == location
+
+    @pytest.mark.parametrize(
+        "warehouse",
+        ["s3://bucket/w", "s3a://bucket/w", "hdfs://name:8020/w", "abfss://c@a/w", "", None],
+    )
+    def test_a_remote_one_names_the_setting(self, warehouse: str | None) -> None:
+        with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
+            default_location(warehouse)
+
+    def test_a_network_mount_names_the_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mounts = (
+            "/dev/sda1 / ext4 rw 0 0\n"
+            "systemd-1 /data autofs rw 0 0\n"
+            "server:/x /data nfs4 rw 0 0\n"
+            "/dev/sdb /data/local\\040disk xfs rw 0 0\n"
+        )
+        monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
+        for remote in ("/data/w", "file:/data/w"):
+            with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
+                default_location(remote)
+        for local in ("/data/local disk/w", "/database/w", "/home/w"):
+            assert default_location(local).startswith("sqlite:/")

@@ -1,0 +1,120 @@
+"""The house itself: who imports whom, how long files are, what is packed, and the README."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("providers", "rewrite", "skipping")
+TOP = {
+    *(".ci", ".gitignore", "LICENSE", "Makefile", "README.md", "notebooks", "pyproject.toml"),
+    *("providers", "rewrite", "skipping", "tests"),
+}
+LONGEST = 300
+
+
+def sources() -> Iterator[Path]:
+    for package in PACKAGES:
+        for suffix in ("py", "java", "lark"):
+            yield from (ROOT / package).rglob(f"*.{suffix}")
+
+
+def tracked() -> list[str]:
+    """Files that git has or would take."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return [name for name in run.stdout.split("\0") if (ROOT / name).is_file()]
+
+
+def run_module(name: str, *arguments: str | Path) -> None:
+    command = [sys.executable, "-m", name, *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_imports_go_down_only() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "0 broken" in run.stdout
+
+
+@pytest.mark.parametrize("source", sorted(sources()), ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_is_one_thing(source: Path) -> None:
+    lines = source.read_text().count("\n")
+    assert lines <= LONGEST, f"{lines} lines: which two things is it?"
+
+
+def test_what_stands_at_the_top() -> None:
+    there = {name.partition("/")[0] for name in tracked()}
+    assert there <= TOP
+
+
+def test_every_setting_is_in_one_place() -> None:
+    text = "".join(path.read_text() for path in sources())
+    named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))
+    from skipping.settings import LATER, SETTINGS
+
+    known = {setting.key for setting in SETTINGS} | {key.removesuffix(".*") for key in LATER}
+    assert named <= known
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built of what git would take, so that nothing old in `build/` gets in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in tracked():
+        if name.partition("/")[0] not in ("tests", "notebooks"):
+            copy = folder / "source" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((ROOT / name).read_bytes())
+    run_module("build", "--wheel", "--no-isolation", "--outdir", folder, folder / "source")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    needed = {str(path.relative_to(ROOT)) for path in sources()}
+    needed |= {f"{package}/py.typed" for package in PACKAGES}
+    assert packed == needed
+
+
+def test_the_readme_runs_against_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    if not blocks:
+        pytest.skip("the README has no code yet")
+    site, empty = tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    run_module("pip", "install", "--quiet", "--no-deps", "--target", site, wheel)
+    # The wheel comes first, and none of the blocks sees the checkout.
+    program = [
+        f"import sys; sys.path.insert(0, {str(site)!r})",
+        f"import rewrite; assert rewrite.__file__.startswith({str(site)!r}), rewrite.__file__",
+        *(
+            f"exec(compile({code!r}, 'README block {i}', 'exec'))\nprint('--- {i} ---')"
+            for i, code in enumerate(blocks, start=1)
+        ),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(program)],
+        capture_output=True,
+        text=True,
+        cwd=empty,
+        timeout=900,
+    )
+    assert run.returncode == 0, run.stderr
+    first, *_ = run.stdout.split("--- 1 ---")
+    assert "opened" in first

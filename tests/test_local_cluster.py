@@ -1,0 +1,54 @@
+"""One run on executors in processes of their own: nothing compiled or cached here reaches them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+
+from pyspark.sql import SparkSession
+
+import rewrite
+
+spark = rewrite.session(
+    SparkSession.builder.master("local-cluster[2,1,1024]")
+    .config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.log.level", "ERROR")
+    .config("spark.executor.memory", "1g")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.databricks.delta.snapshotPartitions", "2")
+    .config("spark.skipping.mode", "strict")
+    .config("spark.skipping.timeout", "60s")
+)
+frame = spark.range(0, 80, 1, 8).selectExpr("id", "concat('v', id % 40) AS v")
+frame.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable("t")
+spark.sql("CREATE SKIPPING INDEX ON t (id MIN_MAX, v VALUE_LIST)")
+
+query = "SELECT a.id, b.id AS other FROM t a JOIN t b ON a.v = b.v WHERE a.id > 75 AND b.v = 'v37'"
+df = spark.sql(query)
+rows = sorted(map(tuple, df.collect()))
+scans = rewrite.explain(df).scans
+spark.conf.set("spark.skipping.enabled", "false")
+assert rows == sorted(map(tuple, spark.sql(query).collect())) == [(77, 37), (77, 77)], rows
+assert [(scan.total, scan.opened) for scan in scans] == [(8, 1), (8, 2)], scans
+spark.stop()
+print("skipped on a cluster")
+"""
+
+
+def test_rows_are_equal_and_files_are_skipped(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "skipped on a cluster"
