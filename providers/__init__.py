@@ -7,13 +7,24 @@ from providers.errors import SkippingError
 from providers.index_predicate import IndexPredicate, Test
 from providers.min_max import MinMax
 from providers.partition import Partition
-from providers.predicate import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 from providers.provider import Collector, Column, Field, Layout, SkippingProvider
 from providers.value_list import ValueList
 from providers.values import Domain
 
 __all__ = [
     "And",
+    "Between",
     "Collector",
     "Column",
     "Compare",

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.index_predicate import All, Any, Compare, Escapes, IndexPredicate, Overlaps
+from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
-from providers.predicate import In, IsNull, Leaf, StartsWith
 from providers.provider import Field
 from providers.values import Domain, successor, truncate
 
@@ -45,6 +45,9 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             return Compare("low", op, value)
         case Comparison(_, op, value):
             return Compare("high", op, value)
+        case Between(_, low, high, includes_low, includes_high):
+            above = Compare("high", ">=" if includes_low else ">", low)
+            return All((above, Compare("low", "<=" if includes_high else "<", high)))
         case In(_, keys, True) if not len(keys):
             return None  # true of nulls as well
         case In(_, keys, negated):

@@ -20,6 +20,7 @@ from providers.values import Domain
 
 __all__ = [
     "And",
+    "Between",
     "Compare",
     "In",
     "IsNull",
@@ -30,10 +31,10 @@ __all__ = [
     "StartsWith",
     "Unknown",
     "fits",
+    "fold",
     "leaves",
     "map_leaves",
     "negate",
-    "simplify",
 ]
 
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -47,6 +48,21 @@ class Compare:
     column: str
     op: Op
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= column <= high`, or `<` where a bound is not included; made by `simplify`.
+
+    More than its two comparisons: a file whose values are {1, 9} has one at least 4 and one at most
+    6, and none between them.
+    """
+
+    column: str
+    low: Any
+    high: Any
+    includes_low: bool = True
+    includes_high: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +125,13 @@ class Or:
     legs: tuple[Predicate, ...]
 
 
-Leaf: TypeAlias = Compare | In | IsNull | StartsWith
+Leaf: TypeAlias = Compare | Between | In | IsNull | StartsWith
 Predicate: TypeAlias = And | Or | Leaf | Unknown
 
 
 def negate(predicate: Predicate) -> Predicate:
     """The predicate that is true exactly where `predicate` is false (not where it is null)."""
-    return _fold(
+    return fold(
         predicate,
         legs=lambda node: node.legs,
         leaf=_negate_leaf,
@@ -127,6 +143,9 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
     match leaf:
         case Compare(op=op):
             return replace(leaf, op=_OPPOSITE[op])
+        case Between(column, low, high, includes_low, includes_high):
+            below = Compare(column, "<" if includes_low else "<=", low)
+            return Or((below, Compare(column, ">" if includes_high else ">=", high)))
         case Unknown():
             return leaf
         case _:
@@ -135,7 +154,7 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
 
 def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Predicate:
     """The predicate with every leaf replaced by `change(leaf)`."""
-    return _fold(
+    return fold(
         predicate,
         legs=lambda node: node.legs,
         leaf=lambda leaf: leaf if isinstance(leaf, Unknown) else change(leaf),
@@ -168,6 +187,8 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
     match leaf:
         case Compare(value=value):
             return _is_value(value, domain)
+        case Between(low=low, high=high):
+            return _is_value(low, domain) and _is_value(high, domain)
         case In(values=values):
             return bool(values.type == domain.stored and not values.null_count)
         case StartsWith(prefix=prefix):
@@ -186,49 +207,7 @@ def _is_value(value: object, domain: Domain) -> bool:
     return True
 
 
-def simplify(predicate: Predicate) -> Predicate:
-    """An equivalent or weaker predicate without nesting of like in like.
-
-    Equalities of one column under an Or become one `In`, so that two thousand legs are one
-    question. An Or with an unknown leg is unknown as a whole; an And only loses that leg.
-    Weaker, so never negate the outcome.
-    """
-    return _fold(predicate, legs=_spine, leaf=lambda leaf: leaf, join=_simplify_node)
-
-
-def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
-    # A leg that was `And((Or(...),))` is a bare Or by now; its own legs are flat already.
-    flat: list[Predicate] = []
-    for leg in legs:
-        flat.extend(leg.legs if isinstance(leg, And | Or) and type(leg) is type(node) else (leg,))
-    unknown = next((leg for leg in flat if isinstance(leg, Unknown)), None)
-    if isinstance(node, And):
-        kept = [leg for leg in flat if not isinstance(leg, Unknown)]
-        if unknown and not kept:
-            return unknown  # rather than And(()): it says why
-        return kept[0] if len(kept) == 1 else And(tuple(kept))
-    if unknown:
-        return unknown
-    if And(()) in flat:
-        return Unknown("a leg that is always true")
-    merged = _merge_equalities(flat)
-    return merged[0] if len(merged) == 1 else Or(tuple(merged))
-
-
-def _spine(node: And | Or) -> tuple[Predicate, ...]:
-    """The legs of the node and of all nodes of its kind right below it."""
-    flat: list[Predicate] = []
-    todo = [*reversed(node.legs)]
-    while todo:
-        leg = todo.pop()
-        if isinstance(leg, And | Or) and type(leg) is type(node):
-            todo.extend(reversed(leg.legs))
-        else:
-            flat.append(leg)
-    return tuple(flat)
-
-
-def _fold(
+def fold(
     predicate: Predicate,
     *,
     legs: Callable[[And | Or], tuple[Predicate, ...]],
@@ -253,31 +232,3 @@ def _fold(
         else:
             built.append(leaf(node))
     return built[0]
-
-
-def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
-    rest: list[Predicate] = []
-    # Arrow's type is part of the key: 1 and 1.5, or 1 and "1", cannot stand in one array.
-    equal: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
-    for leg in legs:
-        if isinstance(leg, Compare | In) and (keys := _keys(leg)) is not None:
-            equal.setdefault((leg.column, keys.type), []).append((leg, keys))
-        else:
-            rest.append(leg)
-    merged = [
-        group[0][0] if len(group) == 1 else In.of(column, pa.concat_arrays([k for _, k in group]))
-        for (column, _), group in equal.items()
-    ]
-    return merged + rest
-
-
-def _keys(leaf: Compare | In) -> pa.Array | None:
-    """The values the column may equal; None where it is no equality, or no value for Arrow."""
-    if isinstance(leaf, In):
-        return None if leaf.negated else leaf.values
-    if leaf.op != "=":
-        return None
-    try:
-        return pa.array([leaf.value])
-    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
-        return None

@@ -19,8 +19,8 @@ from providers.index_predicate import (
     ContainsRange,
     IndexPredicate,
 )
+from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
-from providers.predicate import In, IsNull, Leaf, StartsWith
 from providers.provider import Column, Field, Layout, Param
 from providers.values import Domain, successor
 
@@ -76,6 +76,8 @@ class ValueList:
                 return ContainsRange("values", high=value, includes_high=op == "<=")
             case Comparison(_, op, value):
                 return ContainsRange("values", low=value, includes_low=op == ">=")
+            case Between(_, low, high, includes_low, includes_high):
+                return ContainsRange("values", low, high, includes_low, includes_high)
             case In(_, keys, True) if not len(keys):
                 return None  # true of nulls as well
             case In(_, keys, negated):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.predicate import Compare, In, IsNull, Leaf, Predicate, StartsWith
+from providers.predicate import Between, Compare, In, IsNull, Leaf, Predicate, StartsWith
 from providers.values import arrow_type, domain_of, encode
 from skipping.lookup import QueryColumn
 from skipping.tables import Columns
@@ -34,6 +34,13 @@ class Binding:
             match leaf:
                 case Compare(_, op, value):
                     return Compare(column.identity, op, _normal(value, arrow))
+                case Between(_, low, high):
+                    return replace(
+                        leaf,
+                        column=column.identity,
+                        low=_normal(low, arrow),
+                        high=_normal(high, arrow),
+                    )
                 case In(_, values, negated):
                     return replace(
                         In.of(column.identity, encode(values.cast(arrow))), negated=negated

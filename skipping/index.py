@@ -143,7 +143,13 @@ class SkippingIndex:
         return self.definition.table != self.table.id
 
     def refresh(self) -> State:
-        """Index every file of the version that is newest now; returns when that is done."""
+        """Index every file of the version that is newest now; returns when that is done.
+
+        Raises DefinitionError if the index was dropped meanwhile.
+        """
+        self._definition = self._newest()
+        if self.definition.dropped:
+            raise self._gone()
         if self.replaced:
             self._carry_over()
         providers = settings_of(self._spark).providers
@@ -154,7 +160,14 @@ class SkippingIndex:
 
     def _newest(self) -> Versioned[Definition]:
         index = self.definition.index
-        return next(d for d in self.store.definitions() if d.value.index == index)
+        newest = next((d for d in self.store.definitions() if d.value.index == index), None)
+        if newest is None:
+            raise self._gone()
+        return newest
+
+    def _gone(self) -> DefinitionError:
+        name = self.definition.name
+        return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
 
     def _carry_over(self) -> None:
         """Give the definition, by column name, to the incarnation that the table is now."""

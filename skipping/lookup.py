@@ -20,6 +20,7 @@ from pyroaring import BitMap
 from providers.index_predicate import All, Any, IndexPredicate, Test, disproved, map_tests, tests
 from providers.predicate import (
     And,
+    Between,
     Compare,
     In,
     IsNull,
@@ -29,8 +30,8 @@ from providers.predicate import (
     StartsWith,
     Unknown,
     fits,
-    simplify,
 )
+from providers.simplify import simplify
 from providers.values import Domain
 from skipping.definition import Definition, IndexedColumn, IndexId, TableId
 from skipping.stores import Catalogue, IndexStore
@@ -142,6 +143,7 @@ class Lookup:
         """
         catalogue = self.catalogue(definition.index)
         question = _Question(definition, columns, self._providers)
+        question.unused.extend(map(_unanswerable, _unknowns(predicate)))
         whole = question.translate(simplify(predicate))
         asked = [] if whole is None else list(tests(whole))
         answers = self.store.disproved(
@@ -200,8 +202,8 @@ class _Question:
                 every = [self.translate(leg) for leg in legs]
                 answered = tuple(t for t in every if t is not None)
                 return Any(answered) if answered and len(answered) == len(every) else None
-            case Unknown(reason):
-                self.unused.append(f"{reason or 'a condition'}: no index can answer it")
+            case Unknown():
+                self.unused.append(_unanswerable(predicate))
                 return None
             case _:
                 return self._leaf(predicate)
@@ -244,9 +246,24 @@ class _Question:
         return map_tests(translated, lambda test: replace(test, sketch=indexed.sketch))
 
 
+def _unknowns(predicate: Predicate) -> Iterator[Unknown]:
+    """Those anywhere in a predicate, from left to right; `simplify` drops them from an And."""
+    todo = [predicate]
+    while todo:
+        match todo.pop():
+            case And(legs) | Or(legs):
+                todo.extend(reversed(legs))
+            case Unknown() as unknown:
+                yield unknown
+
+
+def _unanswerable(unknown: Unknown) -> str:
+    return f"{unknown.reason or 'a condition'}: no index can answer it"
+
+
 def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     """The legs without each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
-    compared = {leg.column for leg in legs if isinstance(leg, Compare | In | StartsWith)}
+    compared = {leg.column for leg in legs if isinstance(leg, Compare | Between | In | StartsWith)}
     for leg in legs:
         if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
             yield leg
@@ -257,6 +274,8 @@ def label(leaf: Leaf, column: str) -> str:
     match leaf:
         case Compare(_, op, _):
             return f"{column} {op} ?"
+        case Between():
+            return f"{column} BETWEEN ? AND ?"
         case In(_, values, negated):
             return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys)"
         case IsNull(_, negated):

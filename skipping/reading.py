@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from providers.errors import TableError
 from providers.values import Domain, arrow_type, domain_of, encode
+from skipping.storage import locate
 from skipping.tables import TableColumn
 
 __all__ = ["Chunk", "Part", "Unreadable", "read_columns"]
@@ -33,9 +33,6 @@ _OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
 `RebaseDateTime.lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) in Spark.
 timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
 """
-
-
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
 
 
 class Chunk:
@@ -93,7 +90,7 @@ def read_columns(
     compressed, and ROWS rows. Raises TableError for storage that Arrow cannot open; one bad file
     never raises.
     """
-    filesystem, inner = _locate(path)
+    filesystem, inner = locate(path)
     return _guarded(filesystem, inner, tuple(columns), size)
 
 
@@ -114,25 +111,6 @@ def _guarded(
 def _short(error: Exception) -> str:
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, _UnknownError) else f"{type(error).__name__}: {text}"
-
-
-@functools.cache
-def _opened(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
-    uri = f"{_SCHEMES.get(scheme, scheme)}://{authority}"
-    try:
-        filesystem, base = pafs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(f"pyarrow cannot open {uri}: {_short(error)}") from error
-    return filesystem, base.rstrip("/")
-
-
-def _locate(path: str) -> tuple[pafs.FileSystem, str]:
-    """The file system and the path in it; the key is no URI, so it is handed over as it stands."""
-    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", path, re.DOTALL)
-    if match is None or match[1] == "file":
-        return pafs.LocalFileSystem(), match[3] if match else path
-    filesystem, base = _opened(match[1], match[2] or "")
-    return filesystem, base + match[3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ LATER: Mapping[str, str] = {
     "dynamic.maxBytes": "the bound on keys that a join may collect",
     "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
     "cache.maxBytes": "the bound on what the driver keeps of an index",
+    "explain.values": "showing values in explain and logs, which have counts only",
     "shadow": "asking the index without using its answer",
     "opensearch.*": "how to reach an OpenSearch store",
 }
@@ -148,14 +149,6 @@ class Settings:
         text="fallback",
         takes="fallback or strict",
         meaning="what a query does when asking fails: reads every file, or raises (for tests)",
-    )
-    explain_values: bool = _setting(
-        False,
-        "explain.values",
-        _boolean,
-        text="false",
-        takes="true or false",
-        meaning="whether explain and logs show values; they are data, so counts only unless set",
     )
     providers: tuple[str, ...] = _setting(
         (),

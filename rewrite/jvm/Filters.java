@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
@@ -37,6 +38,8 @@ import org.apache.spark.sql.types.StructType;
  * must not weaken: a LIKE that is no plain prefix is unknown, not a prefix.
  */
 public final class Filters {
+  private static final int LONGEST_SHAPE = 60;
+
   private final ColumnIdentities identities;
   private final Question question;
 
@@ -214,8 +217,23 @@ public final class Filters {
     return null;
   }
 
-  /** Says why, for explain; without the expression's text, which may be long and holds values. */
+  /** Says why, for explain. */
   private static String unknown(Expression e) {
-    return "{\"op\":\"unknown\",\"why\":" + Question.quote(e.prettyName()) + "}";
+    String shape = shape(e);
+    if (shape.length() > LONGEST_SHAPE) shape = shape.substring(0, LONGEST_SHAPE) + "...";
+    return "{\"op\":\"unknown\",\"why\":" + Question.quote(shape) + "}";
+  }
+
+  /** An expression in words, `id % ? = ?`, without its values: they are data. */
+  private static String shape(Expression e) {
+    if (e instanceof Literal) return "?";
+    if (e instanceof AttributeReference) return ((AttributeReference) e).name();
+    StringBuilder out = new StringBuilder();
+    String between = e instanceof BinaryOperator ? " " + ((BinaryOperator) e).symbol() + " " : ", ";
+    List children = Scala.list(e.children());
+    for (int i = 0; i < children.size() && out.length() <= LONGEST_SHAPE; i++) {
+      out.append(i == 0 ? "" : between).append(shape((Expression) children.get(i)));
+    }
+    return e instanceof BinaryOperator ? out.toString() : e.prettyName() + "(" + out + ")";
   }
 }

@@ -89,19 +89,22 @@ public final class Skipping {
 
   /** Asks the index of the scan's table what the filters disprove. */
   public Answer ask(IndexedScan scan, List filters) {
-    Question question = new Question();
-    String tree = new Filters(scan.columns(), question).all(filters);
-    byte[] message = question.message(
-        "{\"op\":\"disproved\",\"table\":" + Question.quote(scan.table())
-            + ",\"settings\":" + settings() + ",\"filters\":" + tree + "}");
     try {
-      Answer answer = new Answer(call(message, timeout()));
+      Answer answer = new Answer(call(message(scan, filters), timeout()));
       if (answer.index() != null) answer.number(numbers(answer));
       return answer;
     } catch (Throwable failure) {
       if (strict()) throw new IllegalStateException("spark.skipping.mode is strict", failure);
       return Answer.failed(reason(failure));
     }
+  }
+
+  private static byte[] message(IndexedScan scan, List filters) {
+    Question question = new Question();
+    String tree = new Filters(scan.columns(), question).all(filters);
+    return question.message(
+        "{\"op\":\"disproved\",\"table\":" + Question.quote(scan.table())
+            + ",\"settings\":" + settings() + ",\"filters\":" + tree + "}");
   }
 
   /** The files' numbers in an index, fetched once a generation. */

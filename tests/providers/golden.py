@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers import And, Between, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 
 _OPS: dict[type[ast.cmpop], Any] = {
     ast.Eq: "=", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
@@ -50,6 +50,11 @@ def predicate(text: str, *, array: Any = pa.array) -> Predicate:
             case ast.Compare(ast.Name(column), [ast.In() | ast.NotIn() as op], [keys]):
                 listed = In.of(column, array(list(ast.literal_eval(keys))))
                 return In(column, listed.values, negated=isinstance(op, ast.NotIn))
+            case ast.Compare(low, [first, second], [ast.Name(column), high]):
+                ends = ast.literal_eval(low), ast.literal_eval(high)
+                return Between(
+                    column, *ends, isinstance(first, ast.LtE), isinstance(second, ast.LtE)
+                )
             case ast.Compare(ast.Name(column), [op], [value]):
                 return Compare(column, _OPS[type(op)], ast.literal_eval(value))
         raise ValueError(f"no predicate: {ast.unparse(node)}")

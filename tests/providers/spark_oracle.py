@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from providers import Column, Compare, In, IsNull, Layout, SkippingProvider, StartsWith
+from providers import Between, Column, Compare, In, IsNull, Layout, SkippingProvider, StartsWith
 from providers.evaluate import disproved_rows
 from providers.index_predicate import disproved, map_tests
 from providers.predicate import Leaf, fits
@@ -51,6 +51,12 @@ def holds_for(leaf: Leaf, value: Any) -> bool | None:
     match leaf:
         case Compare(_, op, other):
             return compare(value, op, other)
+        case Between(_, low, high, includes_low, includes_high):
+            sides = [
+                compare(value, ">=" if includes_low else ">", low),
+                compare(value, "<=" if includes_high else "<", high),
+            ]
+            return None if None in sides else all(sides)
         case In(_, values, negated):
             found = [compare(value, "=", other) for other in values]
             answer = True if True in found else None if None in found else False
@@ -77,6 +83,9 @@ def normalise(leaf: Leaf, type: pa.DataType) -> Leaf:
     match leaf:
         case Compare(_, _, value):
             return replace(leaf, value=normalised([value], type)[0].as_py())
+        case Between(_, low, high):
+            low, high = normalised([low, high], type).to_pylist()
+            return replace(leaf, low=low, high=high)
         case In(column, values, negated):
             return replace(In.of(column, normalised(values, type)), negated=negated)
         case StartsWith(_, prefix):
@@ -248,6 +257,12 @@ def is_text(spark_type: str) -> bool:
 def leaves_over(value: Any, keys: Sequence[Any], *, text: bool, prefix: Any = None) -> list[Leaf]:
     """Every leaf there is, over one value and some keys."""
     found: list[Leaf] = [Compare("x", op, value) for op in OPS]
+    found += [
+        Between("x", value, other, includes, not includes)
+        for other in keys
+        if other is not None
+        for includes in (False, True)
+    ]
     found += [In("x", list(keys), negated) for negated in (False, True)]
     found += [In("x", [value], True), IsNull("x"), IsNull("x", negated=True)]
     if text:

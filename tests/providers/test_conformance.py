@@ -33,7 +33,8 @@ from providers import (
 from providers.evaluate import disproved_rows
 from providers.index_predicate import All, IndexPredicate, disproved, map_tests
 from providers.index_predicate import Any as Some
-from providers.predicate import map_leaves, negate, simplify
+from providers.predicate import map_leaves, negate
+from providers.simplify import simplify
 from providers.values import arrow_type, domain_of
 from tests.providers.spark_oracle import FILE, Index, normalise, normalised
 

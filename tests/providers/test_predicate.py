@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
-from providers.predicate import Leaf, fits, leaves, map_leaves, negate, simplify
+from providers.predicate import Leaf, fits, leaves, map_leaves, negate
+from providers.simplify import simplify
 from providers.values import domain_of
 from tests.providers.golden import cases, predicate
 from tests.providers.spark_oracle import OPS, holds_for
@@ -258,7 +259,8 @@ def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
 import pickle
 from providers import And, Compare, Or
 from providers.index_predicate import All, Any, disproved, tests
-from providers.predicate import leaves, negate, simplify
+from providers.predicate import leaves, negate
+from providers.simplify import simplify
 
 deep, index = Compare("x", "=", 0), Any(())
 for n in range(20_000):

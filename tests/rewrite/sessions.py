@@ -174,7 +174,7 @@ def a_fresh_session_is_not_cloned(folder: Path) -> None:
         assert spark._jsparkSession.equals(plain._jsparkSession)
         assert SparkSession.builder.getOrCreate() is spark
         assert SparkSession.getActiveSession() is spark
-        with raises(StatementError, "expected ON"):
+        with raises(StatementError, "it is ON a table"):
             SparkSession.active().sql("DROP SKIPPING INDEX t")
 
 

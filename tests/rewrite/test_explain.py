@@ -17,8 +17,12 @@ from rewrite import Explanation
 from skipping import ScanPlan
 from skipping.stores.sqlite import SqliteStore
 
-# DataFrame.toArrow and foreach of pyspark leave their sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    # DataFrame.toArrow and foreach of pyspark leave their sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    # toPandas of pyspark 4.1 on pandas 3.
+    pytest.mark.filterwarnings("ignore:The copy keyword is deprecated"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +175,14 @@ class TestCounts:
         assert scan.legs == (
             ("id > ?  MIN_MAX", 0),
             ("s IN (2 keys)  VALUE_LIST", 2),
-            ("s IN (2 keys)  MIN_MAX", 2),
+            ("s IN (2 keys)  MIN_MAX", 1),
         )
         assert str(scan).splitlines() == [
             tables[0],
             "  files              4",
             "  - disproved        0  by id > ?  MIN_MAX",
             "  - disproved        2  by s IN (2 keys)  VALUE_LIST",
-            "  - disproved        2  by s IN (2 keys)  MIN_MAX",
+            "  - disproved        1  by s IN (2 keys)  MIN_MAX",
             "  - disproved        2  together",
             "  = to read          2",
             "  opened             2",
@@ -310,9 +314,9 @@ class TestReasons:
         ("condition", "unused"),
         [
             ("other = 5", "other = ?: other is not in the index"),
-            ("k > 1 OR id % 2 = 0", "remainder: no index can answer it"),
-            ("s LIKE '%5'", "endswith: no index can answer it"),
-            ("s <> 'secret3'", "s != ?: MIN_MAX has no opinion on it"),
+            ("k > 1 OR id % 2 = 0", "id % ? = ?: no index can answer it"),
+            ("s LIKE '%5'", "endswith(s, ?): no index can answer it"),
+            ("k = 1 AND upper(s) IN ('A', 'B')", "in(upper(s), ?, ?): no index can answer it"),
         ],
     )
     def test_why_a_condition_did_not_help(

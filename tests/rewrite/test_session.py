@@ -129,7 +129,9 @@ rewrite.session(SparkSession.builder.config("spark.jars.ivy", {str(tmp_path)!r})
         timeout=300,
     )
     assert run.returncode == 1
-    (last,) = [line for line in run.stderr.splitlines() if "SessionError" in line]
+    (last,) = [
+        line for line in run.stderr.splitlines() if line.startswith("providers.errors.SessionError")
+    ]
     assert "Java ended while Spark was starting" in last
     assert "the first start needs the network" in last
     assert "spark.jars.repositories" in last
@@ -148,6 +150,8 @@ rewrite.session(SparkSession.builder.master("local[1]").config("spark.driver.hos
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert run.returncode == 1
-    (last,) = [line for line in run.stderr.splitlines() if "SessionError" in line]
+    (last,) = [
+        line for line in run.stderr.splitlines() if line.startswith("providers.errors.SessionError")
+    ]
     assert "Delta's jars are not loaded" in last
     assert "restart Python" in last

@@ -18,7 +18,9 @@ import rewrite
 from tests.rewrite.differential import (
     Query,
     append,
+    batch,
     exact,
+    exact_batch,
     make_table,
     reads_all,
     same_rows,
@@ -238,11 +240,8 @@ CONDITIONS = {
 
 
 def test_conditions(spark: SparkSession, base: str) -> None:
-    for condition, is_exact in CONDITIONS.items():
-        if is_exact:
-            exact(spark, base, condition)
-        else:
-            same_rows(spark, f"SELECT * FROM {base} WHERE {condition}")
+    exact_batch(spark, base, [condition for condition in CONDITIONS if CONDITIONS[condition]])
+    batch(spark, base, [condition for condition in CONDITIONS if not CONDITIONS[condition]])
 
 
 @pytest.mark.parametrize("count", [1, 11, 10_000])
@@ -409,12 +408,10 @@ def test_commands_see_every_row(spark: SparkSession, vectors: bool) -> None:
             with settings(spark, {"spark.skipping.enabled": "false"}):
                 spark.sql(statement.format(t="twin"))
         assert contents(spark, "indexed") == contents(spark, "twin"), name
-        # Stale, then fresh.
-        for condition in ("k = 7", "k = 8", "name LIKE 'n7%'", "n IS NULL", "k IN (20, 7000)"):
-            same_rows(spark, f"SELECT * FROM indexed WHERE {condition}")
+        conditions = ["k = 7", "k = 8", "name LIKE 'n7%'", "n IS NULL", "k IN (20, 7000)"]
+        batch(spark, "indexed", conditions)
         spark.sql("REFRESH SKIPPING INDEX ON indexed")
-        for condition in ("k = 7", "k = 8", "name LIKE 'n7%'", "n IS NULL", "k IN (20, 7000)"):
-            same_rows(spark, f"SELECT * FROM indexed WHERE {condition}")
+        batch(spark, "indexed", conditions)
 
 
 def test_a_query_without_a_useful_condition_says_so(spark: SparkSession, base: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,14 +59,15 @@ def t(spark: SparkSession) -> Iterator[str]:
     spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-class TestLookup:
-    @pytest.fixture(scope="class")
-    def index(self, spark: SparkSession) -> Iterator[SkippingIndex]:
-        name = make(spark)
-        columns = "id MIN_MAX, s VALUE_LIST, s MIN_MAX, day MIN_MAX, a.price MIN_MAX"
-        yield SkippingIndex.create(spark, name, columns, store=MemoryStore("lookup"))
-        spark.sql(f"DROP TABLE {name}")
+@pytest.fixture(scope="module")
+def index(spark: SparkSession) -> Iterator[SkippingIndex]:
+    name = make(spark)
+    columns = "id MIN_MAX, s VALUE_LIST, s MIN_MAX, day MIN_MAX, a.price MIN_MAX"
+    yield SkippingIndex.create(spark, name, columns, store=MemoryStore("lookup"))
+    spark.sql(f"DROP TABLE {name}")
 
+
+class TestLookup:
     @pytest.mark.parametrize(
         ("predicate", "kept"),
         [
@@ -87,7 +89,7 @@ class TestLookup:
             (Compare("s", "=", "row17"), 1),
             (Compare("s", "!=", "row17"), 3),
             (Compare("day", ">=", datetime.date(2024, 1, 31)), 1),
-            (Compare("a.price", "<", 9.5), 1),
+            (Compare("a.price", "<", Decimal("9.50")), 1),
             (And((Compare("id", ">", 5), Compare("id", "<", 15))), 2),
             (Or((Compare("id", "<", 5), Compare("s", "=", "row39"))), 2),
             (And((Unknown("rand"), Compare("id", "=", 5))), 1),
@@ -158,7 +160,7 @@ class TestLife:
         again.drop()
         with pytest.raises(DefinitionError, match=f"{t} has no skipping index in memory:twin"):
             SkippingIndex.on(spark, t, store=store)
-        with pytest.raises(Conflict):
+        with pytest.raises(DefinitionError, match=f"index of .*{t} was dropped meanwhile"):
             index.refresh()
         SkippingIndex.create(spark, t, "s MIN_MAX", store=store, build=False)
 
@@ -179,7 +181,7 @@ class TestLife:
     def test_where_and_kinds_in_words(
         self, spark: SparkSession, t: str, store: MemoryStore
     ) -> None:
-        with pytest.raises(StatementError, match="expected a comma"):
+        with pytest.raises(StatementError, match=r"a closing \) or a comma, not s"):
             SkippingIndex.create(spark, t, "id MIN_MAX s VALUE_LIST", store=store)
         with pytest.raises(DefinitionError, match="no index kind MINMAX"):
             SkippingIndex.create(spark, t, "id MINMAX", store=store)
@@ -187,8 +189,11 @@ class TestLife:
             SkippingIndex.create(spark, t, "id MIN_MAX", where="nope = 1", store=store)
         with pytest.raises(TableError, match="cannot open table gone"):
             SkippingIndex.create(spark, "gone", "id MIN_MAX", store=store)
+        root = SkippingIndex.create(
+            spark, t, "id MIN_MAX", store=MemoryStore(), build=False
+        ).table.root
         with pytest.raises(TableError, match="is one version of a table"):
-            SkippingIndex.create(spark, f"{t} VERSION AS OF 0", "id MIN_MAX", store=store)
+            SkippingIndex.create(spark, f"delta.`{root}@v0`", "id MIN_MAX", store=store)
         assert store.definitions() == ()
 
 
@@ -225,7 +230,7 @@ class TestFaults:
 
         def one_by_one(self: SparkBuild, files: pa.Table, work: Any) -> Iterator[pa.Table]:
             for i in range(len(files)):
-                yield real(self, files.slice(i, 1), work, tasks=1)
+                yield real(self, files.slice(i, 1), work)
                 built.append(i)
 
         write, written = store.write, list[int]()
@@ -257,7 +262,7 @@ class TestFaults:
         path = index.table.files()["path"].to_pylist()[0]
         Path(urlsplit(path).path).unlink()
         assert index.refresh().status == "active"
-        assert sorted(index.files()["id MIN_MAX"].to_pylist()) == [False, True, True, True]
+        assert index.files()["id MIN_MAX"].to_pylist().count(True) == 3
         plan = index.lookup(Compare("id", "=", -1))
         assert (plan.total, plan.unknown, plan.kept) == (4, 0, 1)
 

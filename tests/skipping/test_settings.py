@@ -30,7 +30,6 @@ def test_all():
         cache_ttl="1min",
         timeout="200ms",
         mode="strict",
-        explain_values="true",
         providers="a.b:C, d:E",
     )
     assert settings == Settings(
@@ -39,7 +38,6 @@ def test_all():
         cache_ttl=60,
         timeout=0.2,
         mode="strict",
-        explain_values=True,
         providers=("a.b:C", "d:E"),
     )
 
@@ -84,12 +82,12 @@ def test_durations(text, seconds):
     ],
 )
 def test_refusals(key, value, message):
-    mapping = {f"spark.skipping.{key}": value, "spark.skipping.explain.values": "true"}
+    mapping = {f"spark.skipping.{key}": value, "spark.skipping.store": "here"}
     with pytest.raises(SettingError) as error:
         Settings.of(mapping)
     assert message in str(error.value)
     settings, warnings = Settings.lenient(mapping)
-    assert settings == Settings(explain_values=True)
+    assert settings == Settings(store="here")
     assert len(warnings) == 1
     assert message in warnings[0]
 

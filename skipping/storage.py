@@ -1,0 +1,39 @@
+"""The storage that data files are on, as Arrow opens it."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from providers.errors import TableError
+
+__all__ = ["locate"]
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
+
+
+@functools.cache
+def _opened(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
+    uri = f"{_SCHEMES.get(scheme, scheme)}://{authority}"
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TableError(f"pyarrow cannot open {uri}: {reason}") from error
+    return filesystem, base.rstrip("/")
+
+
+def locate(path: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path spelled as in FILES (`file:/tmp/x y`), and the path in it.
+
+    A path is no URI, so it is handed over as it stands. Raises TableError for a scheme that Arrow
+    cannot open.
+    """
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", path, re.DOTALL)
+    if match is None or match[1] == "file":
+        return pafs.LocalFileSystem(), match[3] if match else path
+    filesystem, base = _opened(match[1], match[2] or "")
+    return filesystem, base + match[3]
