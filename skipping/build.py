@@ -43,8 +43,8 @@ class SparkBuild:
             for batch in batches:
                 yield sketch_files(batch, work)
 
-        # Not repartitioned: a local relation has a partition a slot, and a Python task costs about
-        # 0.2 s of CPU before it begins (PySpark reads its own zip anew for each).
+        # Not repartitioned: a local relation has a partition a slot, and a Python task costs some
+        # 0.2 s of CPU before it begins, so more tasks than slots would only cost.
         frame = self._spark.createDataFrame(files)
         schema = entry_schema(work)
         return frame.mapInArrow(sketch, from_arrow_schema(schema)).toArrow().cast(schema)

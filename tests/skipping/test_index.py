@@ -273,6 +273,7 @@ class TestSurface:
         assert offered == {
             "providers": [
                 "And",
+                "Between",
                 "Collector",
                 "Column",
                 "Compare",
