@@ -51,6 +51,8 @@ def main(folder: Path) -> int:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.skipping.timeout", "30s")  # also on a machine that is busy with other things
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.databricks.delta.snapshotPartitions", "4")
     )
