@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import DataType, StructType
 
 import rewrite
 from rewrite import Explanation
@@ -196,17 +197,23 @@ def make_table(
     spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {table}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     options = {OWN_BOUNDS: "0", **(properties or {})}
-    columns = ", ".join(
-        f"`{f.name.replace('`', '``')}` {f.dataType.simpleString()}"
-        for f in df.schema.fields
-        if f.name != "_f"
-    )
+    columns = ", ".join(f"{_quoted(f.name)} {_ddl(f.dataType)}" for f in df.drop("_f").schema)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
     spark.sql(f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES ({listed})")
     append(spark, table, df)
     if index:
         spark.sql(f"CREATE SKIPPING INDEX ON {table} ({index})")
     return table
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _ddl(type: DataType) -> str:
+    if not isinstance(type, StructType):
+        return type.simpleString()
+    return f"struct<{', '.join(f'{_quoted(f.name)}: {_ddl(f.dataType)}' for f in type.fields)}>"
 
 
 def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:

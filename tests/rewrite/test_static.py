@@ -398,23 +398,27 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
-def test_commands_see_every_row(spark: SparkSession, vectors: bool) -> None:
-    """Each command on a table with an index and on its twin without one: equal tables."""
+@pytest.mark.parametrize(
+    ("command", "vectors"),
+    [*((command, True) for command in COMMANDS), *((c, False) for c in ("DELETE", "MERGE"))],
+)
+def test_a_command_sees_every_row(spark: SparkSession, command: str, vectors: bool) -> None:
+    """On a table with an index and on its twin without one: equal tables come of it."""
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}
-    chosen = COMMANDS if vectors else {c: COMMANDS[c] for c in ("DELETE", "UPDATE", "MERGE")}
-    for name, statements in chosen.items():
-        make_table(spark, "indexed", ROWS, INDEX, properties=properties)
-        make_table(spark, "twin", ROWS, properties=properties)
-        for statement in statements:
+    make_table(spark, "indexed", ROWS, INDEX, properties=properties)
+    make_table(spark, "twin", ROWS, properties=properties)
+    # Z-ordering by a column without bounds does nothing useful, but it rewrites the files.
+    unchecked = {"spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled": "false"}
+    with settings(spark, unchecked):
+        for statement in COMMANDS[command]:
             spark.sql(statement.format(t="indexed"))
             with settings(spark, {"spark.skipping.enabled": "false"}):
                 spark.sql(statement.format(t="twin"))
-        assert contents(spark, "indexed") == contents(spark, "twin"), name
-        conditions = ["k = 7", "k = 8", "name LIKE 'n7%'", "n IS NULL", "k IN (20, 7000)"]
-        batch(spark, "indexed", conditions)
-        spark.sql("REFRESH SKIPPING INDEX ON indexed")
-        batch(spark, "indexed", conditions)
+    assert contents(spark, "indexed") == contents(spark, "twin")
+    conditions = ["k = 7", "k = 8", "name LIKE 'n7%'", "n IS NULL", "k IN (20, 7000)"]
+    batch(spark, "indexed", conditions)
+    spark.sql("REFRESH SKIPPING INDEX ON indexed")
+    batch(spark, "indexed", conditions)
 
 
 def test_a_query_without_a_useful_condition_says_so(spark: SparkSession, base: str) -> None:
