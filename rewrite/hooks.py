@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -121,12 +122,17 @@ class Hooks:
     def _watch(self) -> None:
         try:
             while not self._stopped():
-                settings, _ = Settings.lenient(dict(self._spark.conf.getAll))
-                time.sleep(min(max(settings.cache_ttl, _BUSIEST), _LAZIEST))
+                time.sleep(min(max(self._settings().cache_ttl, _BUSIEST), _LAZIEST))
                 self._tell()
         except (Py4JError, OSError):
             pass  # Java has ended
         _forget(self)
+
+    def _settings(self) -> Settings:
+        # Not spark.conf.getAll, which fetches every setting of Spark's, each by itself.
+        conf = self._spark._jsparkSession.sessionState().conf()
+        settings, _ = Settings.lenient(json.loads(self.java.settings(conf)))
+        return settings
 
     def _stopped(self) -> bool:
         return self._spark.sparkContext._jsc is None
@@ -135,9 +141,8 @@ class Hooks:
         # A change in a store reaches every Lookup of the process, those of earlier sessions too.
         if self._stopped():
             return
-        settings, _ = Settings.lenient(dict(self._spark.conf.getAll))
         try:
-            tables = self._lookup(settings).indexed(fresh=True)
+            tables = self._lookup(self._settings()).indexed(fresh=True)
         except SkippingError:
             # What Java knows stays: it goes on asking, and the answer says what is wrong.
             return

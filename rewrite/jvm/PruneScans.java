@@ -56,7 +56,7 @@ public final class PruneScans extends Rule {
       if (skipping.refusal(read, filters) != null) return scan;
       return withLocation(
           scan, new PrunedFileIndex(scan.relation().location(), skipping.ask(read, filters)));
-    } catch (IllegalStateException strict) {
+    } catch (Unanswered strict) {
       throw strict;
     } catch (Throwable failure) {
       return scan;

@@ -4,6 +4,7 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
@@ -14,6 +15,8 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
@@ -27,6 +30,8 @@ public final class Skipping {
   public static final String PREFIX = "spark.skipping.";
 
   private static final double DEFAULT_TIMEOUT = 2.0;
+  private static final Pattern DURATION =
+      Pattern.compile("([0-9]+(?:\\.[0-9]+)?|\\.[0-9]+)\\s*([a-z]*)");
 
   private final Function python;
   private final Map numbers = new ConcurrentHashMap();
@@ -94,7 +99,7 @@ public final class Skipping {
       if (answer.index() != null) answer.number(numbers(answer));
       return answer;
     } catch (Throwable failure) {
-      if (strict()) throw new IllegalStateException("spark.skipping.mode is strict", failure);
+      if (strict()) throw new Unanswered(failure);
       return Answer.failed(reason(failure));
     }
   }
@@ -150,20 +155,35 @@ public final class Skipping {
   }
 
   private static double timeout() {
-    String text = conf().getConfString(PREFIX + "timeout", "");
-    try {
-      return text.isEmpty()
-          ? DEFAULT_TIMEOUT
-          : org.apache.spark.network.util.JavaUtils.timeStringAs(text, TimeUnit.MILLISECONDS) / 1e3;
-    } catch (RuntimeException unreadable) {
-      return DEFAULT_TIMEOUT; // Python warns about the value
-    }
+    double seconds = seconds(conf().getConfString(PREFIX + "timeout", "").trim());
+    return seconds > 0 ? seconds : DEFAULT_TIMEOUT; // Python warns about a value that is none
   }
 
-  /** The session's settings of this project as JSON. */
+  /** A duration as skipping/settings.py reads it, in seconds; negative where the text is none. */
+  public static double seconds(String text) {
+    Matcher parts = DURATION.matcher(text.toLowerCase(Locale.ROOT));
+    if (!parts.matches()) return -1;
+    String unit = parts.group(2);
+    double scale =
+        unit.equals("us") ? 1e-6
+        : unit.equals("ms") ? 1e-3
+        : unit.equals("") || unit.equals("s") ? 1
+        : unit.equals("m") || unit.equals("min") ? 60
+        : unit.equals("h") ? 3600
+        : unit.equals("d") ? 86400
+        : -1;
+    double seconds = Double.parseDouble(parts.group(1)) * scale;
+    return Double.isInfinite(seconds) ? -1 : seconds;
+  }
+
   private static String settings() {
+    return settings(conf());
+  }
+
+  /** A session's settings of this project as JSON. */
+  public static String settings(SQLConf conf) {
     StringBuilder out = new StringBuilder("{");
-    scala.collection.Iterator each = conf().getAllConfs().iterator();
+    scala.collection.Iterator each = conf.getAllConfs().iterator();
     while (each.hasNext()) {
       scala.Tuple2 pair = (scala.Tuple2) each.next();
       if (((String) pair._1()).startsWith(PREFIX)) {

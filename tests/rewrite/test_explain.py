@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from providers.errors import SessionError
 from rewrite import Explanation
 from skipping import ScanPlan
 from skipping.stores.sqlite import SqliteStore
+from tests.rewrite.differential import settings
 
 pytestmark = [
     # DataFrame.toArrow and foreach of pyspark leave their sockets to the garbage collector.
@@ -58,15 +60,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def configured(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    changed: list[str] = []
-
-    def configure(key: str, value: str) -> None:
-        spark.conf.set(key, value)
-        changed.append(key)
-
-    yield configure
-    for key in changed:
-        spark.conf.unset(key)
+    with ExitStack() as changes:
+        yield lambda key, value: changes.enter_context(settings(spark, {key: value}))
 
 
 def only(explanation: Explanation) -> ScanPlan:
