@@ -10,7 +10,7 @@ That is why `negate` may turn `a = 5` into `a != 5`: a null `a` satisfies neithe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -69,12 +69,14 @@ class Between:
 class In:
     """`column [NOT] IN values`; the values are one sorted, distinct, null-free Arrow array.
 
-    `NOT IN ()` is true for every row, also where the column is null (Spark 4).
+    `NOT IN ()` is true for every row, also where the column is null (Spark 4). `source` says whose
+    keys the values are, where a join collected them; it is for people and changes nothing.
     """
 
     column: str
     values: pa.Array
     negated: bool = False
+    source: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, column: str, values: pa.Array) -> In:

@@ -75,7 +75,7 @@ class Answers:
         if definition is None:
             return _message({"reason": "the table has no index"})
         finding = lookup.ask(definition, predicate, reader.columns, timeout=settings.timeout)
-        legs = [(leg.label, leg.disproved.serialize()) for leg in finding.legs]
+        legs = [(leg, leg.disproved.serialize()) for leg in finding.legs]
         disproved = finding.disproved.serialize()
         return _message(
             {
@@ -83,7 +83,10 @@ class Answers:
                 "index": finding.index,
                 "generation": finding.generation,
                 "length": len(disproved),
-                "legs": [{"label": text, "length": len(bitmap)} for text, bitmap in legs],
+                "legs": [
+                    {"label": leg.label, "of": leg.source, "length": len(bitmap)}
+                    for leg, bitmap in legs
+                ],
                 "unused": finding.unused,
             },
             disproved,

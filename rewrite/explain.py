@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from providers.errors import SessionError
 from rewrite.hooks import installed
-from skipping.scan_plan import ScanPlan
+from skipping.scan_plan import KeySet, ScanPlan
 
 __all__ = ["Explanation", "explain"]
 
@@ -68,6 +68,7 @@ def _plans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
 
 
 def _plan(scan: Mapping[str, Any]) -> ScanPlan:
+    keys = tuple(KeySet(**each) for each in scan.get("keys", ()))
     labels = [leg["label"] for leg in scan.get("legs", ())]
     return ScanPlan(
         scan["table"],
@@ -77,5 +78,10 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         legs=tuple(zip(labels, scan.get("counts", ()), strict=True)),
         opened=scan.get("opened"),
         reason=scan.get("reason"),
-        unused=tuple(scan.get("unused", ())),
+        unused=(
+            *scan.get("unused", ()),
+            *(f"keys of a join: {reason}" for reason in scan.get("without keys", ())),
+        ),
+        keys=keys,
+        rows=tuple(scan["rows"]) if keys and "rows" in scan else None,
     )

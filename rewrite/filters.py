@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,7 +87,7 @@ class Reader:
             return (
                 Unknown("NOT IN with a null")
                 if negated and node["nulls"]
-                else In.of(column, values)
+                else replace(In.of(column, values), source=node.get("of", ""))
             )
         (value,) = values.to_pylist()
         if node["op"] == "prefix":

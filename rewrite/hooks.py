@@ -65,6 +65,7 @@ class Hooks:
         self.java = classes.new("Skipping", Answers(self._lookup))
         extensions = spark._jsparkSession.extensions()
         extensions.injectColumnar(classes.new("PruneScans$Inject", self.java))
+        extensions.injectResolutionRule(classes.new("JoinKeys$Inject", self.java))
         extensions.injectParser(classes.new("Statements$Inject", Statements(context)))
         context._jsc.sc().addSparkListener(self.java.executions())
         _hooks[_key(spark)] = self
@@ -148,7 +149,10 @@ class Hooks:
             return
         jvm = self._spark.sparkContext._jvm
         assert jvm is not None, "the session runs"
-        keys = jvm.java.util.ArrayList()
-        for table in tables:
-            keys.add(table_key(table))
-        self.java.setIndexed(keys)
+        known = jvm.java.util.HashMap()
+        for table, definition in tables.items():
+            columns = jvm.java.util.ArrayList()
+            for column in definition.columns:
+                columns.add(column.identity)
+            known.put(table_key(table), columns)
+        self.java.setIndexed(known)

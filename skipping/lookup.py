@@ -51,10 +51,11 @@ class QueryColumn:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """What one sketch disproves for one leaf, alone."""
+    """What one sketch disproves for one leaf, alone; `source` is whose keys the leaf holds."""
 
     label: str
     disproved: BitMap
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,10 @@ class Lookup:
             definition.index,
             catalogue.generation,
             BitMap() if whole is None else disproved(whole, answer),
-            tuple(Leg(text, disproved(leg, answer)) for text, leg in question.legs(whole)),
+            tuple(
+                Leg(text, disproved(part, answer), source)
+                for text, source, part in question.legs(whole)
+            ),
             tuple(dict.fromkeys(question.unused)),
         )
 
@@ -183,11 +187,11 @@ class _Question:
         self._providers = providers
         # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
         # stay alive, and so do their ids.
-        self._labelled: dict[int, tuple[str, IndexPredicate]] = {}
+        self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
         self.unused: list[str] = []
 
-    def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, IndexPredicate]]:
-        """The labelled parts of a translated predicate, from left to right."""
+    def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
+        """Label, source and part of a translated predicate, for each of its leaves."""
         if id(predicate) in self._labelled:
             yield self._labelled[id(predicate)]
         elif isinstance(predicate, All | Any):
@@ -219,7 +223,8 @@ class _Question:
                 continue
             translated = self._ask_kind(indexed, leaf, column, text)
             if translated is not None:
-                self._labelled[id(translated)] = (f"{text}  {indexed.kind}", translated)
+                source = leaf.source if isinstance(leaf, In) else ""
+                self._labelled[id(translated)] = (f"{text}  {indexed.kind}", source, translated)
                 found.append(translated)
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
             self.unused.append(f"{text}: {column.name} is not in the index")
@@ -278,8 +283,9 @@ def label(leaf: Leaf, column: str) -> str:
             return f"{column} {op} ?"
         case Between():
             return f"{column} BETWEEN ? AND ?"
-        case In(_, values, negated):
-            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys)"
+        case In(_, values, negated, source):
+            whose = f" of {source}" if source else ""
+            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{whose})"
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
         case _:

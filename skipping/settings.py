@@ -19,9 +19,6 @@ __all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings"]
 PREFIX = "spark.skipping."
 
 LATER: Mapping[str, str] = {
-    "dynamic.enabled": "pruning by the keys of a join",
-    "dynamic.rows": "dropping rows by the keys of a join",
-    "dynamic.maxBytes": "the bound on keys that a join may collect",
     "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
     "cache.maxBytes": "the bound on what the driver keeps of an index",
     "explain.values": "showing values in explain and logs, which have counts only",
@@ -43,6 +40,10 @@ _SECONDS = {
     "min": 60.0,
     "h": 3600.0,
     "d": 86400.0,
+}
+_SIZE = re.compile(r"(-?[0-9]+)\s*([a-z]*)")
+_SHIFTS = {"": 0, "b": 0} | {
+    unit: 10 * n for n, c in enumerate("kmgtp", 1) for unit in (c, f"{c}b", f"{c}ib")
 }
 _CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
 
@@ -98,6 +99,13 @@ def _budget(text: str) -> float:
     return seconds
 
 
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
 def _classes(text: str) -> tuple[str, ...]:
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     for path in paths:
@@ -149,6 +157,30 @@ class Settings:
         text="fallback",
         takes="fallback or strict",
         meaning="what a query does when asking fails: reads every file, or raises (for tests)",
+    )
+    dynamic_enabled: bool = _setting(
+        True,
+        "dynamic.enabled",
+        _boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether a join's keys, collected from its smaller side, prune the other side",
+    )
+    dynamic_rows: bool = _setting(
+        True,
+        "dynamic.rows",
+        _boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether these keys also drop rows in the files that are read",
+    )
+    dynamic_max_bytes: int = _setting(
+        32 << 20,
+        "dynamic.maxBytes",
+        _bytes,
+        text="32m",
+        takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
+        meaning="how many bytes of keys a query collects from one side of a join at most",
     )
     providers: tuple[str, ...] = _setting(
         (),

@@ -91,6 +91,11 @@ public final class Answer {
     return ordinal >= 0 && ((RoaringBitmap) legs.get(i)).contains(ordinal);
   }
 
+  /** Whether leg `i` is that of a dimension's keys. */
+  public boolean isOf(int i, String dimension) {
+    return dimension.equals(((Map) ((List) header.get("legs")).get(i)).get("of"));
+  }
+
   /** Everything but the bitmaps, for explain. */
   public Map header() {
     return header;

@@ -1,5 +1,6 @@
 package rewrite.jvm;
 
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
@@ -38,27 +39,50 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
     return this;
   }
 
+  public int files() {
+    return files.preparedScan().files().size();
+  }
+
+  public String identity(List path) {
+    List fields = fields(path);
+    if (fields == null) return null;
+    if (metadata.columnMappingMode().name().equals("id")) {
+      StructField last = (StructField) fields.get(fields.size() - 1);
+      return last.metadata().contains("delta.columnMapping.id")
+          ? "#" + last.metadata().getLong("delta.columnMapping.id")
+          : null;
+    }
+    StringBuilder out = new StringBuilder();
+    for (int i = 0; i < fields.size(); i++) {
+      out.append(i == 0 ? "" : ".").append(escape(physical((StructField) fields.get(i))));
+    }
+    return out.toString();
+  }
+
   public String json(List path, DataType type) {
-    boolean byId = metadata.columnMappingMode().name().equals("id");
-    StructType within = metadata.schema();
-    StringBuilder identity = new StringBuilder();
+    String identity = identity(path);
+    if (identity == null) return null;
+    List fields = fields(path);
     StringBuilder name = new StringBuilder();
-    StructField field = null;
-    for (int i = 0; i < path.size(); i++) {
-      if (within == null) return null;
-      field = named(within, (String) path.get(i));
-      if (field == null) return null;
-      identity.append(i == 0 ? "" : ".").append(escape(physical(field)));
-      name.append(i == 0 ? "" : ".").append(escape(field.name()));
-      within = field.dataType() instanceof StructType ? (StructType) field.dataType() : null;
+    for (int i = 0; i < fields.size(); i++) {
+      name.append(i == 0 ? "" : ".").append(escape(((StructField) fields.get(i)).name()));
     }
-    if (byId) {
-      if (!field.metadata().contains("delta.columnMapping.id")) return null;
-      identity = new StringBuilder("#" + field.metadata().getLong("delta.columnMapping.id"));
-    }
-    return "{\"identity\":" + Question.quote(identity.toString()) + ",\"name\":"
+    return "{\"identity\":" + Question.quote(identity) + ",\"name\":"
         + Question.quote(name.toString()) + ",\"type\":"
         + Question.quote(type.catalogString()) + "}";
+  }
+
+  /** The fields from the table down to the column, or null. */
+  private List fields(List path) {
+    List fields = new ArrayList();
+    StructType within = metadata.schema();
+    for (int i = 0; i < path.size(); i++) {
+      StructField field = within == null ? null : named(within, (String) path.get(i));
+      if (field == null) return null;
+      fields.add(field);
+      within = field.dataType() instanceof StructType ? (StructType) field.dataType() : null;
+    }
+    return fields;
   }
 
   private static StructField named(StructType struct, String name) {

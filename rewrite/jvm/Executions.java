@@ -9,10 +9,12 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 
 /**
@@ -64,6 +66,15 @@ public final class Executions extends SparkListener {
     for (int i = 0; i < below.size(); i++) {
       if (below.get(i) instanceof LogicalPlan) addHashes((LogicalPlan) below.get(i), hashes);
     }
+  }
+
+  /** The file scans of the plan that the calling thread executes. */
+  public List runningScans() {
+    List out = new ArrayList();
+    String id = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");
+    QueryExecution running = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+    if (running != null) scans.find(running.executedPlan(), out);
+    return out;
   }
 
   /** The executions of a DataFrame as JSON, oldest first: id, name, scans. */

@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.KnownFloatingPointNormalized;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -24,6 +25,7 @@ import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DoubleType;
@@ -48,28 +50,48 @@ public final class Filters {
     this.question = question;
   }
 
-  /** The conjunction of the filters. */
-  public String all(List filters) {
-    return legs("and", filters);
+  /** The conjunction of the filters and of "its column has one of these keys". */
+  public String all(List filters, List keys) {
+    List legs = legs(filters);
+    for (int i = 0; i < keys.size(); i++) {
+      KeySet set = (KeySet) keys.get(i);
+      String column = set.values() == null ? null : column(set.column());
+      if (column != null) {
+        legs.add(
+            "{\"op\":\"in\",\"column\":" + column + ",\"of\":" + Question.quote(set.dimension())
+                + ",\"nulls\":false,\"values\":"
+                + question.values(set.column().dataType(), set.values()) + "}");
+      }
+    }
+    return join("and", legs);
   }
 
-  private String legs(String op, List expressions) {
-    StringBuilder out = new StringBuilder("{\"op\":\"" + op + "\",\"legs\":[");
+  private List legs(List expressions) {
+    List out = new ArrayList();
     for (int i = 0; i < expressions.size(); i++) {
-      out.append(i == 0 ? "" : ",").append(write((Expression) expressions.get(i)));
+      out.add(write((Expression) expressions.get(i)));
     }
-    return out.append("]}").toString();
+    return out;
+  }
+
+  private static String join(String op, List legs) {
+    return "{\"op\":\"" + op + "\",\"legs\":[" + String.join(",", legs) + "]}";
   }
 
   private String write(Expression e) {
     if (e instanceof And || e instanceof Or) {
-      return legs(e instanceof And ? "and" : "or", flatten(e));
+      return join(e instanceof And ? "and" : "or", legs(flatten(e)));
     }
     if (e instanceof Not) {
       return "{\"op\":\"not\",\"leg\":" + write(((Not) e).child()) + "}";
     }
     String leaf = leaf(e);
     return leaf == null ? unknown(e) : leaf;
+  }
+
+  /** The conditions that a condition joins with AND; itself if it is none. */
+  public static List conjuncts(Expression e) {
+    return e instanceof And ? flatten(e) : new ArrayList(java.util.Collections.singletonList(e));
   }
 
   /** The legs of a chain of one operator, without recursion: people write ORs of thousands. */
@@ -182,14 +204,25 @@ public final class Filters {
         + ",\"values\":" + question.values(prefix.dataType(), one) + "}";
   }
 
-  /** JSON of the column that an expression is, or null: a column, a field of one, or such a one
-      under a cast that keeps every value and their order. */
+  /** JSON of the column that an expression is, or null. */
   private String column(Expression e) {
-    while (e instanceof Cast && widens(((Cast) e).child().dataType(), e.dataType())) {
-      e = ((Cast) e).child();
+    Expression bare = bare(e);
+    List path = path(bare);
+    return path == null ? null : identities.json(path, bare.dataType());
+  }
+
+  /** An expression without what keeps every value and their order: casts to a wider number, and
+      Spark's normalisation of NaN and -0.0, which every index kind makes equal too. */
+  public static Expression bare(Expression e) {
+    while (true) {
+      if (e instanceof Cast && widens(((Cast) e).child().dataType(), e.dataType())) {
+        e = ((Cast) e).child();
+      } else if (e instanceof NormalizeNaNAndZero || e instanceof KnownFloatingPointNormalized) {
+        e = (Expression) e.children().apply(0);
+      } else {
+        return e;
+      }
     }
-    List path = path(e);
-    return path == null ? null : identities.json(path, e.dataType());
   }
 
   private static boolean widens(DataType from, DataType to) {
@@ -199,7 +232,8 @@ public final class Filters {
     return from instanceof FloatType && to instanceof DoubleType;
   }
 
-  private static List path(Expression e) {
+  /** The names that lead to a column or a field of one; null for any other expression. */
+  public static List path(Expression e) {
     if (e instanceof AttributeReference) {
       // `_metadata.file_size` arrives as a bare `file_size`, which a table may have as its own.
       if (MetadataAttribute$.MODULE$.isValid(((AttributeReference) e).metadata())) return null;
@@ -219,20 +253,23 @@ public final class Filters {
 
   /** Says why, for explain. */
   private static String unknown(Expression e) {
-    String shape = shape(e);
-    if (shape.length() > LONGEST_SHAPE) shape = shape.substring(0, LONGEST_SHAPE) + "...";
-    return "{\"op\":\"unknown\",\"why\":" + Question.quote(shape) + "}";
+    return "{\"op\":\"unknown\",\"why\":" + Question.quote(shape(e)) + "}";
   }
 
   /** An expression in words, `id % ? = ?`, without its values: they are data. */
-  private static String shape(Expression e) {
+  public static String shape(Expression e) {
+    String words = words(e);
+    return words.length() > LONGEST_SHAPE ? words.substring(0, LONGEST_SHAPE) + "..." : words;
+  }
+
+  private static String words(Expression e) {
     if (e instanceof Literal) return "?";
     if (e instanceof AttributeReference) return ((AttributeReference) e).name();
     StringBuilder out = new StringBuilder();
     String between = e instanceof BinaryOperator ? " " + ((BinaryOperator) e).symbol() + " " : ", ";
     List children = Scala.list(e.children());
     for (int i = 0; i < children.size() && out.length() <= LONGEST_SHAPE; i++) {
-      out.append(i == 0 ? "" : between).append(shape((Expression) children.get(i)));
+      out.append(i == 0 ? "" : between).append(words((Expression) children.get(i)));
     }
     return e instanceof BinaryOperator ? out.toString() : e.prettyName() + "(" + out + ")";
   }

@@ -7,4 +7,7 @@ public interface IndexedScan {
 
   /** Its columns, at the version that the scan reads. */
   ColumnIdentities columns();
+
+  /** How many files the table format would read by itself. */
+  int files();
 }

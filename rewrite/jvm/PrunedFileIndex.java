@@ -4,6 +4,9 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -19,66 +22,152 @@ import scala.collection.immutable.Seq;
  */
 public final class PrunedFileIndex implements FileIndex {
   private final FileIndex inner;
-  private final Answer answer;
+  private final Skipping skipping;
+  private final IndexedScan read;
+  private final List filters;
+  private final List keys;
+  private Answer answer;
+  private Map counts;
 
-  public PrunedFileIndex(FileIndex inner, Answer answer) {
+  /** `filters` are the scan's own, `keys` what joins demand of it. */
+  public PrunedFileIndex(
+      FileIndex inner, Skipping skipping, IndexedScan read, List filters, List keys) {
     this.inner = inner;
-    this.answer = answer;
+    this.skipping = skipping;
+    this.read = read;
+    this.filters = filters;
+    this.keys = keys;
+  }
+
+  /** Asks the index, with the keys that are there; otherwise this is done when files are listed. */
+  public void ask() {
+    boolean something = !filters.isEmpty();
+    for (int i = 0; i < keys.size(); i++) {
+      something |= ((KeySet) keys.get(i)).values() != null;
+    }
+    answer = something
+        ? skipping.ask(read, filters, keys)
+        : Answer.failed("there are no keys, and no condition of the query reached this scan");
   }
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
-    Seq listed = inner.listFiles(partitionFilters, dataFilters);
+    Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
     try {
+      if (answer == null) collectAndAsk();
       return without(listed);
+    } catch (Unanswered strict) {
+      throw strict;
     } catch (Throwable failure) {
       return listed;
     }
   }
 
+  /** The scan's own filters of those given: Delta would plan anew for the ranges of keys. */
+  private Seq own(Seq dataFilters) {
+    List out = new ArrayList();
+    List given = Scala.list(dataFilters);
+    for (int i = 0; i < given.size(); i++) {
+      if (filters.contains(given.get(i))) out.add(given.get(i));
+    }
+    return Scala.seq(out);
+  }
+
+  private void collectAndAsk() {
+    List again = new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      KeySet set = (KeySet) keys.get(i);
+      if (set.isBroadcast()) {
+        set.take(finished(set.expression()));
+      } else {
+        again.add(set);
+      }
+    }
+    KeySet.collect(again, skipping);
+    ask();
+  }
+
+  /** The expression that Spark waited for. When it reuses exchanges it copies expressions, so the
+      one that was put into the plan may not be the one that has the values. */
+  private InSubqueryExec finished(InSubqueryExec put) {
+    if (put.values().isDefined()) return put;
+    List scans = skipping.executions().runningScans();
+    for (int i = 0; i < scans.size(); i++) {
+      FileSourceScanExec scan = (FileSourceScanExec) scans.get(i);
+      if (scan.relation().location() != this) continue;
+      List conditions = Scala.list(scan.dataFilters());
+      for (int j = 0; j < conditions.size(); j++) {
+        if (!(conditions.get(j) instanceof DynamicPruningExpression)) continue;
+        Object child = ((DynamicPruningExpression) conditions.get(j)).child();
+        if (child instanceof InSubqueryExec
+            && ((InSubqueryExec) child).exprId().equals(put.exprId())) {
+          return (InSubqueryExec) child;
+        }
+      }
+    }
+    return null;
+  }
+
   private Seq without(Seq listed) {
     List directories = Scala.list(listed);
     List out = new ArrayList();
+    int total = 0;
+    int unknown = 0;
+    int disproved = 0;
+    int[] legs = new int[answer.legs()];
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = Scala.list(directory.files());
       List kept = new ArrayList();
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (!answer.disproves(ordinal(file))) kept.add(file);
-      }
-      if (!kept.isEmpty()) out.add(new PartitionDirectory(directory.values(), Scala.seq(kept)));
-    }
-    return Scala.seq(out);
-  }
-
-  private int ordinal(FileStatusWithMetadata file) {
-    return answer.ordinal(file.getPath().toString(), file.getLen());
-  }
-
-  /** Counts what happens to each file of a scan with these filters, for explain. */
-  public Map count(Seq partitionFilters, Seq dataFilters) {
-    List directories = Scala.list(inner.listFiles(partitionFilters, dataFilters));
-    int total = 0;
-    int unknown = 0;
-    int disproved = 0;
-    int[] legs = new int[answer.legs()];
-    for (int i = 0; i < directories.size(); i++) {
-      List files = Scala.list(((PartitionDirectory) directories.get(i)).files());
-      total += files.size();
-      for (int j = 0; j < files.size(); j++) {
-        int ordinal = ordinal((FileStatusWithMetadata) files.get(j));
+        int ordinal = answer.ordinal(file.getPath().toString(), file.getLen());
+        total++;
         if (ordinal < 0) unknown++;
-        if (answer.disproves(ordinal)) disproved++;
         for (int k = 0; k < legs.length; k++) {
           if (answer.disproves(k, ordinal)) legs[k]++;
         }
+        if (answer.disproves(ordinal)) {
+          disproved++;
+        } else {
+          kept.add(file);
+        }
       }
+      if (!kept.isEmpty()) out.add(new PartitionDirectory(directory.values(), Scala.seq(kept)));
     }
-    Map out = new HashMap(answer.header());
-    out.put("total", Integer.valueOf(total));
-    out.put("unknown", Integer.valueOf(unknown));
-    out.put("disproved", Integer.valueOf(disproved));
-    out.put("counts", legs);
+    counts = new HashMap(answer.header());
+    counts.put("total", Integer.valueOf(total));
+    counts.put("unknown", Integer.valueOf(unknown));
+    counts.put("disproved", Integer.valueOf(disproved));
+    counts.put("counts", legs);
+    learn(total, legs);
+    return Scala.seq(out);
+  }
+
+  /** Notes what each set of keys disproved alone. */
+  private void learn(int total, int[] legs) {
+    for (int i = 0; i < keys.size(); i++) {
+      KeySet set = (KeySet) keys.get(i);
+      if (set.values() == null || total == 0) continue;
+      int most = 0;
+      for (int k = 0; k < legs.length; k++) {
+        if (answer.isOf(k, set.dimension())) most = Math.max(most, legs[k]);
+      }
+      skipping.history().saved(set.expression().exprId(), (double) most / total);
+    }
+  }
+
+  /** Counts what happened to each file of a scan with these filters, for explain. */
+  public Map count(Seq partitionFilters, Seq dataFilters) {
+    if (counts == null) {
+      if (answer == null) ask();
+      without(inner.listFiles(partitionFilters, own(dataFilters)));
+    }
+    Map out = new HashMap(counts);
+    List described = new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      described.add(((KeySet) keys.get(i)).describe());
+    }
+    out.put("keys", described);
     return out;
   }
 
@@ -108,16 +197,36 @@ public final class PrunedFileIndex implements FileIndex {
 
   /** Shown in Spark's EXPLAIN as the scan's location. */
   public String toString() {
-    return "Skipping(" + inner + ")";
+    StringBuilder out = new StringBuilder("Skipping(");
+    for (int i = 0; i < keys.size(); i++) {
+      KeySet set = (KeySet) keys.get(i);
+      if (set.column() == null) continue;
+      out.append(Filters.shape(set.column())).append(" by ").append(set.dimension()).append(", ");
+    }
+    return out.append(inner).append(")").toString();
   }
 
+  /** Where keys are still to come they stand in the scan's own filters, which Spark compares;
+      except those of a dimension that is read again, so such a scan equals only itself. */
   public boolean equals(Object other) {
-    return other instanceof PrunedFileIndex
-        && inner.equals(((PrunedFileIndex) other).inner)
-        && answer.equals(((PrunedFileIndex) other).answer);
+    if (this == other) return true;
+    if (!(other instanceof PrunedFileIndex)) return false;
+    PrunedFileIndex that = (PrunedFileIndex) other;
+    if (!inner.equals(that.inner)) return false;
+    if (answer != null || that.answer != null) {
+      return answer != null && answer.equals(that.answer);
+    }
+    return onlyBroadcasts() && that.onlyBroadcasts() && keys.size() == that.keys.size();
+  }
+
+  private boolean onlyBroadcasts() {
+    for (int i = 0; i < keys.size(); i++) {
+      if (!((KeySet) keys.get(i)).isBroadcast()) return false;
+    }
+    return true;
   }
 
   public int hashCode() {
-    return 31 * inner.hashCode() + answer.hashCode();
+    return inner.hashCode();
   }
 }

@@ -2,14 +2,18 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.UnaryExecNode;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.util.AccumulatorV2;
 
@@ -23,7 +27,7 @@ public final class Scans {
 
   /** What a plan that may not have run yet would read, as JSON; asks about each scan once. */
   public String foresee(SparkPlan plan) {
-    return Json.write(new Walk(new PruneScans(skipping)).of(plan));
+    return Json.write(new Walk(new PruneScans(skipping, false)).of(plan));
   }
 
   /** One object a scan, in the order of the plan from the root down. Runs no job. */
@@ -31,10 +35,18 @@ public final class Scans {
     return new Walk(null).of(plan);
   }
 
+  /** Adds the file scans of a plan, in the order of `describe`. */
+  public void find(SparkPlan plan, List scans) {
+    Walk walk = new Walk(null);
+    walk.visit(plan);
+    scans.addAll(walk.found);
+  }
+
   /** Visits a plan and all below it. */
   private final class Walk {
     private final PruneScans rule;
-    private final List out = new ArrayList();
+    private final List found = new ArrayList();
+    private final Map filters = new IdentityHashMap();
 
     /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
     Walk(PruneScans rule) {
@@ -43,12 +55,22 @@ public final class Scans {
 
     List of(SparkPlan plan) {
       visit(plan);
+      List out = new ArrayList();
+      for (int i = 0; i < found.size(); i++) {
+        FileSourceScanExec scan = (FileSourceScanExec) found.get(i);
+        Map described = scan(scan);
+        if (filters.containsKey(scan)) {
+          described.put("rows", new Object[] {rows(scan), rows((SparkPlan) filters.get(scan))});
+        }
+        out.add(described);
+      }
       return out;
     }
 
     private void visit(SparkPlan plan) {
+      if (plan instanceof FilterExec) above(plan);
       if (plan instanceof FileSourceScanExec) {
-        out.add(scan((FileSourceScanExec) plan));
+        found.add(plan);
       } else if (plan instanceof AdaptiveSparkPlanExec) {
         adaptive((AdaptiveSparkPlanExec) plan);
       } else if (plan instanceof QueryStageExec) {
@@ -59,6 +81,17 @@ public final class Scans {
         all(plan.children());
       }
       all(plan.subqueries());
+    }
+
+    /** Notes the uppermost filter of a scan. */
+    private void above(SparkPlan filter) {
+      SparkPlan below = filter;
+      while (below instanceof UnaryExecNode && !(below instanceof Exchange)) {
+        below = (SparkPlan) ((UnaryExecNode) below).child();
+      }
+      if (below instanceof FileSourceScanExec && !filters.containsKey(below)) {
+        filters.put(below, filter);
+      }
     }
 
     private void adaptive(AdaptiveSparkPlanExec plan) {
@@ -81,12 +114,17 @@ public final class Scans {
       out = ((PrunedFileIndex) location).count(scan.partitionFilters(), scan.dataFilters());
     } else {
       out = new HashMap();
-      out.put("reason", skipping.refusal(PruneScans.read(scan), PruneScans.filters(scan)));
+      out.put("reason", skipping.refusal(PruneScans.read(location), PruneScans.filters(scan)));
     }
     out.put("table", name(scan));
+    out.put("without keys", Reasons.of(scan));
     scala.Option opened = scan.metrics().get("numFiles");
     if (opened.isDefined()) out.put("opened", ((AccumulatorV2) opened.get()).value());
     return out;
+  }
+
+  private static Object rows(SparkPlan plan) {
+    return ((AccumulatorV2) plan.metrics().apply("numOutputRows")).value();
   }
 
   private static String name(FileSourceScanExec scan) {

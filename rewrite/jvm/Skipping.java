@@ -2,9 +2,10 @@ package rewrite.jvm;
 
 import java.util.Collection;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
@@ -15,8 +16,6 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
@@ -30,15 +29,15 @@ public final class Skipping {
   public static final String PREFIX = "spark.skipping.";
 
   private static final double DEFAULT_TIMEOUT = 2.0;
-  private static final Pattern DURATION =
-      Pattern.compile("([0-9]+(?:\\.[0-9]+)?|\\.[0-9]+)\\s*([a-z]*)");
+  private static final long DEFAULT_MAX_BYTES = 32L << 20;
 
   private final Function python;
   private final Map numbers = new ConcurrentHashMap();
-  private final ExecutorService callers = Executors.newCachedThreadPool(new Daemons());
+  private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
   private final Scans scans = new Scans(this);
   private final Executions executions = new Executions(scans);
-  private volatile Set indexed = Collections.emptySet();
+  private final History history = new History();
+  private volatile Map indexed = Collections.emptyMap();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
 
@@ -47,9 +46,15 @@ public final class Skipping {
     this.python = python;
   }
 
-  /** Replaces the set of tables that have an index; Python calls it every `cache.ttl`. */
-  public void setIndexed(Collection tables) {
-    indexed = new HashSet(tables);
+  /** Replaces what is known: from each table with an index to the identities of the columns in it.
+      Python calls it every `cache.ttl`. */
+  public void setIndexed(Map tables) {
+    Map known = new HashMap();
+    for (Iterator each = tables.keySet().iterator(); each.hasNext(); ) {
+      Object table = each.next();
+      known.put(table, new HashSet((Collection) tables.get(table)));
+    }
+    indexed = known;
   }
 
   /** Whether queries are looked at; `rewrite.disable` makes everything pass through. */
@@ -79,23 +84,56 @@ public final class Skipping {
 
   /** Whether a table has an index, as far as is known here. */
   public boolean hasIndex(String table) {
-    return indexed.contains(table);
+    return indexed.containsKey(table);
+  }
+
+  /** Whether a column is in a table's index. */
+  public boolean hasIndex(String table, String column) {
+    Set columns = (Set) indexed.get(table);
+    return columns != null && columns.contains(column);
+  }
+
+  /** How questions with the keys of joins went. */
+  public History history() {
+    return history;
+  }
+
+  /** Threads that do not keep the JVM alive, as many as there is work. */
+  public ExecutorService threads() {
+    return threads;
+  }
+
+  /** Whether the keys of joins are collected. Spark plans its dynamic-pruning expressions only
+      where its own switch is on. */
+  public boolean collectsKeys() {
+    return attached && !indexed.isEmpty() && enabled() && isTrue("dynamic.enabled")
+        && conf().dynamicPartitionPruningEnabled();
+  }
+
+  /** Whether keys also drop rows in the files that are read. */
+  public boolean filtersRows() {
+    return isTrue("dynamic.rows");
+  }
+
+  /** Bytes of keys that one dimension may have; no limit if not above zero. */
+  public long maxBytes() {
+    return Units.bytes(conf().getConfString(PREFIX + "dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
   }
 
   /** Why no index would be asked about a scan with these filters; null: it would. */
   public String refusal(IndexedScan scan, List filters) {
-    if (scan == null) return "not a read that can be pruned";
+    if (scan == null) return "only queries on Delta tables are pruned";
     if (!attached) return "rewrite.disable was called";
     if (!enabled()) return PREFIX + "enabled is false";
     if (!hasIndex(scan.table())) return "the table has no index";
-    if (filters.isEmpty()) return "the query has no condition on this table";
+    if (filters.isEmpty()) return "no condition of the query reached this scan";
     return null;
   }
 
-  /** Asks the index of the scan's table what the filters disprove. */
-  public Answer ask(IndexedScan scan, List filters) {
+  /** Asks the index of the scan's table what the filters and the keys of joins disprove. */
+  public Answer ask(IndexedScan scan, List filters, List keys) {
     try {
-      Answer answer = new Answer(call(message(scan, filters), timeout()));
+      Answer answer = new Answer(call(message(scan, filters, keys), timeout()));
       if (answer.index() != null) answer.number(numbers(answer));
       return answer;
     } catch (Throwable failure) {
@@ -104,9 +142,9 @@ public final class Skipping {
     }
   }
 
-  private static byte[] message(IndexedScan scan, List filters) {
+  private static byte[] message(IndexedScan scan, List filters, List keys) {
     Question question = new Question();
-    String tree = new Filters(scan.columns(), question).all(filters);
+    String tree = new Filters(scan.columns(), question).all(filters, keys);
     return question.message(
         "{\"op\":\"disproved\",\"table\":" + Question.quote(scan.table())
             + ",\"settings\":" + settings() + ",\"filters\":" + tree + "}");
@@ -125,7 +163,7 @@ public final class Skipping {
   }
 
   private byte[] call(final byte[] message, double seconds) throws Exception {
-    return (byte[]) callers
+    return (byte[]) threads
         .submit(new Callable() {
           public Object call() {
             return python.apply(message);
@@ -147,7 +185,11 @@ public final class Skipping {
   }
 
   private static boolean enabled() {
-    return !"false".equalsIgnoreCase(conf().getConfString(PREFIX + "enabled", "true").trim());
+    return isTrue("enabled");
+  }
+
+  private static boolean isTrue(String name) {
+    return !"false".equalsIgnoreCase(conf().getConfString(PREFIX + name, "true").trim());
   }
 
   private static boolean strict() {
@@ -155,25 +197,7 @@ public final class Skipping {
   }
 
   private static double timeout() {
-    double seconds = seconds(conf().getConfString(PREFIX + "timeout", "").trim());
-    return seconds > 0 ? seconds : DEFAULT_TIMEOUT; // Python warns about a value that is none
-  }
-
-  /** A duration as skipping/settings.py reads it, in seconds; negative where the text is none. */
-  public static double seconds(String text) {
-    Matcher parts = DURATION.matcher(text.toLowerCase(Locale.ROOT));
-    if (!parts.matches()) return -1;
-    String unit = parts.group(2);
-    double scale =
-        unit.equals("us") ? 1e-6
-        : unit.equals("ms") ? 1e-3
-        : unit.equals("") || unit.equals("s") ? 1
-        : unit.equals("m") || unit.equals("min") ? 60
-        : unit.equals("h") ? 3600
-        : unit.equals("d") ? 86400
-        : -1;
-    double seconds = Double.parseDouble(parts.group(1)) * scale;
-    return Double.isInfinite(seconds) ? -1 : seconds;
+    return Units.seconds(conf().getConfString(PREFIX + "timeout", ""), DEFAULT_TIMEOUT);
   }
 
   private static String settings() {

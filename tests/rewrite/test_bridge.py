@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
 from rewrite.hooks import installed
+from rewrite.java import Classes
 from skipping.settings import Settings
 from tests.rewrite.differential import settings
 
@@ -17,11 +20,22 @@ from tests.rewrite.differential import settings
 )  # fmt: skip
 def test_durations(spark: SparkSession, text: str) -> None:
     """Java waits as long as Python takes the setting to mean; what is wrong is the default."""
-    hooks = installed(spark)
-    assert hooks is not None
     python, _ = Settings.lenient({"spark.skipping.timeout": text})
-    java = hooks.java.seconds(text)
-    assert (java if java > 0 else Settings().timeout) == pytest.approx(python.timeout)
+    assert units(spark).seconds(text, 2.0) == pytest.approx(python.timeout)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["32m", "32 MB", "32mib", "512k", "1000", "7b", "0", "-1", "-1k", "2t", "1p", "", "m", "1.5m",
+     "3 x", "1ki", "9bb", "1i", "1ib"],
+)  # fmt: skip
+def test_sizes(spark: SparkSession, text: str) -> None:
+    python, _ = Settings.lenient({"spark.skipping.dynamic.maxBytes": text})
+    assert units(spark).bytes(text, 32 << 20) == python.dynamic_max_bytes
+
+
+def units(spark: SparkSession) -> Any:
+    return Classes(spark.sparkContext._gateway).new("Units")
 
 
 def test_settings(spark: SparkSession) -> None:

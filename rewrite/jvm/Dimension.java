@@ -1,0 +1,203 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Offset;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.catalyst.plans.logical.Tail;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+
+/** The side of a join that says which keys there are: a plan, its join keys, and which one it is. */
+public final class Dimension {
+  private final LogicalPlan plan;
+  private final List keys;
+  private final int index;
+
+  public Dimension(LogicalPlan plan, List keys, int index) {
+    this.plan = plan;
+    this.keys = keys;
+    this.index = index;
+  }
+
+  public LogicalPlan plan() {
+    return plan;
+  }
+
+  public Expression key() {
+    return (Expression) keys.get(index);
+  }
+
+  /** The tables that it reads, for people. */
+  public String name() {
+    List leaves = Scala.list(plan.collectLeaves());
+    StringBuilder out = new StringBuilder();
+    for (int i = 0; i < leaves.size(); i++) {
+      String name = name((LogicalPlan) leaves.get(i));
+      if (out.indexOf(name) < 0) out.append(i == 0 ? "" : ", ").append(name);
+    }
+    return out.toString();
+  }
+
+  private static String name(LogicalPlan leaf) {
+    if (leaf instanceof LogicalRelation) {
+      LogicalRelation relation = (LogicalRelation) leaf;
+      if (relation.catalogTable().isDefined()) {
+        return ((CatalogTable) relation.catalogTable().get()).identifier().table();
+      }
+      if (relation.relation() instanceof HadoopFsRelation) {
+        List roots = Scala.list(((HadoopFsRelation) relation.relation()).location().rootPaths());
+        if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
+      }
+    }
+    return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
+  }
+
+  /** Its tables and the conditions on them, without values. */
+  public String shape() {
+    StringBuilder out = new StringBuilder(name());
+    shape(plan, out);
+    return out.toString();
+  }
+
+  private static void shape(LogicalPlan plan, StringBuilder out) {
+    if (plan instanceof Filter) out.append('\n').append(Filters.shape(((Filter) plan).condition()));
+    List children = Scala.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      shape((LogicalPlan) children.get(i), out);
+    }
+  }
+
+  /** Bytes of all that a plan reads. Estimates of joins are products, and of no use here. */
+  public static scala.math.BigInt bytes(LogicalPlan plan) {
+    scala.math.BigInt sum = scala.math.BigInt.apply(0);
+    List leaves = Scala.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
+    }
+    return sum;
+  }
+
+  /** Whether it is likely to have fewer keys than there are: some condition is on it. */
+  public boolean selective() {
+    return selective(plan);
+  }
+
+  private static boolean selective(LogicalPlan plan) {
+    if (plan instanceof LocalRelation) return true;
+    if (plan instanceof Filter) {
+      List conditions = Filters.conjuncts(((Filter) plan).condition());
+      for (int i = 0; i < conditions.size(); i++) {
+        Object condition = conditions.get(i);
+        if (!(condition instanceof IsNotNull) && !(condition instanceof DynamicPruningSubquery)) {
+          return true;
+        }
+      }
+    }
+    List children = Scala.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      if (selective((LogicalPlan) children.get(i))) return true;
+    }
+    return false;
+  }
+
+  /** Why its keys cannot be collected; null: they can. */
+  public String refusal() {
+    if (plan.isStreaming()) return "the dimension is a stream";
+    if (!plan.deterministic()) return "the dimension is not deterministic";
+    return refusal(plan);
+  }
+
+  private static String refusal(LogicalPlan plan) {
+    if (plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
+        || plan instanceof Tail || plan instanceof Sample) {
+      return "the dimension has a LIMIT or a sample, and may have other rows when read again";
+    }
+    if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
+    if (holdsKeys(plan)) return "the dimension waits for the keys of another one";
+    List children = Scala.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      String refusal = refusal((LogicalPlan) children.get(i));
+      if (refusal != null) return refusal;
+    }
+    return null;
+  }
+
+  private static boolean holdsKeys(LogicalPlan plan) {
+    if (!(plan instanceof Filter)) return false;
+    List conditions = Filters.conjuncts(((Filter) plan).condition());
+    for (int i = 0; i < conditions.size(); i++) {
+      if (conditions.get(i) instanceof DynamicPruningSubquery) return true;
+    }
+    return false;
+  }
+
+  /** The expression for a column of the other side. */
+  public DynamicPruningSubquery on(Expression column, boolean onlyInBroadcast) {
+    List one = new ArrayList();
+    one.add(Integer.valueOf(index));
+    return new DynamicPruningSubquery(
+        column, plan, Scala.seq(keys), Scala.seq(one), onlyInBroadcast,
+        NamedExpression$.MODULE$.newExprId(), scala.Option.empty());
+  }
+
+  /** Whether two stand for the same keys. */
+  public boolean is(DynamicPruningSubquery there, Expression column) {
+    List theirs = Scala.list(there.buildKeys());
+    if (!there.pruningKey().semanticEquals(column) || theirs.size() != keys.size()) return false;
+    if (!there.broadcastKeyIndices().apply(0).equals(Integer.valueOf(index))) return false;
+    for (int i = 0; i < keys.size(); i++) {
+      if (!((Expression) theirs.get(i)).semanticEquals((Expression) keys.get(i))) return false;
+    }
+    return true;
+  }
+
+  /**
+   * The least part of it that has the key and a condition: keys of a part are a superset.
+   *
+   * <p>Of `fact JOIN planes`, joined with a second fact by `planes.tailnum`, that is `planes`.
+   */
+  public Dimension least() {
+    LogicalPlan part = plan;
+    LogicalPlan least = plan;
+    AttributeSet needed = key().references();
+    while (part instanceof Join && ((Join) part).joinType() instanceof InnerLike) {
+      LogicalPlan left = ((Join) part).left();
+      LogicalPlan right = ((Join) part).right();
+      part = needed.subsetOf(left.outputSet()) ? left : right;
+      if (!needed.subsetOf(part.outputSet())) break;
+      if (selective(part)) least = part;
+    }
+    return least == plan ? this : new Dimension(least, Collections.singletonList(key()), 0);
+  }
+
+  /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */
+  public Dimension through(LogicalPlan dim, Expression key, Expression column) {
+    LogicalPlan joined =
+        new Join(
+            dim, plan, Inner$.MODULE$,
+            scala.Option.apply(new org.apache.spark.sql.catalyst.expressions.EqualTo(key, key())),
+            JoinHint$.MODULE$.NONE());
+    List output = new ArrayList(Scala.list(column.references().toSeq()));
+    return new Dimension(
+        new Project(Scala.seq(output), joined), Collections.singletonList(column), 0);
+  }
+}

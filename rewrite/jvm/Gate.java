@@ -1,0 +1,88 @@
+package rewrite.jvm;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
+
+/**
+ * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
+ * costs. Everything here is known before anything runs.
+ */
+public final class Gate {
+  private final Skipping skipping;
+  private final IndexedScan read;
+  private final HadoopFsRelation relation;
+  private final LogicalRelation scan;
+  private final Expression key;
+
+  public Gate(Skipping skipping, LogicalRelation scan, Expression key) {
+    this.skipping = skipping;
+    this.scan = scan;
+    this.key = key;
+    relation = scan.relation() instanceof HadoopFsRelation ? (HadoopFsRelation) scan.relation() : null;
+    read = relation == null ? null : PruneScans.read(relation.location());
+  }
+
+  /** Whether the scan is of a table that has an index. */
+  public boolean concerns() {
+    return read != null && skipping.hasIndex(read.table());
+  }
+
+  /** Whether it is, and the key is a column of it. */
+  public boolean isIndexed() {
+    return concerns() && key.references().subsetOf(scan.outputSet());
+  }
+
+  /** Why the dimension's keys shall not be asked about; null: they shall. */
+  public String refusal(Dimension dimension) {
+    List path = Filters.path(Filters.bare(key));
+    if (path == null) return "the join key is " + Filters.shape(key);
+    String identity = read.columns().identity(path);
+    if (identity == null || !skipping.hasIndex(read.table(), identity)) {
+      return path.get(path.size() - 1) + ", the join key, is not in the index";
+    }
+    if (relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined()) {
+      return path.get(0) + " is a partition column, and Spark's own to prune by";
+    }
+    if (!key.dataType().equals(dimension.key().dataType())) {
+      return "the join key has another type than " + path.get(path.size() - 1);
+    }
+    String refusal = dimension.refusal();
+    if (refusal != null) return refusal;
+    if (read.files() < 2) return "the scan has a single file";
+    if (onlyInBroadcast(dimension) && !broadcast(dimension)) {
+      return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
+          + " bytes) may cost more than it saves of " + relation.sizeInBytes() + " bytes";
+    }
+    return skipping.history().refusal(shape(dimension));
+  }
+
+  /** The dynamic-pruning expression; notes for explain and history what it stands for. */
+  public Expression let(Dimension dimension) {
+    org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
+        dimension.on(key, onlyInBroadcast(dimension));
+    skipping.history().note(condition.exprId(), shape(dimension), dimension.name());
+    return condition;
+  }
+
+  /**
+   * Whether keys are taken only where Spark broadcasts the dimension anyway.
+   *
+   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
+   */
+  private boolean onlyInBroadcast(Dimension dimension) {
+    scala.math.BigInt twice = Dimension.bytes(dimension.plan()).$times(scala.math.BigInt.apply(2));
+    return twice.compareTo(scala.math.BigInt.apply(relation.sizeInBytes())) >= 0;
+  }
+
+  private static boolean broadcast(Dimension dimension) {
+    long threshold = org.apache.spark.sql.internal.SQLConf$.MODULE$.get().autoBroadcastJoinThreshold();
+    return dimension.plan().stats().sizeInBytes().compareTo(scala.math.BigInt.apply(threshold)) <= 0;
+  }
+
+  private String shape(Dimension dimension) {
+    return read.table() + "\n" + Filters.shape(key) + "\n" + dimension.shape();
+  }
+}

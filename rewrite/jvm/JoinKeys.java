@@ -1,0 +1,201 @@
+package rewrite.jvm;
+
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+
+/**
+ * Finds joins whose one side can say which rows of the other have a partner, and puts Spark's own
+ * dynamic-pruning expression on the scan of that other side.
+ *
+ * <p>Which side may lose rows without a partner:
+ *
+ * <pre>
+ *   join                      left         right
+ *   INNER                     yes          yes
+ *   LEFT SEMI (IN, EXISTS)    yes          yes
+ *   LEFT OUTER                preserved    yes
+ *   RIGHT OUTER               yes          preserved
+ *   FULL OUTER                preserved    preserved
+ *   LEFT ANTI, NOT IN         never        never
+ * </pre>
+ *
+ * Runs after all of Spark's own rules, where filters stand directly above the scans. PruneScans
+ * takes the expressions out of the physical plan again; without it they must not be put in.
+ */
+public final class JoinKeys extends Rule {
+  private final Skipping skipping;
+
+  public JoinKeys(Skipping skipping) {
+    this.skipping = skipping;
+  }
+
+  public String ruleName() {
+    return "rewrite.JoinKeys";
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    LogicalPlan logical = (LogicalPlan) plan;
+    if (!skipping.collectsKeys() || logical.isStreaming()) return plan;
+    try {
+      return new Pass().visit(logical);
+    } catch (Throwable failure) {
+      return plan;
+    }
+  }
+
+  /** Whether a rule is this one: sessions are cloned with their rules. */
+  public boolean is(Object other) {
+    return other instanceof JoinKeys && ((JoinKeys) other).skipping == skipping;
+  }
+
+  /** One walk over one plan, from the root down. */
+  private final class Pass {
+    /** Sides that keys are taken from: what is filtered in there would have to wait in turn. */
+    private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
+
+    LogicalPlan visit(LogicalPlan plan) {
+      LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
+      if (now instanceof Join) now = join((Join) now);
+      List children = Scala.list(now.children());
+      boolean changed = false;
+      for (int i = 0; i < children.size(); i++) {
+        LogicalPlan child = (LogicalPlan) children.get(i);
+        LogicalPlan visited = dimensions.contains(child) ? child : visit(child);
+        changed |= visited != child;
+        children.set(i, visited);
+      }
+      return changed ? (LogicalPlan) now.withNewChildren(Scala.seq(children)) : now;
+    }
+
+    private LogicalPlan join(Join join) {
+      scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+      if (keys.isEmpty()) return join;
+      List left = Scala.list((scala.collection.Iterable) ((scala.Tuple8) keys.get())._2());
+      List right = Scala.list((scala.collection.Iterable) ((scala.Tuple8) keys.get())._3());
+      // The greater side first: the smaller one is the dimension.
+      boolean leftIsGreater = Dimension.bytes(join.left()).compareTo(Dimension.bytes(join.right())) >= 0;
+      LogicalPlan found = leftIsGreater ? left(join, left, right) : right(join, left, right);
+      if (found != null) return found;
+      found = leftIsGreater ? right(join, left, right) : left(join, left, right);
+      return found == null ? join : found;
+    }
+
+    private LogicalPlan left(Join join, List keys, List dimensionKeys) {
+      LogicalPlan side = side(join.left(), keys, join.right(), dimensionKeys, leftLoses(join.joinType()), join);
+      return side == null
+          ? null
+          : join.copy(side, join.right(), join.joinType(), join.condition(), join.hint());
+    }
+
+    private LogicalPlan right(Join join, List keys, List dimensionKeys) {
+      LogicalPlan side = side(join.right(), dimensionKeys, join.left(), keys, rightLoses(join.joinType()), join);
+      return side == null
+          ? null
+          : join.copy(join.left(), side, join.joinType(), join.condition(), join.hint());
+    }
+
+    /** The side with the keys of the other one on its scans; null where none is there. */
+    private LogicalPlan side(
+        LogicalPlan side, List keys, LogicalPlan other, List otherKeys, boolean loses, Join join) {
+      boolean found = false;
+      for (int i = 0; i < keys.size(); i++) {
+        Dimension dimension = new Dimension(other, otherKeys, i);
+        if (!dimension.selective()) return null;
+        Restriction restriction = new Restriction(skipping, dimension);
+        if (!loses) {
+          restriction.refuse(side, (Expression) keys.get(i), "a " + join.joinType().sql() + " JOIN keeps rows without a partner");
+          continue;
+        }
+        side = restriction.on(side, (Expression) keys.get(i));
+        found |= restriction.placed();
+      }
+      if (found) dimensions.add(other);
+      return found ? side : null;
+    }
+  }
+
+  private static boolean leftLoses(JoinType type) {
+    return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;
+  }
+
+  private static boolean rightLoses(JoinType type) {
+    return type instanceof InnerLike
+        || type == LeftSemi$.MODULE$
+        || type == LeftOuter$.MODULE$
+        || type instanceof ExistenceJoin;
+  }
+
+  /** Visits the plans of subqueries, which are no children. */
+  private static final class Subqueries extends scala.runtime.AbstractPartialFunction {
+    private final Pass pass;
+
+    Subqueries(Pass pass) {
+      this.pass = pass;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node instanceof SubqueryExpression && !(node instanceof DynamicPruningSubquery);
+    }
+
+    public Object applyOrElse(Object node, scala.Function1 otherwise) {
+      if (!isDefinedAt(node)) return otherwise.apply(node);
+      SubqueryExpression subquery = (SubqueryExpression) node;
+      LogicalPlan plan = (LogicalPlan) subquery.plan();
+      LogicalPlan visited = pass.visit(plan);
+      return visited == plan ? subquery : subquery.withNewPlan(visited);
+    }
+  }
+
+  /**
+   * What `injectResolutionRule` takes: adds the rule to each session's own optimizer rules.
+   *
+   * <p>Only `extraOptimizations` run late enough; the builder is called once for every session,
+   * `newSession()` included, on its first analysis.
+   */
+  public static final class Inject extends scala.runtime.AbstractFunction1 {
+    private final Skipping skipping;
+
+    public Inject(Skipping skipping) {
+      this.skipping = skipping;
+    }
+
+    public Object apply(Object session) {
+      org.apache.spark.sql.ExperimentalMethods methods =
+          ((org.apache.spark.sql.classic.SparkSession) session).experimental();
+      JoinKeys rule = new JoinKeys(skipping);
+      List rules = Scala.list(methods.extraOptimizations());
+      boolean there = false;
+      for (int i = 0; i < rules.size(); i++) {
+        there |= rule.is(rules.get(i));
+      }
+      if (!there) {
+        rules.add(rule);
+        methods.extraOptimizations_$eq(Scala.seq(rules));
+      }
+      return new Nothing();
+    }
+  }
+
+  /** A rule that does nothing. */
+  private static final class Nothing extends Rule {
+    public TreeNode apply(TreeNode plan) {
+      return plan;
+    }
+  }
+}

@@ -1,0 +1,35 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.execution.SparkPlan;
+
+/** Why a scan got no keys of a join; kept on the logical scan, for explain. */
+public final class Reasons {
+  private static final TreeNodeTag TAG = new TreeNodeTag("rewrite.reasons");
+
+  private Reasons() {}
+
+  /** Adds one, once. */
+  public static void add(LogicalPlan scan, String reason) {
+    scala.Option there = scan.getTagValue(TAG);
+    List reasons = there.isDefined() ? new ArrayList((List) there.get()) : new ArrayList();
+    if (reasons.contains(reason)) return;
+    reasons.add(reason);
+    scan.setTagValue(TAG, reasons);
+  }
+
+  /** Those of the scan that a physical one was planned from. */
+  public static List of(SparkPlan scan) {
+    List out = new ArrayList();
+    if (scan.logicalLink().isEmpty()) return out;
+    List leaves = Scala.list(((LogicalPlan) scan.logicalLink().get()).collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      scala.Option there = ((LogicalPlan) leaves.get(i)).getTagValue(TAG);
+      if (there.isDefined()) out.addAll((List) there.get());
+    }
+    return out;
+  }
+}

@@ -1,0 +1,248 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+
+/**
+ * Takes "this column has one of the dimension's keys" from a join down to the scans.
+ *
+ * <p>It goes through what neither changes the column nor lets a row depend on rows with other
+ * values of it. Whatever else stands in the way ends the walk, with the reason in explain.
+ */
+public final class Restriction {
+  private final Skipping skipping;
+  private final Dimension dimension;
+  private boolean placed;
+
+  public Restriction(Skipping skipping, Dimension dimension) {
+    this.skipping = skipping;
+    this.dimension = dimension;
+  }
+
+  /** Whether some scan has it now. */
+  public boolean placed() {
+    return placed;
+  }
+
+  /** The plan with the restriction on its scans, or the plan as it is. */
+  public LogicalPlan on(LogicalPlan plan, Expression key) {
+    if (key.references().size() != 1) return refuse(plan, key, "the join key is " + Filters.shape(key));
+    if (plan instanceof LogicalRelation) return scan((LogicalRelation) plan, null, key);
+    if (plan instanceof Filter) return filter((Filter) plan, key);
+    if (plan instanceof Project) return project((Project) plan, key);
+    if (plan instanceof Join) return join((Join) plan, key);
+    if (plan instanceof Aggregate) return aggregate((Aggregate) plan, key);
+    if (plan instanceof Union) return union((Union) plan, key);
+    if (plan instanceof Sort) return child(plan, key);
+    if (plan instanceof Generate && plan.deterministic()) return child(plan, key);
+    if (plan instanceof Window && isPartition((Window) plan, key)) return child(plan, key);
+    return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
+  }
+
+  private LogicalPlan child(LogicalPlan plan, Expression key) {
+    LogicalPlan child = (LogicalPlan) plan.children().apply(0);
+    if (!key.references().subsetOf(child.outputSet())) {
+      return refuse(plan, key, "a " + plan.nodeName() + " makes the join key");
+    }
+    LogicalPlan now = on(child, key);
+    List one = new ArrayList();
+    one.add(now);
+    return now == child ? plan : (LogicalPlan) plan.withNewChildren(Scala.seq(one));
+  }
+
+  private LogicalPlan filter(Filter filter, Expression key) {
+    if (!filter.condition().deterministic()) {
+      return refuse(filter, key, "a condition that is not deterministic stands below the join");
+    }
+    return filter.child() instanceof LogicalRelation
+        ? scan((LogicalRelation) filter.child(), filter, key)
+        : child(filter, key);
+  }
+
+  private LogicalPlan project(Project project, Expression key) {
+    List list = Scala.list(project.projectList());
+    for (int i = 0; i < list.size(); i++) {
+      if (!((Expression) list.get(i)).deterministic()) {
+        return refuse(project, key, "a column that is not deterministic stands below the join");
+      }
+    }
+    return child(project, through(key, list));
+  }
+
+  /** The key in terms of what lies below a list of columns. */
+  private static Expression through(Expression key, List columns) {
+    Attribute attribute = (Attribute) key.references().head();
+    for (int i = 0; i < columns.size(); i++) {
+      NamedExpression column = (NamedExpression) columns.get(i);
+      if (column instanceof Alias && column.exprId().equals(attribute.exprId())) {
+        return replace(key, attribute, ((Alias) column).child());
+      }
+    }
+    return key;
+  }
+
+  private static Expression replace(Expression in, final Attribute old, final Expression by) {
+    return (Expression) in.transformUp(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Attribute && ((Attribute) node).exprId().equals(old.exprId());
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        return isDefinedAt(node) ? by : otherwise.apply(node);
+      }
+    });
+  }
+
+  private LogicalPlan aggregate(Aggregate aggregate, Expression key) {
+    Expression below = through(key, Scala.list(aggregate.aggregateExpressions()));
+    List groups = Scala.list(aggregate.groupingExpressions());
+    for (int i = 0; i < groups.size(); i++) {
+      // Whole groups go, or none.
+      if (((Expression) groups.get(i)).semanticEquals(Filters.bare(below))) {
+        return child(aggregate, below);
+      }
+    }
+    return refuse(aggregate, key, "an aggregate by other columns stands below the join");
+  }
+
+  private static boolean isPartition(Window window, Expression key) {
+    List partition = Scala.list(window.partitionSpec());
+    for (int i = 0; i < partition.size(); i++) {
+      if (((Expression) partition.get(i)).semanticEquals(Filters.bare(key))) return true;
+    }
+    return false;
+  }
+
+  private LogicalPlan union(Union union, Expression key) {
+    Attribute attribute = (Attribute) key.references().head();
+    List output = Scala.list(union.output());
+    int at = 0;
+    while (!((Attribute) output.get(at)).exprId().equals(attribute.exprId())) at++;
+    List legs = Scala.list(union.children());
+    boolean changed = false;
+    for (int i = 0; i < legs.size(); i++) {
+      LogicalPlan leg = (LogicalPlan) legs.get(i);
+      Expression column = (Expression) leg.output().apply(at);
+      LogicalPlan now = on(leg, replace(key, attribute, column));
+      changed |= now != leg;
+      legs.set(i, now);
+    }
+    return changed ? (LogicalPlan) union.withNewChildren(Scala.seq(legs)) : union;
+  }
+
+  private LogicalPlan join(Join join, Expression key) {
+    boolean isLeft = key.references().subsetOf(join.left().outputSet());
+    if (!isLeft && !key.references().subsetOf(join.right().outputSet())) {
+      return refuse(join, key, "a join makes the key");
+    }
+    if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
+      return refuse(join, key, "a join that is not deterministic stands below");
+    }
+    if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
+      return refuse(join, key, "a " + join.joinType().sql() + " JOIN stands between");
+    }
+    LogicalPlan own = isLeft ? join.left() : join.right();
+    LogicalPlan other = isLeft ? join.right() : join.left();
+    LogicalPlan ownNow = on(own, key);
+    LogicalPlan otherNow =
+        join.joinType() instanceof InnerLike && ownNow == own ? across(join, key, isLeft) : other;
+    if (ownNow == own && otherNow == other) return join;
+    return join.copy(
+        isLeft ? ownNow : otherNow, isLeft ? otherNow : ownNow, join.joinType(), join.condition(),
+        join.hint());
+  }
+
+  /**
+   * A snowflake: the key is of `dim` in `fact JOIN dim`, so the fact's key is one of those that
+   * `dim JOIN dimension` has.
+   */
+  private LogicalPlan across(Join join, Expression key, boolean isLeft) {
+    LogicalPlan dim = isLeft ? join.left() : join.right();
+    LogicalPlan side = isLeft ? join.right() : join.left();
+    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+    if (keys.isEmpty()) return side;
+    scala.Tuple8 found = (scala.Tuple8) keys.get();
+    List dimKeys = Scala.list((scala.collection.Iterable) (isLeft ? found._2() : found._3()));
+    List sideKeys = Scala.list((scala.collection.Iterable) (isLeft ? found._3() : found._2()));
+    for (int i = 0; i < dimKeys.size(); i++) {
+      Expression column = (Expression) dimKeys.get(i);
+      Restriction further = new Restriction(skipping, dimension.through(dim, key, column));
+      side = further.on(side, (Expression) sideKeys.get(i));
+      placed |= further.placed;
+    }
+    return side;
+  }
+
+  private static boolean passesLeft(JoinType type) {
+    return type instanceof InnerLike || type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
+        || type == LeftAnti$.MODULE$ || type instanceof ExistenceJoin;
+  }
+
+  private static boolean passesRight(JoinType type) {
+    return type instanceof InnerLike || type == RightOuter$.MODULE$;
+  }
+
+  private LogicalPlan scan(LogicalRelation scan, Filter filter, Expression key) {
+    LogicalPlan plan = filter == null ? scan : filter;
+    List conditions = filter == null ? new ArrayList() : Filters.conjuncts(filter.condition());
+    Gate gate = new Gate(skipping, scan, key);
+    if (!gate.concerns()) return plan;
+    Dimension[] ways = {dimension, dimension.least()};
+    String refusal = null;
+    for (int i = 0; i < ways.length; i++) {
+      for (int j = 0; j < conditions.size(); j++) {
+        if (conditions.get(j) instanceof DynamicPruningSubquery
+            && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
+          placed = true;
+          return plan;
+        }
+      }
+      refusal = gate.refusal(ways[i]);
+      if (refusal == null) {
+        placed = true;
+        Expression condition = gate.let(ways[i]);
+        return filter == null
+            ? new Filter(condition, scan)
+            : filter.copy(new And(filter.condition(), condition), scan);
+      }
+    }
+    Reasons.add(scan, refusal);
+    return plan;
+  }
+
+  /** Notes on the scan of the key's column, if it is one that an index knows, why it has no keys. */
+  public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
+    List leaves = Scala.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      if (leaves.get(i) instanceof LogicalRelation
+          && new Gate(skipping, (LogicalRelation) leaves.get(i), key).isIndexed()) {
+        Reasons.add((LogicalPlan) leaves.get(i), reason);
+      }
+    }
+    return plan;
+  }
+}
