@@ -80,7 +80,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         reason=scan.get("reason"),
         unused=(
             *scan.get("unused", ()),
-            *(f"keys of a join: {reason}" for reason in scan.get("without keys", ())),
+            *(f"keys of a join: {why}" for why in scan.get("without keys", ()) if not keys),
         ),
         keys=keys,
         rows=tuple(scan["rows"]) if keys and "rows" in scan else None,

@@ -179,12 +179,20 @@ public final class Dimension {
     LogicalPlan part = plan;
     LogicalPlan least = plan;
     AttributeSet needed = key().references();
-    while (part instanceof Join && ((Join) part).joinType() instanceof InnerLike) {
-      LogicalPlan left = ((Join) part).left();
-      LogicalPlan right = ((Join) part).right();
-      part = needed.subsetOf(left.outputSet()) ? left : right;
-      if (!needed.subsetOf(part.outputSet())) break;
-      if (selective(part)) least = part;
+    while (true) {
+      List children = Scala.list(part.children());
+      boolean passes =
+          part instanceof Project
+              || part instanceof Filter
+              || part instanceof Join && ((Join) part).joinType() instanceof InnerLike;
+      LogicalPlan next = null;
+      for (int i = 0; passes && i < children.size(); i++) {
+        LogicalPlan child = (LogicalPlan) children.get(i);
+        if (needed.subsetOf(child.outputSet())) next = child;
+      }
+      if (next == null || !selective(next)) break;
+      if (part instanceof Join) least = next;
+      part = next;
     }
     return least == plan ? this : new Dimension(least, Collections.singletonList(key()), 0);
   }

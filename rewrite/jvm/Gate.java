@@ -30,9 +30,16 @@ public final class Gate {
     return read != null && skipping.hasIndex(read.table());
   }
 
-  /** Whether it is, and the key is a column of it. */
-  public boolean isIndexed() {
-    return concerns() && key.references().subsetOf(scan.outputSet());
+  /**
+   * The plans to take the keys from, the best first: all of the join's other side where Spark is
+   * going to broadcast that, else the least of it that has a condition.
+   */
+  public Dimension[] ways(Dimension dimension) {
+    Dimension least = dimension.least();
+    if (least == dimension) return new Dimension[] {dimension};
+    return broadcast(dimension)
+        ? new Dimension[] {dimension, least}
+        : new Dimension[] {least, dimension};
   }
 
   /** Why the dimension's keys shall not be asked about; null: they shall. */

@@ -86,55 +86,52 @@ public final class JoinKeys extends Rule {
     private LogicalPlan join(Join join) {
       scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
       if (keys.isEmpty()) return join;
-      List left = Scala.list((scala.collection.Iterable) ((scala.Tuple8) keys.get())._2());
-      List right = Scala.list((scala.collection.Iterable) ((scala.Tuple8) keys.get())._3());
       // The greater side first: the smaller one is the dimension.
-      boolean leftIsGreater = Dimension.bytes(join.left()).compareTo(Dimension.bytes(join.right())) >= 0;
-      LogicalPlan found = leftIsGreater ? left(join, left, right) : right(join, left, right);
-      if (found != null) return found;
-      found = leftIsGreater ? right(join, left, right) : left(join, left, right);
+      boolean left = Dimension.bytes(join.left()).compareTo(Dimension.bytes(join.right())) >= 0;
+      LogicalPlan found = side(join, keys, left);
+      if (found == null) found = side(join, keys, !left);
       return found == null ? join : found;
     }
 
-    private LogicalPlan left(Join join, List keys, List dimensionKeys) {
-      LogicalPlan side = side(join.left(), keys, join.right(), dimensionKeys, leftLoses(join.joinType()), join);
-      return side == null
-          ? null
-          : join.copy(side, join.right(), join.joinType(), join.condition(), join.hint());
-    }
-
-    private LogicalPlan right(Join join, List keys, List dimensionKeys) {
-      LogicalPlan side = side(join.right(), dimensionKeys, join.left(), keys, rightLoses(join.joinType()), join);
-      return side == null
-          ? null
-          : join.copy(join.left(), side, join.joinType(), join.condition(), join.hint());
-    }
-
-    /** The side with the keys of the other one on its scans; null where none is there. */
-    private LogicalPlan side(
-        LogicalPlan side, List keys, LogicalPlan other, List otherKeys, boolean loses, Join join) {
+    /** The join with the keys of one side on the scans of the other; null where there are none. */
+    private LogicalPlan side(Join join, scala.Option equal, boolean left) {
+      LogicalPlan side = left ? join.left() : join.right();
+      LogicalPlan other = left ? join.right() : join.left();
+      List keys = keys(equal, left);
+      List otherKeys = keys(equal, !left);
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
+        Expression key = (Expression) keys.get(i);
         Dimension dimension = new Dimension(other, otherKeys, i);
         if (!dimension.selective()) return null;
         Restriction restriction = new Restriction(skipping, dimension);
-        if (!loses) {
-          restriction.refuse(side, (Expression) keys.get(i), "a " + join.joinType().sql() + " JOIN keeps rows without a partner");
-          continue;
+        if (left ? leftLoses(join.joinType()) : rightLoses(join.joinType())) {
+          side = restriction.on(side, key);
+        } else {
+          String type = join.joinType().sql();
+          restriction.refuse(side, key, "a " + type + " JOIN keeps rows without a partner");
         }
-        side = restriction.on(side, (Expression) keys.get(i));
-        found |= restriction.placed();
+        found |= !restriction.used().isEmpty();
+        dimensions.addAll(restriction.used());
       }
-      if (found) dimensions.add(other);
-      return found ? side : null;
+      if (!found) return null;
+      return join.copy(
+          left ? side : join.left(), left ? join.right() : side, join.joinType(),
+          join.condition(), join.hint());
     }
   }
 
-  private static boolean leftLoses(JoinType type) {
+  /** One side's keys of what ExtractEquiJoinKeys found. */
+  static List keys(scala.Option found, boolean left) {
+    scala.Tuple8 parts = (scala.Tuple8) found.get();
+    return Scala.list((scala.collection.Iterable) (left ? parts._2() : parts._3()));
+  }
+
+  static boolean leftLoses(JoinType type) {
     return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;
   }
 
-  private static boolean rightLoses(JoinType type) {
+  static boolean rightLoses(JoinType type) {
     return type instanceof InnerLike
         || type == LeftSemi$.MODULE$
         || type == LeftOuter$.MODULE$

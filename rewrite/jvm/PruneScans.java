@@ -77,7 +77,7 @@ public final class PruneScans extends Rule {
       for (int i = 0; i < keys.size(); i++) {
         due &= ((KeySet) keys.get(i)).isDue();
       }
-      if (keys.isEmpty() && skipping.refusal(read, filters) != null) return scan;
+      if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan;
       if (runs && due) KeySet.collect(keys, skipping);
       PrunedFileIndex location =
           new PrunedFileIndex(scan.relation().location(), skipping, read, filters, keys);

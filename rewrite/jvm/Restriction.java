@@ -36,16 +36,16 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 public final class Restriction {
   private final Skipping skipping;
   private final Dimension dimension;
-  private boolean placed;
+  private final List used = new ArrayList();
 
   public Restriction(Skipping skipping, Dimension dimension) {
     this.skipping = skipping;
     this.dimension = dimension;
   }
 
-  /** Whether some scan has it now. */
-  public boolean placed() {
-    return placed;
+  /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
+  public List used() {
+    return used;
   }
 
   /** The plan with the restriction on its scans, or the plan as it is. */
@@ -168,12 +168,31 @@ public final class Restriction {
     LogicalPlan own = isLeft ? join.left() : join.right();
     LogicalPlan other = isLeft ? join.right() : join.left();
     LogicalPlan ownNow = on(own, key);
-    LogicalPlan otherNow =
-        join.joinType() instanceof InnerLike && ownNow == own ? across(join, key, isLeft) : other;
+    LogicalPlan otherNow = other(join, key, isLeft, other);
+    if (join.joinType() instanceof InnerLike && ownNow == own && otherNow == other) {
+      otherNow = across(join, key, isLeft);
+    }
     if (ownNow == own && otherNow == other) return join;
     return join.copy(
         isLeft ? ownNow : otherNow, isLeft ? otherNow : ownNow, join.joinType(), join.condition(),
         join.hint());
+  }
+
+  /** The other side of a join on the very key: its rows need a partner that has one of the keys. */
+  private LogicalPlan other(Join join, Expression key, boolean isLeft, LogicalPlan other) {
+    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+    if (keys.isEmpty()) return other;
+    if (isLeft ? !JoinKeys.rightLoses(join.joinType()) : !JoinKeys.leftLoses(join.joinType())) {
+      return other;
+    }
+    List own = JoinKeys.keys(keys, isLeft);
+    List others = JoinKeys.keys(keys, !isLeft);
+    for (int i = 0; i < own.size(); i++) {
+      if (((Expression) own.get(i)).semanticEquals(key)) {
+        other = on(other, (Expression) others.get(i));
+      }
+    }
+    return other;
   }
 
   /**
@@ -185,14 +204,13 @@ public final class Restriction {
     LogicalPlan side = isLeft ? join.right() : join.left();
     scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
     if (keys.isEmpty()) return side;
-    scala.Tuple8 found = (scala.Tuple8) keys.get();
-    List dimKeys = Scala.list((scala.collection.Iterable) (isLeft ? found._2() : found._3()));
-    List sideKeys = Scala.list((scala.collection.Iterable) (isLeft ? found._3() : found._2()));
+    List dimKeys = JoinKeys.keys(keys, isLeft);
+    List sideKeys = JoinKeys.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {
       Expression column = (Expression) dimKeys.get(i);
       Restriction further = new Restriction(skipping, dimension.through(dim, key, column));
       side = further.on(side, (Expression) sideKeys.get(i));
-      placed |= further.placed;
+      used.addAll(further.used);
     }
     return side;
   }
@@ -211,35 +229,36 @@ public final class Restriction {
     List conditions = filter == null ? new ArrayList() : Filters.conjuncts(filter.condition());
     Gate gate = new Gate(skipping, scan, key);
     if (!gate.concerns()) return plan;
-    Dimension[] ways = {dimension, dimension.least()};
-    String refusal = null;
+    Dimension[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
         if (conditions.get(j) instanceof DynamicPruningSubquery
             && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
-          placed = true;
-          return plan;
+          used.add(ways[i].plan());
+          return plan; // Spark runs the rule until nothing changes
         }
       }
+    }
+    String refusal = null;
+    for (int i = 0; i < ways.length; i++) {
       refusal = gate.refusal(ways[i]);
-      if (refusal == null) {
-        placed = true;
-        Expression condition = gate.let(ways[i]);
-        return filter == null
-            ? new Filter(condition, scan)
-            : filter.copy(new And(filter.condition(), condition), scan);
-      }
+      if (refusal != null) continue;
+      used.add(ways[i].plan());
+      Expression condition = gate.let(ways[i]);
+      return filter == null
+          ? new Filter(condition, scan)
+          : filter.copy(new And(filter.condition(), condition), scan);
     }
     Reasons.add(scan, refusal);
     return plan;
   }
 
-  /** Notes on the scan of the key's column, if it is one that an index knows, why it has no keys. */
+  /** Notes on the scans below, those of tables with an index, why they have no keys. */
   public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
     List leaves = Scala.list(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
       if (leaves.get(i) instanceof LogicalRelation
-          && new Gate(skipping, (LogicalRelation) leaves.get(i), key).isIndexed()) {
+          && new Gate(skipping, (LogicalRelation) leaves.get(i), key).concerns()) {
         Reasons.add((LogicalPlan) leaves.get(i), reason);
       }
     }

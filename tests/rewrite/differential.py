@@ -106,17 +106,19 @@ def reads_all(spark: SparkSession, query: Query, why: str) -> Compared:
     return found
 
 
-def matching(spark: SparkSession, table: str, condition: str) -> int:
-    """How many files hold a row that satisfies a condition, found out without an index."""
+def matching(spark: SparkSession, table: str, condition: str) -> set[Path]:
+    """The files that hold a row that satisfies a condition, found out without an index."""
     with settings(spark, {ENABLED: "false"}):
-        files = spark.sql(f"SELECT DISTINCT _metadata.file_path FROM {table} WHERE {condition}")
-        return len(files.collect())
+        found = spark.sql(
+            f"SELECT DISTINCT _metadata.file_path AS p FROM {table} WHERE {condition}"
+        )
+        return {Path(re.sub(r"^file:/*", "/", row.p)) for row in found.collect()}
 
 
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
     """`same_rows` of a condition, and exactly the files that hold a match were opened."""
     found = same_rows(spark, f"SELECT * FROM {table} WHERE {condition}")
-    held = matching(spark, table, condition)
+    held = len(matching(spark, table, condition))
     assert found.opened == held, f"{condition}\n{found.explained}"
     return found
 
@@ -224,8 +226,7 @@ def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:
 
 def files_of(spark: SparkSession, table: str) -> list[Path]:
     """The live data files of a table on the local disk."""
-    rows = spark.table(table).selectExpr("_metadata.file_path AS p").distinct().collect()
-    return [Path(re.sub(r"^file:/*", "/", row.p)) for row in rows]
+    return list(matching(spark, table, "true"))
 
 
 @contextmanager

@@ -1,0 +1,356 @@
+"""Keys of a join prune the files of its other side: every form, and every form that must not.
+
+A fact of 24 files; a key lives in one file, and every file spans all keys, so that bounds say
+nothing. Exactly the files that hold a key of the dimension are opened, which garbage in all others
+proves; where a join must keep its rows, all are, and explain says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from tests.rewrite.differential import (
+    ENABLED,
+    Compared,
+    files_of,
+    make_table,
+    matching,
+    run,
+    same_rows,
+    settings,
+    spelled,
+    spoiled,
+)
+
+FILES = 24
+FACT = f"""SELECT id, int(id % 240) AS k, id % 240 AS l, concat('key ', id % 240) AS s,
+    date_add(date'2024-01-01', int(id % 240)) AS d, double(id % 240) / 2 AS x,
+    timestamp_micros((id % 240) * 1000001) AS ts, decimal(id % 240) / 4 AS dec,
+    int(id % {FILES}) AS m, named_struct('a', int(id % 240)) AS st,
+    repeat(md5(string(id)), 4) AS pad, int(id % 240) % {FILES} AS _f FROM range(960)"""
+DIM = f"""SELECT int(id) AS k, id AS l, concat('key ', id) AS s,
+    date_add(date'2024-01-01', int(id)) AS d, double(id) / 2 AS x,
+    timestamp_micros(id * 1000001) AS ts, decimal(id) / 4 AS dec, int(id % {FILES}) AS m,
+    concat('n', id % {FILES}) AS name, int(id % 12) AS g FROM range(240)"""
+SUB = "SELECT int(id) AS g, concat('g', id) AS name FROM range(12)"
+
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    columns = ("k", "l", "s", "d", "x", "ts", "dec", "m", "st.a")
+    for name in ("fact", "other_fact"):
+        make_table(spark, name, FACT, ", ".join(f"{column} VALUE_LIST" for column in columns))
+    for name, rows in (("dim", DIM), ("sub", SUB)):
+        spark.sql(rows).coalesce(1).write.format("delta").mode("overwrite").saveAsTable(name)
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW dim_view AS SELECT k AS key, name FROM dim")
+    yield
+    for name in ("fact", "other_fact", "dim", "sub"):
+        spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
+        spark.sql(f"DROP TABLE {name}")
+
+
+FORMS: dict[str, tuple[str, str]] = {
+    "inner": ("SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE name = 'n3'", "m = 3"),
+    "dimension first": ("SELECT * FROM dim JOIN fact USING (k) WHERE name = 'n3'", "m = 3"),
+    "other conditions": (
+        "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.id > dim.g WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "a condition on the fact": (
+        "SELECT * FROM fact f JOIN dim USING (k) WHERE name IN ('n3', 'n4') AND f.m <> 4",
+        "m = 3",
+    ),
+    "IN": ("SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')", "m = 3"),
+    "EXISTS": (
+        "SELECT * FROM fact f WHERE EXISTS"
+        " (SELECT 1 FROM dim WHERE dim.k = f.k AND name = 'n3' AND dim.g < f.id + 20)",
+        "m = 3",
+    ),
+    "semi, the fact on the right": (
+        "SELECT * FROM (SELECT * FROM dim WHERE name = 'n3') d LEFT SEMI JOIN fact ON d.k = fact.k",
+        "m = 3",
+    ),
+    "right outer": ("SELECT * FROM fact RIGHT JOIN dim USING (k) WHERE name = 'n3'", "m = 3"),
+    "left outer": ("SELECT * FROM dim LEFT JOIN fact USING (k) WHERE name = 'n3'", "m = 3"),
+    "two dimensions": (
+        "SELECT * FROM fact f JOIN dim a ON f.k = a.k JOIN dim b ON f.l = b.l"
+        " WHERE a.name IN ('n3', 'n4') AND b.name IN ('n4', 'n5')",
+        "m = 4",
+    ),
+    "snowflake, flat": (
+        "SELECT * FROM fact f JOIN dim ON f.k = dim.k JOIN sub ON dim.g = sub.g"
+        " WHERE sub.name = 'g3'",
+        "m IN (3, 15)",
+    ),
+    "snowflake, nested": (
+        "SELECT * FROM fact f JOIN (SELECT dim.k FROM dim JOIN sub USING (g)"
+        " WHERE sub.name = 'g3') d ON f.k = d.k",
+        "m IN (3, 15)",
+    ),
+    "a view": ("SELECT * FROM fact JOIN dim_view ON k = key WHERE name = 'n3'", "m = 3"),
+    "a common table": (
+        "WITH d AS (SELECT k FROM dim WHERE name = 'n3') SELECT * FROM fact JOIN d USING (k)",
+        "m = 3",
+    ),
+    "a DISTINCT dimension": (
+        "SELECT * FROM fact JOIN (SELECT DISTINCT k FROM dim WHERE name = 'n3') USING (k)",
+        "m = 3",
+    ),
+    "an aggregated dimension": (
+        "SELECT * FROM fact JOIN (SELECT k, count(*) AS n FROM dim WHERE name = 'n3' GROUP BY k)"
+        " USING (k)",
+        "m = 3",
+    ),
+    "given rows": ("SELECT * FROM fact JOIN (VALUES (3), (27), (5)) v(k) USING (k)", "m IN (3, 5)"),
+    "one row": ("SELECT * FROM fact JOIN (SELECT 3 AS k) USING (k)", "m = 3"),
+    "the fact itself": (
+        "SELECT * FROM fact JOIN (SELECT DISTINCT k FROM fact WHERE m = 3 AND id < 240) USING (k)",
+        "m = 3",
+    ),
+    "an aggregated fact": (
+        "SELECT * FROM (SELECT k AS kk, count(*) AS n FROM fact GROUP BY k) f"
+        " JOIN dim ON kk = dim.k WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "a window by the key": (
+        "SELECT * FROM (SELECT k, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM fact) f"
+        " JOIN dim USING (k) WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "an exploded fact": (
+        "SELECT * FROM (SELECT k, e FROM fact LATERAL VIEW explode(array(1, 2)) AS e) f"
+        " JOIN dim USING (k) WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "a scalar subquery": (
+        "SELECT (SELECT sum(f.id) FROM fact f JOIN dim USING (k) WHERE name = 'n3') AS total",
+        "m = 3",
+    ),
+    "two keys": (
+        "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.m = dim.m WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "a nested column": (
+        "SELECT * FROM fact f JOIN dim ON f.st.a = dim.k WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "int = bigint": ("SELECT * FROM fact f JOIN dim ON f.k = dim.l WHERE name = 'n3'", "m = 3"),
+    "bigint = int": ("SELECT * FROM fact f JOIN dim ON f.l = dim.k WHERE name = 'n3'", "m = 3"),
+    "string": ("SELECT * FROM fact f JOIN dim ON f.s = dim.s WHERE name = 'n3'", "m = 3"),
+    "date": ("SELECT * FROM fact f JOIN dim ON f.d = dim.d WHERE name = 'n3'", "m = 3"),
+    "double": ("SELECT * FROM fact f JOIN dim ON f.x = dim.x WHERE name = 'n3'", "m = 3"),
+    "timestamp": ("SELECT * FROM fact f JOIN dim ON f.ts = dim.ts WHERE name = 'n3'", "m = 3"),
+    "decimal": ("SELECT * FROM fact f JOIN dim ON f.dec = dim.dec WHERE name = 'n3'", "m = 3"),
+}
+"""Query, and the condition on the fact's rows that have a partner."""
+
+
+def exactly(spark: SparkSession, query: str, partners: str, conf: Mapping[str, str]) -> Compared:
+    """`same_rows`; exactly the files with a partner are opened, of `fact` in one scan."""
+    found = same_rows(spark, query, conf=conf)
+    held = matching(spark, "fact", partners)
+    scans = [s for s in found.explained.scans if s.table.endswith(".fact")]
+    if len(scans) > 1:  # the dimension is made of it too
+        scans = [s for s in scans if s.keys]
+    assert [s.opened for s in scans] == [len(held)], str(found.explained)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_exactly_the_files_with_a_partner_are_opened(spark: SparkSession, form: str) -> None:
+    query, partners = FORMS[form]
+    found = exactly(spark, query, partners, {})
+    if form == "the fact itself":
+        return  # its dimension reads other files of it
+    others = set(files_of(spark, "fact")) - matching(spark, "fact", partners)
+    with spoiled(list(others)):
+        assert spelled(run(spark, query).collect()) == found.rows
+        with settings(spark, {ENABLED: "false"}), pytest.raises(Exception, match=r"(?i)parquet"):
+            run(spark, query).collect()
+
+
+ENGINES = {
+    "sort-merge": SMJ,
+    "not adaptive": PLAIN,
+    "not adaptive, sort-merge": SMJ | PLAIN,
+    "interpreted": INTERPRETED,
+    "interpreted, not adaptive": INTERPRETED | PLAIN,
+    "no reuse": {"spark.sql.exchange.reuse": "false"},
+    "no reuse, not adaptive": {"spark.sql.exchange.reuse": "false"} | PLAIN,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "form",
+    ["inner", "dimension first", "IN", "right outer", "two dimensions", "snowflake, flat",
+     "two keys", "an aggregated dimension"],
+)  # fmt: skip
+def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
+    query, partners = FORMS[form]
+    exactly(spark, query, partners, ENGINES[engine])
+
+
+BOTH = "SELECT k, id FROM fact UNION ALL SELECT k, id FROM other_fact"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT * FROM ({BOTH}) f JOIN dim USING (k) WHERE name = 'n3'",
+        "SELECT * FROM fact f JOIN dim ON f.k = dim.k JOIN other_fact o ON o.k = dim.k"
+        " WHERE name = 'n3'",
+        "SELECT * FROM fact a JOIN fact b USING (k) JOIN dim USING (k) WHERE name = 'n3'",
+    ],
+    ids=["each leg of a union", "two facts", "a self-join of the fact"],
+)
+@pytest.mark.parametrize("engine", [{}, SMJ, PLAIN], ids=["adaptive", "sort-merge", "plain"])
+def test_one_dimension_filters_every_fact(
+    spark: SparkSession, query: str, engine: dict[str, str]
+) -> None:
+    found = same_rows(spark, query, conf=engine)
+    facts = [s for s in found.explained.scans if s.table.endswith("fact")]
+    assert facts
+    assert [s.opened for s in facts] == [1] * len(facts), str(found.explained)
+
+
+KEPT: dict[str, tuple[str, str]] = {
+    "left outer keeps the left": (
+        "SELECT * FROM fact f LEFT JOIN (SELECT * FROM dim WHERE name = 'n3') d ON f.k = d.k",
+        "LEFT OUTER JOIN keeps rows",
+    ),
+    "right outer keeps the right": (
+        "SELECT * FROM (SELECT * FROM dim WHERE name = 'n3') d RIGHT JOIN fact f ON f.k = d.k",
+        "RIGHT OUTER JOIN keeps rows",
+    ),
+    "full outer keeps both": (
+        "SELECT * FROM fact f FULL JOIN (SELECT * FROM dim WHERE name = 'n3') d ON f.k = d.k",
+        "FULL OUTER JOIN keeps rows",
+    ),
+    "anti": (
+        "SELECT * FROM fact f WHERE NOT EXISTS"
+        " (SELECT 1 FROM dim WHERE dim.k = f.k AND name = 'n3')",
+        "LEFT ANTI JOIN keeps rows",
+    ),
+    "NOT IN": (
+        "SELECT * FROM fact WHERE k NOT IN (SELECT k FROM dim WHERE name = 'n3')",
+        "no condition|keeps rows",
+    ),
+    "a function on the key": (
+        "SELECT * FROM fact f JOIN dim ON abs(f.k) = dim.k WHERE name = 'n3'",
+        r"the join key is abs\(k\)",
+    ),
+    "a narrowing cast": (
+        "SELECT * FROM fact f JOIN dim ON int(f.x) = dim.k WHERE name = 'n3'",
+        r"the join key is cast\(x\)",
+    ),
+    "a limit below the join": (
+        "SELECT * FROM (SELECT * FROM fact ORDER BY id LIMIT 100) f JOIN dim USING (k)"
+        " WHERE name = 'n3'",
+        "a GlobalLimit stands between",
+    ),
+    "a key made by an aggregate": (
+        "SELECT * FROM (SELECT m, max(k) AS k FROM fact GROUP BY m) f JOIN dim USING (k)"
+        " WHERE name = 'n3'",
+        "an aggregate by other columns",
+    ),
+    "a window over other columns": (
+        "SELECT * FROM (SELECT k, rank() OVER (PARTITION BY m ORDER BY id) AS n FROM fact) f"
+        " JOIN dim USING (k) WHERE name = 'n3'",
+        "a Window stands between",
+    ),
+    "a random dimension": (
+        "SELECT f.id FROM fact f JOIN (SELECT * FROM dim WHERE rand(7) >= 0) USING (k)",
+        "the dimension is not deterministic",
+    ),
+    "a limited dimension": (
+        "SELECT * FROM fact JOIN (SELECT k FROM dim WHERE name = 'n3' ORDER BY k LIMIT 100)"
+        " USING (k)",
+        "the dimension has a LIMIT",
+    ),
+    "null-safe": (
+        "SELECT * FROM fact f JOIN dim ON f.k <=> dim.k WHERE name = 'n3'",
+        r"the join key is coalesce\(k, \?\)",
+    ),
+    "a key that is not in the index": (
+        "SELECT * FROM fact f JOIN dim ON f.id = dim.l WHERE name = 'n3'",
+        "id, the join key, is not in the index",
+    ),
+    "another decimal": (
+        "SELECT * FROM fact f JOIN dim ON f.dec = CAST(dim.dec AS DECIMAL(38, 12))"
+        " WHERE name = 'n3'",
+        "the join key is cast",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", KEPT)
+def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> None:
+    query, why = KEPT[form]
+    found = same_rows(spark, query)
+    (scan,) = [s for s in found.explained.scans if s.table.endswith(".fact")]
+    assert scan.opened == FILES, str(scan)
+    assert re.search(why, str(scan)), str(scan)
+
+
+def test_an_unfiltered_dimension_is_not_asked_for_keys(spark: SparkSession) -> None:
+    found = same_rows(spark, "SELECT * FROM fact JOIN dim USING (k)")
+    assert [s.keys for s in found.explained.scans] == [(), ()]
+
+
+def test_no_key_opens_no_file(spark: SparkSession) -> None:
+    for condition in ("name = 'nobody'", "k IS NULL AND name = 'n3'"):
+        for conf in ({}, SMJ, PLAIN | SMJ):
+            query = f"SELECT * FROM fact RIGHT JOIN dim USING (k) WHERE {condition}"
+            found = same_rows(spark, query, conf=conf)
+            assert all(s.opened == 0 for s in found.explained.scans if s.keys)
+
+
+@pytest.mark.parametrize("engine", [{}, PLAIN, SMJ | PLAIN], ids=["adaptive", "plain", "both"])
+def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> None:
+    def jobs(enabled: str) -> int:
+        group = f"explain {enabled} {engine}"
+        spark.sparkContext.setJobGroup(group, group)
+        try:
+            with settings(spark, engine | {ENABLED: enabled}):
+                df = spark.sql(FORMS["inner"][0])
+                shown = df._jdf.queryExecution().toString()
+                explained = str(rewrite.explain(df))
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        assert ("dynamicpruning" in shown or "Skipping(k by dim" in shown) == (enabled == "true")
+        assert ("k by dim: collected when the query runs" in explained) == (enabled == "true")
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+    jobs("false")  # Delta looks into its log, once
+    assert jobs("true") <= jobs("false")
+
+
+def test_rows_without_a_partner_are_dropped_before_a_shuffle(spark: SparkSession) -> None:
+    query = "SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE dim.l IN (3, 28, 101)"
+    found = exactly(spark, query, "k IN (3, 28, 101)", SMJ)
+    (scan,) = [s for s in found.explained.scans if s.keys]
+    assert scan.rows == (120, 12)
+    off = exactly(spark, query, "k IN (3, 28, 101)", SMJ | {"spark.skipping.dynamic.rows": "false"})
+    (scan,) = [s for s in off.explained.scans if s.keys]
+    assert scan.rows == (120, 120)
+
+
+def test_switched_off(spark: SparkSession) -> None:
+    query = FORMS["inner"][0]
+    for key in (
+        "spark.skipping.dynamic.enabled",
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled",
+    ):
+        found = same_rows(spark, query, conf={key: "false"})
+        assert [s.keys for s in found.explained.scans] == [(), ()]
+        assert found.opened == FILES + 1
