@@ -1,12 +1,13 @@
 """Reference evaluation of tests over a table of sketches, vectorised; what every store must equal.
 
 The table has one row a file. Of the sketch `s3` with the fields `low` and `values` it has the
-columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list.
+columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list; BYTES
+are as SCALAR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.index_predicate import (
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -29,6 +31,9 @@ from providers.values import Value
 __all__ = ["disproved_rows", "holds"]
 
 Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
+
+_PROBES = 1 << 18  # of the first bits of keys that are looked at together: they stay in the cache
 
 _COMPARE = {
     "=": pc.equal,
@@ -71,6 +76,12 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             return _some(field(name), lambda terms: pc.invert(pc.is_in(terms, value_set=keys)))
         case ContainsRange(name):
             return _some(field(name), lambda terms: _within(terms, test))
+        case BitsSet(name, layout, probes):
+            columns = [f"{test.sketch}_{name}", f"{test.sketch}_{layout}"]
+            # In the chunks it has: bytes of many files are more than one Arrow array can hold.
+            batches = sketches.select(columns).to_batches()
+            parts = [_bits(*batch.columns, probes) for batch in batches]
+            return np.concatenate([np.zeros(0, np.bool_), *parts])
 
 
 def _column(sketches: pa.Table, name: str) -> pa.Array:
@@ -149,3 +160,38 @@ def _within(terms: pa.Array, test: ContainsRange) -> pa.Array:
         below = pc.less_equal if test.includes_high else pc.less
         accepted = pc.and_(accepted, below(terms, pa.scalar(test.high, terms.type)))
     return accepted
+
+
+def _bits(
+    values: pa.Array, layouts: pa.Array, probes: Sequence[tuple[int, pa.FixedSizeListArray]]
+) -> Mask:
+    """Which values have all bits of some key set, or cannot be told by these probes."""
+    _, ends, data = values.buffers()
+    count = len(values)
+    edges = np.frombuffer(ends, np.int32, count + 1, 4 * values.offset) if count else np.zeros(1)
+    starts, lengths = edges[:-1].astype(np.int64), np.diff(edges)
+    octets = np.frombuffer(data or b"", np.uint8)
+    there = _there(values, layouts)
+    numbers = _numbers(layouts)
+    held = np.ones(count, np.bool_)
+    for layout, keys in probes:
+        bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
+        needed = bits.max() // 8 + 1 if bits.size else 0
+        rows = np.flatnonzero(there & (numbers == layout) & (lengths >= needed))
+        held[rows] = _some_key(octets, starts[rows], bits)
+    return held
+
+
+def _some_key(octets: npt.NDArray[np.uint8], starts: _Numbers, bits: _Numbers) -> Mask:
+    """Which of the bytes beginning at `starts` have all bits of some key (a row of `bits`) set."""
+    found = np.zeros(len(starts), np.bool_)
+    step = max(1, _PROBES // max(1, len(bits)))
+    for first in range(0, len(starts) if len(bits) else 0, step):
+        begin = starts[first : first + step]
+        files, keys = np.indices((len(begin), len(bits))).reshape(2, -1)
+        for slice in bits.T:
+            bit = slice[keys]
+            is_set = (octets[begin[files] + (bit >> 3)] >> (bit & 7)) & 1 == 1
+            files, keys = files[is_set], keys[is_set]
+        found[first + files] = True
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ class MinMax:
     domain: Domain
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """No parameters."""
         return ()
 
@@ -47,3 +47,7 @@ class MinMax:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """The bounds against the leaf; exact for any number of keys."""
         return bounds.rewrite(leaf, self.domain)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None that follows from the leaf: it is up to how the data lies."""
+        return 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ class Partition:
     domain: Domain
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """No parameters."""
         return ()
 
@@ -53,3 +53,7 @@ class Partition:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """The tests of the bounds."""
         return bounds.rewrite(leaf, self.domain)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None: its tests are exact."""
+        return 0.0

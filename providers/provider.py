@@ -7,7 +7,7 @@ of those fields. All values it meets are normalised (`providers.values`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -82,8 +82,11 @@ class SkippingProvider(Protocol):
         """
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
-        """Names of the parameters in the order in which a statement may give them."""
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """Names of the parameters in the order in which a statement may give them.
+
+        `given` are the values that it gives without names: a kind may take several orders.
+        """
 
     def fields(self) -> tuple[Field, ...]:
         """What is kept for one file, beside whether anything is known at all."""
@@ -95,4 +98,10 @@ class SkippingProvider(Protocol):
         """Tests that hold for every file with a row satisfying `leaf`; None is no opinion.
 
         The leaf's values are normalised and of the column's domain (`providers.predicate.fits`).
+        """
+
+    def survival(self, leaf: Leaf) -> float:
+        """Share of the files without a match that the tests of `leaf` are expected to keep.
+
+        From 0 to 1, as far as it follows from the leaf alone. Past a half they are not asked.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar
@@ -43,7 +43,7 @@ class ValueList:
     limit: int = LIMIT
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """`VALUE_LIST(limit)`."""
         return ("limit",)
 
@@ -86,6 +86,10 @@ class ValueList:
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else Compare("nulls", ">", 0)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None: its tests are exact."""
+        return 0.0
 
 
 def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
