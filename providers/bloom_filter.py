@@ -7,11 +7,10 @@ set and asked for in bulk here, which takes a fifth of the time of its `add`.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from struct import pack
+from struct import calcsize, pack
 from typing import Any as Anything
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers.bloom_hashes import Words, hashes, keys_of, word
 from providers.errors import DefinitionError
 from providers.index_predicate import BitsSet, Compare, IndexPredicate
 from providers.predicate import Compare as Comparison
@@ -44,10 +44,7 @@ MOST_KEYS = 1_000
 LARGEST = 1 << 27
 """Bytes of all distinct values of a file. More make it unknown: they are held in memory."""
 
-_Positions = npt.NDArray[np.int64]
-
 _HEADER = "<dQQQQ"  # pybloom's: fpp, slices, bits of a slice, capacity, count
-_HEADER_BYTES = 40
 _BLOCK = 1 << 16  # keys hashed at a time
 
 
@@ -144,14 +141,15 @@ class BloomFilter:
                 return 0.0
 
     def _asks(self, keys: pa.Array) -> BitsSet:
-        hashed = _hashed(keys)
-        words: dict[int, npt.NDArray[np.unsignedinteger[Anything]]] = {}
+        texts = keys_of(keys)
+        words: dict[int, Words] = {}
         probes = []
         for capacity in self.ladder():
             layout = _layout(capacity, self.fpp)
-            if layout.word not in words:
-                words[layout.word] = _words(hashed, layout)
-            bits = layout.positions(words[layout.word]) + 8 * _HEADER_BYTES
+            size = word(layout.width)
+            if size not in words:
+                words[size] = hashes(texts, slices=layout.slices, word=size)
+            bits = layout.positions(words[size]) + 8 * calcsize(_HEADER)
             matrix = pa.FixedSizeListArray.from_arrays(pa.array(bits.ravel()), layout.slices)
             probes.append((capacity, matrix))
         return BitsSet("filter", "capacity", tuple(probes))
@@ -228,12 +226,7 @@ class _Layout:
     slices: int
     width: int
 
-    @property
-    def word(self) -> int:
-        """Bytes of a digest that make one hash; so differently wide filters share digests."""
-        return 2 if self.width < 1 << 15 else 4
-
-    def positions(self, words: npt.NDArray[np.unsignedinteger[Anything]]) -> _Positions:
+    def positions(self, words: Words) -> npt.NDArray[np.int64]:
         """The bits of each key (a row), one a slice."""
         return (words % self.width).astype(np.int64) + np.arange(self.slices) * self.width
 
@@ -241,7 +234,8 @@ class _Layout:
         """The filter of these distinct values."""
         bits = np.zeros(self.slices * self.width, np.bool_)
         for start in range(0, len(values), _BLOCK):
-            words = _words(_hashed(values.slice(start, _BLOCK)), self)
+            keys = keys_of(values.slice(start, _BLOCK))
+            words = hashes(keys, slices=self.slices, word=word(self.width))
             bits[self.positions(words).ravel()] = True
         head = pack(_HEADER, self.fpp, self.slices, self.width, self.capacity, len(values))
         return head + np.packbits(bits, bitorder="little").tobytes()
@@ -260,42 +254,11 @@ def _layout(capacity: int, fpp: float) -> _Layout:
     model = Pybloom(capacity, fpp)
     layout = _Layout(capacity, fpp, model.num_slices, model.bits_per_slice)
     # Releases differ in how they hash. A filter made by one and asked by another loses rows.
-    keys = ["", "a", "\u00e9\0"]
-    offsets = np.arange(layout.slices) * layout.width
-    theirs = [list(model.make_hashes(key)) for key in keys]
-    if (layout.positions(_words(_hashed(pa.array(keys)), layout)) - offsets).tolist() != theirs:
+    texts = ["", "a", "\u00e9\0"]
+    words = hashes(keys_of(pa.array(texts)), slices=layout.slices, word=word(layout.width))
+    if (words % layout.width).tolist() != [list(model.make_hashes(text)) for text in texts]:
         raise DefinitionError(
             "BLOOM_FILTER cannot use the release of pybloom-live that is installed, it hashes in "
             "another way: pip install 'lakehouse-file-skipping[bloom]'"
         )
     return layout
-
-
-def _hashed(values: pa.Array) -> pa.Array:
-    """What pybloom-live hashes of each value: its text in UTF-8."""
-    if pa.types.is_binary(values.type):
-        return pa.array([repr(value).encode() for value in values.to_pylist()], pa.binary())
-    return values.cast(pa.string()).cast(pa.binary())
-
-
-def _words(hashed: pa.Array, layout: _Layout) -> npt.NDArray[np.unsignedinteger[Anything]]:
-    """The hashes of each key (a row), one a slice: pybloom-live's `make_hashes` in bulk."""
-    digest = _digest(8 * layout.slices * layout.word)
-    a_digest = digest().digest_size // layout.word
-    parts = []
-    for salt in range(-(-layout.slices // a_digest)):
-        before = pa.scalar(digest(pack("I", salt)).digest(), pa.binary())
-        salted = pc.binary_join_element_wise(before, hashed, pa.scalar(b"", pa.binary()))
-        digests = b"".join([digest(key).digest() for key in salted.to_numpy(zero_copy_only=False)])
-        parts.append(np.frombuffer(digests, f"=u{layout.word}").reshape(len(hashed), a_digest))
-    return np.hstack(parts)[:, : layout.slices]
-
-
-def _digest(bits: int) -> Callable[..., Anything]:
-    """The hash function that pybloom-live takes for so many bits a key."""
-    if bits > 128:
-        least = ((160, hashlib.sha1), (256, hashlib.sha256), (384, hashlib.sha384))
-        return next((function for most, function in least if bits <= most), hashlib.sha512)
-    from xxhash import xxh128  # pybloom-live brings it
-
-    return xxh128

@@ -42,7 +42,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term."""
+    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term.
+
+    BYTES are binary.
+    """
 
     name: str
     type: pa.DataType
