@@ -84,7 +84,11 @@ class BloomFilter:
 
         And where pybloom-live is not installed, or hashes in another way than is known here.
         """
-        given = {("num_candidates" if k == "num_candidate" else k): v for k, v in params.items()}
+        given = dict(params)
+        if "num_candidate" in given:  # as Flint's manual spells it, not its code
+            if "num_candidates" in given:
+                raise DefinitionError("BLOOM_FILTER: num_candidates is given twice")
+            given["num_candidates"] = given.pop("num_candidate")
         names = ("fpp", "num_items", "num_candidates", "adaptive")
         if unknown := set(given) - set(names):
             takes = ", ".join(names)
