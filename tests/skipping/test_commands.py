@@ -672,7 +672,6 @@ class TestFlint:
     # By what a statement holds; the first that fits is what is expected of it.
     REASONS = (
         ("myglue", "cannot open table myglue.default.requests"),
-        ("BLOOM_FILTER", "no index kind BLOOM_FILTER"),
         ("`client.net.ip`", "no column `client.net.ip`"),
         ("scheduler_mode = 'external'", "the option auto_refresh = true is not supported yet"),
         ("ALTER", "ALTER is not supported yet"),
