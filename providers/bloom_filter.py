@@ -109,6 +109,11 @@ class BloomFilter:
         rungs = (LEAST << step for step in range((MOST // LEAST).bit_length()))
         return (*(rung for rung in rungs if rung < self.num_items), self.num_items)
 
+    @property
+    def most(self) -> int:
+        """Its `num_items`."""
+        return self.num_items
+
     def fields(self) -> tuple[Field, ...]:
         """`filter` as pybloom-live writes it, its `capacity`, and `nulls`, a count of rows."""
         return (

@@ -22,6 +22,7 @@ class MinMax:
 
     kind: ClassVar[str] = "MIN_MAX"
     only_extremes: ClassVar[bool] = True
+    most: ClassVar[int | None] = None
     domain: Domain
 
     @classmethod

@@ -22,6 +22,7 @@ class Partition:
 
     kind: ClassVar[str] = "PARTITION"
     only_extremes: ClassVar[bool] = True
+    most: ClassVar[int | None] = None
     domain: Domain
 
     @classmethod

@@ -58,8 +58,9 @@ class Collector(Protocol):
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Take the distinct, null-free, normalised values of a part of the file.
 
-        Of a kind with `only_extremes`, the least and the greatest of them will do. Parts may
-        repeat each other's values. `nulls` counts the part's null rows.
+        Of a kind with `only_extremes`, the least and the greatest of them will do; of a part with
+        more than the kind's `most`, any that are more. Parts may repeat each other's values.
+        `nulls` counts the part's null rows.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
@@ -76,6 +77,10 @@ class SkippingProvider(Protocol):
 
     only_extremes: ClassVar[bool]
     """Whether its collector needs no more of a part than its least and greatest value."""
+
+    @property
+    def most(self) -> int | None:
+        """How many distinct values of a file it can use at all; with more the file is unknown."""
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:

@@ -57,6 +57,11 @@ class ValueList:
             raise DefinitionError(f"VALUE_LIST takes a limit of 1 or more values, not {limit!r}")
         return cls(columns[0].domain, limit)
 
+    @property
+    def most(self) -> int:
+        """Its `limit`."""
+        return self.limit
+
     def fields(self) -> tuple[Field, ...]:
         """`values`, the terms, and `nulls`, a count of rows."""
         return Field("values", self.domain.stored, Layout.TERMS), Field("nulls", pa.int64())

@@ -118,6 +118,7 @@ def _collect(
             unreadable.add(part.column.identity)
             continue
         for each, collector in collectors[part.column.identity]:
-            values = part.extremes() if each.provider.only_extremes else part.distinct()
+            provider = each.provider
+            values = part.extremes() if provider.only_extremes else part.distinct(provider.most)
             collector.add(values, part.nulls)
     return unreadable

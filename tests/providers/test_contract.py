@@ -150,6 +150,20 @@ def test_extremes_are_enough_where_a_kind_says_so(
     run()
 
 
+@pytest.mark.parametrize("kind", [k for k in KINDS.values() if not k.only_extremes])
+def test_more_values_than_a_kind_can_use_are_unknown_whichever_they_are(
+    kind: type[SkippingProvider],
+) -> None:
+    params = {"VALUE_LIST": {"limit": 20}, "BLOOM_FILTER": {"num_items": 20}}.get(kind.kind, {})
+    provider = _index(kind, "int", [], 0, **params).provider
+    if provider.most is None:
+        return
+    for many in (range(provider.most + 1), range(7, 3 * provider.most), [*range(-5, 40), None]):
+        assert _index(kind, "int", [list(many)], 3, **params).sketches == (None,)
+    exactly = list(range(provider.most))
+    assert _index(kind, "int", [exactly], 3, **params).sketches != (None,)
+
+
 # The floor: what must be skipped, without chance
 
 SAMPLES: dict[str, tuple[Any, Any, Any]] = {
