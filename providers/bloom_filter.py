@@ -195,7 +195,7 @@ class BloomFilterCollector:
         self._nulls += nulls
         if self._parts is None:
             return
-        if distinct.nbytes > LARGEST:
+        if len(distinct) > self._provider.num_items or distinct.nbytes > LARGEST:
             self._parts = None
             return
         self._parts.append(distinct)

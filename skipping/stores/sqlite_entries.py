@@ -242,10 +242,8 @@ def sweep(connection: sqlite3.Connection, index: int, *, since: Generation) -> N
     connection.create_function("dead", 1, dead, deterministic=True)
     for field, type in fields_of(connection, index).values():
         if not is_scalar(type):
-            for table in ("terms", "bytes"):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE field = ? AND dead(ordinals)", (field,)
-                )
+            table = "terms" if pa.types.is_list(type) else "bytes"
+            connection.execute(f"DELETE FROM {table} WHERE field = ? AND dead(ordinals)", (field,))
     connection.execute("UPDATE index_ SET swept = generation WHERE id = ?", (index,))
 
 
