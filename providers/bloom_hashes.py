@@ -23,7 +23,11 @@ Words: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def word(width: int) -> int:
-    """Bytes of a digest that make the hash for a slice of so many bits, up to 2^31."""
+    """Bytes of a digest that make the hash for a slice of so many bits, up to 2^31.
+
+    16 bits cut to a slice of some 20,000 favour its first part: such a filter, full, lets through
+    up to 1.2 times its fpp of 0.001 or more, 1.12 times where its capacity is a power of 2.
+    """
     return 2 if width < 1 << 15 else 4
 
 
