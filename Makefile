@@ -31,6 +31,7 @@ types: install  ## mypy, strict
 	$(BIN)/mypy
 
 bench: install  ## benchmarks; they print tables and assert nothing about time
+	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.no_index

@@ -3,6 +3,7 @@
 Nothing here knows of Spark, stores or table formats.
 """
 
+from providers.bloom_filter import BloomFilter
 from providers.errors import SkippingError
 from providers.index_predicate import IndexPredicate, Test
 from providers.min_max import MinMax
@@ -25,6 +26,7 @@ from providers.values import Domain
 __all__ = [
     "And",
     "Between",
+    "BloomFilter",
     "Collector",
     "Column",
     "Compare",

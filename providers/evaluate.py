@@ -1,12 +1,13 @@
 """Reference evaluation of tests over a table of sketches, vectorised; what every store must equal.
 
 The table has one row a file. Of the sketch `s3` with the fields `low` and `values` it has the
-columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list.
+columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list; BYTES
+are as SCALAR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.index_predicate import (
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -29,6 +31,7 @@ from providers.values import Value
 __all__ = ["disproved_rows", "holds"]
 
 Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 
 _COMPARE = {
     "=": pc.equal,
@@ -71,6 +74,12 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             return _some(field(name), lambda terms: pc.invert(pc.is_in(terms, value_set=keys)))
         case ContainsRange(name):
             return _some(field(name), lambda terms: _within(terms, test))
+        case BitsSet(name, layout, probes):
+            columns = [f"{test.sketch}_{name}", f"{test.sketch}_{layout}"]
+            # In the chunks it has: bytes of many files are more than one Arrow array can hold.
+            batches = sketches.select(columns).to_batches()
+            parts = [_bits(batch.column(0), batch.column(1), probes) for batch in batches]
+            return np.concatenate([np.zeros(0, np.bool_), *parts])
 
 
 def _column(sketches: pa.Table, name: str) -> pa.Array:
@@ -149,3 +158,39 @@ def _within(terms: pa.Array, test: ContainsRange) -> pa.Array:
         below = pc.less_equal if test.includes_high else pc.less
         accepted = pc.and_(accepted, below(terms, pa.scalar(test.high, terms.type)))
     return accepted
+
+
+def _bits(
+    values: pa.Array, layouts: pa.Array, probes: Sequence[tuple[int, pa.FixedSizeListArray]]
+) -> Mask:
+    """Which values have all bits of some key set, or cannot be told by these probes."""
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    values = values.cast(pa.large_binary())
+    _, ends, data = values.buffers()
+    edges = np.frombuffer(ends, np.int64, len(values) + 1, 8 * values.offset)
+    starts, lengths = edges[:-1], np.diff(edges)
+    octets = np.frombuffer(data or b"", np.uint8)
+    there = _there(values, layouts)
+    numbers = _numbers(layouts)
+    held = np.ones(len(values), np.bool_)
+    for layout, keys in probes:
+        bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
+        needed = bits.max() // 8 + 1 if bits.size else 0
+        rows = np.flatnonzero(there & (numbers == layout) & (lengths >= needed))
+        if len(rows):
+            held[rows] = _some_key(octets, starts[rows], bits)
+    return held
+
+
+def _some_key(octets: npt.NDArray[np.uint8], starts: _Numbers, bits: _Numbers) -> Mask:
+    """Which of the bytes beginning at `starts` have all bits of some key (a row of `bits`) set."""
+    found = np.zeros(len(starts), np.bool_)
+    masks = (1 << (bits & 7)).astype(np.uint8)
+    # Key by key, each bit only of the files left: half of them or fewer after every one.
+    for places, mask in zip((bits >> 3).tolist(), masks, strict=True):
+        rows = np.arange(len(starts))
+        for place, bit in zip(places, mask, strict=True):
+            rows = rows[octets.take(starts.take(rows) + place) & bit != 0]
+        found[rows] = True
+    return found

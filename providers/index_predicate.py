@@ -49,6 +49,7 @@ from providers.values import Value
 __all__ = [
     "All",
     "Any",
+    "BitsSet",
     "Compare",
     "Contains",
     "ContainsOther",
@@ -126,7 +127,23 @@ class ContainsRange:
     sketch: str = ""
 
 
-Test: TypeAlias = Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange
+@dataclass(frozen=True, slots=True)
+class BitsSet:
+    """BYTES: for some key all of its bits are set, bit `p` being `bytes[p // 8] >> p % 8 & 1`.
+
+    Which bits are a key's depends on how the file's bytes are laid out, which the SCALAR field
+    `layout` says (int64). `probes` has for each layout the positions, a fixed-size list of int64 a
+    key. It holds as well where the bytes are not there or too short, or of a layout that is not
+    among these: such bytes prove nothing.
+    """
+
+    field: str
+    layout: str
+    probes: tuple[tuple[int, pa.FixedSizeListArray], ...]
+    sketch: str = ""
+
+
+Test: TypeAlias = Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange | BitsSet
 """All that a store has to know. `sketch` names whose fields are meant; the framework sets it."""
 
 

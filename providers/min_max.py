@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,10 +22,11 @@ class MinMax:
 
     kind: ClassVar[str] = "MIN_MAX"
     only_extremes: ClassVar[bool] = True
+    most: ClassVar[int | None] = None
     domain: Domain
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """No parameters."""
         return ()
 
@@ -47,3 +48,7 @@ class MinMax:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """The bounds against the leaf; exact for any number of keys."""
         return bounds.rewrite(leaf, self.domain)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None that follows from the leaf: it is up to how the data lies."""
+        return 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,10 +22,11 @@ class Partition:
 
     kind: ClassVar[str] = "PARTITION"
     only_extremes: ClassVar[bool] = True
+    most: ClassVar[int | None] = None
     domain: Domain
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """No parameters."""
         return ()
 
@@ -53,3 +54,7 @@ class Partition:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """The tests of the bounds."""
         return bounds.rewrite(leaf, self.domain)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None: its tests are exact."""
+        return 0.0

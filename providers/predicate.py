@@ -32,6 +32,7 @@ __all__ = [
     "Unknown",
     "fits",
     "fold",
+    "label",
     "leaves",
     "map_leaves",
     "negate",
@@ -197,6 +198,22 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
             return domain.name in ("string", "binary") and _is_value(prefix, domain)
         case IsNull():
             return True
+
+
+def label(leaf: Leaf, column: str) -> str:
+    """A leaf in words, without its values: they are data."""
+    match leaf:
+        case Compare(_, op, _):
+            return f"{column} {op} ?"
+        case Between():
+            return f"{column} BETWEEN ? AND ?"
+        case In(_, values, negated, source):
+            whose = f" of {source}" if source else ""
+            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{whose})"
+        case IsNull(_, negated):
+            return f"{column} IS {'NOT ' if negated else ''}NULL"
+        case _:
+            return f"{column} {'NOT ' if leaf.negated else ''}LIKE '?%'"
 
 
 def _is_value(value: object, domain: Domain) -> bool:

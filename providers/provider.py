@@ -7,7 +7,7 @@ of those fields. All values it meets are normalised (`providers.values`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -42,7 +42,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term."""
+    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term.
+
+    BYTES are binary.
+    """
 
     name: str
     type: pa.DataType
@@ -55,8 +58,9 @@ class Collector(Protocol):
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Take the distinct, null-free, normalised values of a part of the file.
 
-        Of a kind with `only_extremes`, the least and the greatest of them will do. Parts may
-        repeat each other's values. `nulls` counts the part's null rows.
+        Of a kind with `only_extremes`, the least and the greatest of them will do; of a part with
+        more than the kind's `most`, any that are more. Parts may repeat each other's values.
+        `nulls` counts the part's null rows.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
@@ -74,6 +78,10 @@ class SkippingProvider(Protocol):
     only_extremes: ClassVar[bool]
     """Whether its collector needs no more of a part than its least and greatest value."""
 
+    @property
+    def most(self) -> int | None:
+        """How many distinct values of a file it can use at all; with more the file is unknown."""
+
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:
         """Build it, or raise DefinitionError for a type or parameter it cannot be sound on.
@@ -82,8 +90,11 @@ class SkippingProvider(Protocol):
         """
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
-        """Names of the parameters in the order in which a statement may give them."""
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """Names of the parameters in the order in which a statement may give them.
+
+        `given` are the values that it gives without names: a kind may take several orders.
+        """
 
     def fields(self) -> tuple[Field, ...]:
         """What is kept for one file, beside whether anything is known at all."""
@@ -95,4 +106,10 @@ class SkippingProvider(Protocol):
         """Tests that hold for every file with a row satisfying `leaf`; None is no opinion.
 
         The leaf's values are normalised and of the column's domain (`providers.predicate.fits`).
+        """
+
+    def survival(self, leaf: Leaf) -> float:
+        """Share of the files without a match that the tests of `leaf` are expected to keep.
+
+        From 0 to 1, as far as it follows from the leaf alone. Past a half they are not asked.
         """

@@ -59,7 +59,8 @@ def _load(point: EntryPoint, origin: str) -> type[SkippingProvider]:
             "give module:Class, installed where the driver and the executors run"
         ) from error
     named = isinstance(provider, type) and isinstance(getattr(provider, "kind", None), str)
-    if not named or not isinstance(getattr(provider, "only_extremes", None), bool):
+    asks = isinstance(getattr(provider, "only_extremes", None), bool) and hasattr(provider, "most")
+    if not named or not asks:
         raise SettingError(
             f"{origin}: {point.value!r} is no class of an index kind (providers.SkippingProvider)"
         )

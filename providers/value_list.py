@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar
@@ -43,7 +43,7 @@ class ValueList:
     limit: int = LIMIT
 
     @classmethod
-    def signature(cls) -> tuple[str, ...]:
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
         """`VALUE_LIST(limit)`."""
         return ("limit",)
 
@@ -56,6 +56,11 @@ class ValueList:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise DefinitionError(f"VALUE_LIST takes a limit of 1 or more values, not {limit!r}")
         return cls(columns[0].domain, limit)
+
+    @property
+    def most(self) -> int:
+        """Its `limit`."""
+        return self.limit
 
     def fields(self) -> tuple[Field, ...]:
         """`values`, the terms, and `nulls`, a count of rows."""
@@ -86,6 +91,10 @@ class ValueList:
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else Compare("nulls", ">", 0)
+
+    def survival(self, leaf: Leaf) -> float:
+        """None: its tests are exact."""
+        return 0.0
 
 
 def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:

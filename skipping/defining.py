@@ -46,7 +46,7 @@ def _indexed(
     number: int, spec: ColumnSpec, column: TableColumn, providers: Sequence[str]
 ) -> IndexedColumn:
     kind = find(spec.kind, providers)
-    names = kind.signature()
+    names = kind.signature(spec.positional)
     if len(spec.positional) > len(names):
         takes = f"takes {', '.join(names)}" if names else "takes no parameter"
         raise DefinitionError(f"{kind.kind} {takes}, not {len(spec.positional)} values")

@@ -30,13 +30,17 @@ from providers.predicate import (
     StartsWith,
     Unknown,
     fits,
+    label,
 )
 from providers.simplify import simplify
 from providers.values import Domain
 from skipping.definition import Definition, IndexedColumn, IndexId, TableId
 from skipping.stores import Catalogue, IndexStore
 
-__all__ = ["Finding", "Leg", "Lookup", "QueryColumn", "changed", "label"]
+__all__ = ["Finding", "Leg", "Lookup", "QueryColumn", "changed"]
+
+_USELESS = 0.5
+"""Of the files without a match, the share that an answer worth asking for may keep."""
 
 _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
 
@@ -240,7 +244,14 @@ class _Question:
             if not fits(leaf, column.domain):
                 self.unused.append(f"{text}: compared with another type")
                 return None
-            translated = indexed.provider(self._providers).rewrite(leaf)
+            provider = indexed.provider(self._providers)
+            survival = provider.survival(leaf)
+            if survival > _USELESS:
+                self.unused.append(
+                    f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
+                )
+                return None
+            translated = provider.rewrite(leaf)
         except Exception as error:
             # A kind that is not installed here, or anything somebody's kind may raise; the
             # definition's other columns still serve.
@@ -274,22 +285,6 @@ def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     for leg in legs:
         if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
             yield leg
-
-
-def label(leaf: Leaf, column: str) -> str:
-    """A leaf in words, without its values: they are data."""
-    match leaf:
-        case Compare(_, op, _):
-            return f"{column} {op} ?"
-        case Between():
-            return f"{column} BETWEEN ? AND ?"
-        case In(_, values, negated, source):
-            whose = f" of {source}" if source else ""
-            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{whose})"
-        case IsNull(_, negated):
-            return f"{column} IS {'NOT ' if negated else ''}NULL"
-        case _:
-            return f"{column} {'NOT ' if leaf.negated else ''}LIKE '?%'"
 
 
 def _merge(old: Catalogue, change: Catalogue) -> Catalogue:

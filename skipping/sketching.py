@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from providers.provider import Collector, Layout, SkippingProvider
+from providers.provider import Collector, Field, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
 from skipping.partition_values import partition_value
 from skipping.reading import Unreadable, read_columns
@@ -36,9 +36,18 @@ def entry_schema(work: Sequence[Work]) -> pa.Schema:
         sketch = each.indexed.sketch
         fields.append(pa.field(f"{sketch}_known", pa.bool_()))
         for field in each.provider.fields():
-            type = pa.list_(field.type) if field.layout is Layout.TERMS else field.type
-            fields.append(pa.field(f"{sketch}_{field.name}", type))
+            fields.append(pa.field(f"{sketch}_{field.name}", _stored(field)))
     return pa.schema(fields)
+
+
+def _stored(field: Field) -> pa.DataType:
+    match field.layout:
+        case Layout.TERMS:
+            return pa.list_(field.type)
+        case Layout.BYTES:
+            return pa.large_binary()
+        case Layout.SCALAR:
+            return field.type
 
 
 def sketch_files(files: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
@@ -109,6 +118,7 @@ def _collect(
             unreadable.add(part.column.identity)
             continue
         for each, collector in collectors[part.column.identity]:
-            values = part.extremes() if each.provider.only_extremes else part.distinct()
+            provider = each.provider
+            values = part.extremes() if provider.only_extremes else part.distinct(provider.most)
             collector.add(values, part.nulls)
     return unreadable

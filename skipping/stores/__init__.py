@@ -17,6 +17,7 @@ column                  type              meaning
                                           looked at yet
 ``s3_low``, ...         int64, string,    its SCALAR fields, and as lists its TERMS fields
                         binary, list
+``s3_filter``, ...      large_binary      its BYTES fields: what no store compares or sorts by
 ======================  ================  ========================================================
 """
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from providers.errors import StoreError
 from providers.index_predicate import (
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -21,7 +22,7 @@ from providers.index_predicate import (
 from providers.values import Value
 from skipping.stores import IDENTITY
 
-__all__ = ["ORDINALS", "answerable", "checked", "sketches"]
+__all__ = ["ORDINALS", "answerable", "checked", "is_scalar", "sketches"]
 
 ORDINALS = 2**31
 """How many ordinals an index has: they fit the 31 bits that bitmaps in Spark can number."""
@@ -75,6 +76,8 @@ def _stored(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataType:
         stored = pa.bool_()
     elif pa.types.is_list(type) or pa.types.is_large_list(type):
         stored = pa.list_(_scalar(type.value_type))
+    elif pa.types.is_large_binary(type):  # BYTES
+        stored = type
     else:
         stored = _scalar(type)
     if stored is None or (field_name == "known" and not pa.types.is_boolean(type)):
@@ -90,6 +93,11 @@ def _scalar(type: pa.DataType) -> pa.DataType:
     if type not in _SCALARS:
         raise StoreError(f"entries hold values of type {type}, which no store keeps")
     return type
+
+
+def is_scalar(type: pa.DataType) -> bool:
+    """Whether a column of entries, or a null one, is SCALAR or a known flag."""
+    return not (pa.types.is_list(type) or pa.types.is_large_binary(type))
 
 
 def sketches(names: Sequence[str]) -> dict[str, list[str]]:
@@ -133,6 +141,12 @@ def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
                 return False
             bounds = [value for value in (low_value, high_value) if value is not None]
             return all(_fits(value, terms.value_type) for value in bounds)
+        case BitsSet(name, layout, probes):
+            asked = all(
+                pa.types.is_fixed_size_list(bits.type) and bits.type.value_type == pa.int64()
+                for _, bits in probes
+            )
+            return bool(asked and kept(name) == pa.large_binary() and kept(layout) == pa.int64())
 
 
 def _fits(value: Value, type: pa.DataType | None) -> bool:

@@ -21,7 +21,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation
-from skipping.stores.entries import ORDINALS, answerable, checked, sketches
+from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar, sketches
 
 __all__ = ["MemoryStore"]
 
@@ -162,8 +162,8 @@ class MemoryStore:
         for name in fields:
             known = name in entries.schema.names
             columns[name] = entries[name] if known else pa.nulls(len(entries))
-            if pa.types.is_list(columns[name].type):
-                raise StoreError(f"{name} holds terms: a catalogue has only SCALAR fields")
+            if not is_scalar(columns[name].type):
+                raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
         files = pa.table(columns)
         if since is not None:
             files = files.filter(pa.array(changed > since))
@@ -176,7 +176,7 @@ class MemoryStore:
         deadline = time.monotonic() + timeout
         with self._lock:
             entries = self._at(index).entries
-        entries = entries.filter(pc.less(entries["ordinal"], below)).combine_chunks()
+        entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
         types = dict(zip(entries.schema.names, entries.schema.types, strict=True))
         ordinals = entries["ordinal"].to_numpy()
         answers = []

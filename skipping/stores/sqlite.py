@@ -173,8 +173,8 @@ class SqliteStore:
             if not dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
             for field, _ in fields_of(connection, id).values():
-                connection.execute("DELETE FROM scalar WHERE field = ?", (field,))
-                connection.execute("DELETE FROM terms WHERE field = ?", (field,))
+                for table in ("scalar", "terms", "bytes"):
+                    connection.execute(f"DELETE FROM {table} WHERE field = ?", (field,))
             for table in ("entry", "removed", "field"):
                 connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (id,))
             connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))

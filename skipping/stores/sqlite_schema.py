@@ -13,10 +13,12 @@ table       one row                                   remark
 ``scalar``  a value of a SCALAR field or known flag,  null values and flags have no row
             for TERMS how many terms the file has
 ``terms``   a term: the ordinals that one write gave  inverted index, ordinals as sorted uint32
+``bytes``   a BYTES field of some files of one write  ordinals likewise, ends as int64 from 0 on
 =========== ========================================= =============================================
 
 Text values are BLOBs of UTF-8: they compare as bytes, which is the order of the domain, and a NUL
-is a byte like others. A write appends to ``terms`` and never rewrites what an earlier one left.
+is a byte like others. A write appends to ``terms`` and ``bytes`` and never rewrites what an earlier
+one left.
 """
 
 from __future__ import annotations
@@ -75,6 +77,11 @@ CREATE TABLE terms (
     field INTEGER NOT NULL, value NOT NULL, generation INTEGER NOT NULL, ordinals BLOB NOT NULL,
     PRIMARY KEY (field, value, generation)
 ) WITHOUT ROWID;
+CREATE TABLE bytes (
+    id INTEGER PRIMARY KEY, field INTEGER NOT NULL, ordinals BLOB NOT NULL, ends BLOB NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX bytes_field ON bytes (field);
 """
 
 _ADVICE = (

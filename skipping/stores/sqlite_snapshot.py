@@ -1,7 +1,8 @@
 """What is read of an SQLite store within one transaction, and the tests asked of it.
 
-SCALAR fields are read into Arrow for the one evaluator there is. TERMS tests go through the
-inverted index: what counts is how many of a file's terms are among those asked for.
+SCALAR fields are read into Arrow for the one evaluator there is, BYTES row by row: those of many
+files are more than should be in memory. TERMS tests go through the inverted index: what counts is
+how many of a file's terms are among those asked for.
 
     Contains(keys), ContainsRange     hits > 0
     ContainsOther(keys)               hits < terms of the file
@@ -22,10 +23,26 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import disproved_rows
-from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
-from skipping.stores.entries import answerable
-from skipping.stores.sqlite_entries import Numbers, fields_of, from_sql, ordinals_of, to_sql
+from providers.evaluate import disproved_rows, holds
+from providers.index_predicate import (
+    BitsSet,
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+    Test,
+)
+from skipping.stores.entries import answerable, is_scalar
+from skipping.stores.sqlite_entries import (
+    Numbers,
+    fields_of,
+    from_sql,
+    ordinals_of,
+    to_sql,
+    unpacked,
+)
 
 __all__ = ["Snapshot"]
 
@@ -56,8 +73,8 @@ class Snapshot:
         if name not in self._fields:
             return pa.nulls(len(ordinals))
         field, type = self._fields[name]
-        if pa.types.is_list(type):
-            raise StoreError(f"{name} holds terms: a catalogue has only SCALAR fields")
+        if not is_scalar(type):
+            raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
         return self._scalars(field, type, ordinals)
 
     def _scalars(self, field: int, type: pa.DataType, ordinals: Numbers) -> pa.Array:
@@ -84,8 +101,10 @@ class Snapshot:
         ordinals = self._known_ordinals(test.sketch)
         if isinstance(test, Contains | ContainsOther | ContainsRange):
             rows = ~self._terms_hold(test, ordinals)
+        elif isinstance(test, BitsSet):
+            rows = ~self._bits_hold(test, ordinals)
         else:
-            rows = disproved_rows(test, self._table(test.sketch, ordinals))
+            rows = disproved_rows(test, self._table(test, ordinals))
         self._in_time()
         return BitMap(ordinals[rows])
 
@@ -105,14 +124,33 @@ class Snapshot:
             )
         return self._known[sketch]
 
-    def _table(self, sketch: str, ordinals: Numbers) -> pa.Table:
-        columns = {f"{sketch}_known": pa.array(np.ones(len(ordinals), np.bool_))}
-        for name, type in self._types.items():
-            if name.startswith(f"{sketch}_") and name not in columns and not pa.types.is_list(type):
-                if name not in self._columns:
-                    self._columns[name] = self.column(name, ordinals)
-                columns[name] = self._columns[name]
+    def _table(self, test: Compare | Overlaps | Escapes, ordinals: Numbers) -> pa.Table:
+        columns = {f"{test.sketch}_known": pa.array(np.ones(len(ordinals), np.bool_))}
+        for field in (test.field,) if isinstance(test, Compare) else (test.low, test.high):
+            name = f"{test.sketch}_{field}"
+            if name not in self._columns:
+                self._columns[name] = self.column(name, ordinals)
+            columns[name] = self._columns[name]
         return pa.table(columns)
+
+    def _bits_hold(self, test: BitsSet, ordinals: Numbers) -> npt.NDArray[np.bool_]:
+        names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
+        field, _ = self._fields[names[0]]
+        layouts = self.column(names[1], ordinals)
+        held = np.ones(len(ordinals), np.bool_)
+        for row in self._connection.execute(
+            "SELECT ordinals, ends, data FROM bytes WHERE field = ?", (field,)
+        ):
+            self._in_time()
+            files, values = unpacked(*row)
+            at = np.searchsorted(ordinals, files)
+            asked = np.append(ordinals, -1)[at] == files
+            at = at[asked]
+            if len(at):
+                values = values if len(at) == len(values) else values.filter(pa.array(asked))
+                columns = [values, layouts.take(pa.array(at))]
+                held[at] = holds(test, pa.table(columns, names))
+        return held
 
     def _terms_hold(
         self, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers

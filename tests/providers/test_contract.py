@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings, target
 from hypothesis import strategies as st
@@ -91,11 +92,23 @@ def _must_be_exact(kind: str, leaf: Leaf, file: FILE, known: bool) -> bool:
         return False
     if kind == "VALUE_LIST":
         return known
+    if kind == "BLOOM_FILTER":
+        return known and _is_null_test(leaf)
     if kind in BOUNDS and known and not _is_cut(file):
         if isinstance(leaf, IsNull) or (isinstance(leaf, Compare) and leaf.op not in ("=", "!=")):
             return True
         return _distinct(file) <= 1
     return False
+
+
+def _is_null_test(leaf: Leaf) -> bool:
+    return isinstance(leaf, IsNull) and not leaf.negated
+
+
+def _is_equality(leaf: Leaf) -> bool:
+    return (isinstance(leaf, Compare) and leaf.op == "=") or (
+        isinstance(leaf, In) and not leaf.negated
+    )
 
 
 def _is_odd(leaf: Leaf) -> bool:
@@ -137,6 +150,20 @@ def test_extremes_are_enough_where_a_kind_says_so(
     run()
 
 
+@pytest.mark.parametrize("kind", [k for k in KINDS.values() if not k.only_extremes])
+def test_more_values_than_a_kind_can_use_are_unknown_whichever_they_are(
+    kind: type[SkippingProvider],
+) -> None:
+    params = {"VALUE_LIST": {"limit": 20}, "BLOOM_FILTER": {"num_items": 20}}.get(kind.kind, {})
+    provider = _index(kind, "int", [], 0, **params).provider
+    if provider.most is None:
+        return
+    for many in (range(provider.most + 1), range(7, 3 * provider.most), [*range(-5, 40), None]):
+        assert _index(kind, "int", [list(many)], 3, **params).sketches == (None,)
+    exactly = list(range(provider.most))
+    assert _index(kind, "int", [exactly], 3, **params).sketches != (None,)
+
+
 # The floor: what must be skipped, without chance
 
 SAMPLES: dict[str, tuple[Any, Any, Any]] = {
@@ -157,7 +184,7 @@ SAMPLES: dict[str, tuple[Any, Any, Any]] = {
 def test_files_of_one_value_are_skipped_exactly(
     kind: type[SkippingProvider], spark_type: str
 ) -> None:
-    if kind.kind not in (*BOUNDS, "VALUE_LIST"):
+    if kind.kind not in (*BOUNDS, "VALUE_LIST", "BLOOM_FILTER"):
         pytest.skip("the floor of a third-party kind is its own")
     files = [[value, value] for value in SAMPLES[spark_type]] + [[None], []]
     index = _index(kind, spark_type, files, 1)
@@ -167,6 +194,8 @@ def test_files_of_one_value_are_skipped_exactly(
             continue
         for leaf in leaves_over(value, [value], text=is_text(spark_type)):
             expected = {n for n, file in enumerate(files) if not matches(leaf, file)}
+            if kind.kind == "BLOOM_FILTER" and not (_is_equality(leaf) or _is_null_test(leaf)):
+                expected = set()
             assert index.skipped(leaf) == expected, leaf
             skipped_in_all += len(expected)
     assert skipped_in_all > 0
@@ -180,6 +209,16 @@ def test_kinds_are_immutable_values_that_pickle(
     provider = _index(kind, spark_type, [], 0).provider
     assert pickle.loads(pickle.dumps(provider)) == provider
     assert len({field.name for field in provider.fields()}) == len(provider.fields())
+
+
+@EVERY_KIND
+def test_expected_survival_is_a_share(kind: type[SkippingProvider]) -> None:
+    provider = _index(kind, "int", [], 0).provider
+    many = In("x", pa.array(range(100_000)))
+    for leaf in (*leaves_over(5, [5, 6], text=False), many, In("x", pa.array([], pa.int64()))):
+        assert 0 <= provider.survival(leaf) <= 1
+    assert (provider.survival(many) > 0.99) == (kind.kind == "BLOOM_FILTER")
+    assert provider.survival(In("x", pa.array([], pa.int64()))) == 0
 
 
 def test_a_limit_that_is_none_is_refused() -> None:

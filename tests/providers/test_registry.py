@@ -37,11 +37,16 @@ class NoKind:
     pass
 
 
+class Half:
+    kind = "HALF"
+    only_extremes = False
+
+
 @pytest.fixture(autouse=True)
 def third_party(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An importable module `third_party` with the classes above; the cache is emptied around."""
     module: Any = types.ModuleType("third_party")
-    for cls in (Parity, LowerCase, Usurper, Synonym, NoKind):
+    for cls in (Parity, LowerCase, Usurper, Synonym, NoKind, Half):
         setattr(module, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "third_party", module)
     kinds.cache_clear()
@@ -61,7 +66,7 @@ def _install(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
 
 
 def test_our_own_kinds_are_found_in_any_case() -> None:
-    assert {"MIN_MAX", "VALUE_LIST", "PARTITION"} <= set(kinds())
+    assert {"BLOOM_FILTER", "MIN_MAX", "VALUE_LIST", "PARTITION"} <= set(kinds())
     assert find("min_max") is find("MIN_MAX") is MinMax
     assert find("VALUE_SET") is find("value_set") is ValueList
 
@@ -98,7 +103,11 @@ def test_two_kinds_of_one_name_are_refused_and_both_named(
 
 
 @pytest.mark.parametrize(
-    "path", ["nowhere:Kind", "third_party:Nothing", "third_party", "third_party:NoKind", "", ":"]
+    "path",
+    [
+        *("nowhere:Kind", "third_party:Nothing", "third_party", "third_party:NoKind"),
+        *("third_party:Half", "", ":"),
+    ],
 )
 def test_what_cannot_be_loaded_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match=rf"spark\.skipping\.providers: '{path}'"):

@@ -11,6 +11,7 @@ import pytest
 from providers import Column, IndexPredicate
 from providers.index_predicate import (
     All,
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -45,6 +46,10 @@ def words(test: IndexPredicate | None) -> str:
         case Escapes(low, high, starts, ends):
             pairs = zip(starts.to_pylist(), ends.to_pylist(), strict=True)
             return f"{low}..{high} leaves {{{', '.join(f'{a!a}..{b!a}' for a, b in pairs)}}}"
+        case BitsSet(field, layout, probes):
+            (n,) = {len(keys) for _, keys in probes}
+            slices = sorted({keys.type.list_size for _, keys in probes})
+            return f"{field} by {layout} may have {n} keys of {', '.join(map(str, slices))} bits"
         case Contains(field, keys):
             return f"{field} has {listed(keys)}"
         case ContainsOther(field, keys):
@@ -74,4 +79,9 @@ def test_golden_pairs(section: str, leaf: str, expected: str) -> None:
 
 
 def test_every_kind_of_ours_has_a_section() -> None:
-    assert {section.split()[0] for section, _, _ in PAIRS} >= {"MIN_MAX", "PARTITION", "VALUE_LIST"}
+    assert {section.split()[0] for section, _, _ in PAIRS} >= {
+        "BLOOM_FILTER",
+        "MIN_MAX",
+        "PARTITION",
+        "VALUE_LIST",
+    }

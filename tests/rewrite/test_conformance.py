@@ -12,7 +12,7 @@ Where each of the lines 1 to 28 and 39 to 47 is shown:
 
 Not yet: 14 with a default for existing rows (Delta has none; Iceberg v3); 24 for a path written in
 place and 29 (plain Parquet, CSV: no such table yet); position and equality deletes in 25, rollback
-and branches in 26, partition evolution in 28 (Iceberg); 6 for bloom probes (no BLOOM_FILTER yet);
+and branches in 26, partition evolution in 28 (Iceberg);
 32, 33, 46, 47 (keys of joins); 43 for shards and pages (OpenSearch).
 """
 

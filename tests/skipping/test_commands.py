@@ -199,6 +199,26 @@ class TestCreate:
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 5")
         assert (plan.total, plan.disproved, plan.unknown, plan.opened) == (4, 3, 0, 1)
 
+    def test_bloom_filters_skip_what_bounds_and_lists_cannot(self, spark: SparkSession) -> None:
+        name = fresh()
+        rows = spark.range(0, 8_000, 1, 8).selectExpr("(id * 7919) % 8009 AS k", "id")
+        rows.selectExpr("k", "concat('\u00e9', k) AS s", "cast(k AS string) AS big").write.format(
+            "delta"
+        ).option("delta.dataSkippingNumIndexedCols", "0").saveAsTable(name)
+        spark.sql(
+            f"CREATE SKIPPING INDEX ON {name}"
+            " (k BLOOM_FILTER(0.0001), s BLOOM_FILTER(20, 0.0001), big BLOOM_FILTER(false, 1000))"
+        )
+        kinds = {
+            row.indexed_col_name: row.params
+            for row in spark.sql(f"DESC SKIPPING INDEX ON {name}").collect()
+        }
+        assert kinds["s"] == "fpp = 0.0001, num_candidates = 20"
+        for condition in ("k = 7919", "s = '\u00e97919'", "k IN (7919, 7829) AND k <=> 7919"):
+            query = f"SELECT * FROM {name} WHERE {condition}"
+            assert (opened(spark, query), spark.sql(query).count()) == (1, 1), condition
+        spark.sql(f"DROP TABLE {name}")
+
     def test_if_not_exists_leaves_what_is_there(self, spark: SparkSession, t: str) -> None:
         spark.sql(f"CREATE SKIPPING INDEX IF NOT EXISTS ON {t} (id MIN_MAX) WITH (build = false)")
         spark.sql(f"CREATE SKIPPING INDEX IF NOT EXISTS ON {t} (s VALUE_LIST)")
@@ -672,7 +692,6 @@ class TestFlint:
     # By what a statement holds; the first that fits is what is expected of it.
     REASONS = (
         ("myglue", "cannot open table myglue.default.requests"),
-        ("BLOOM_FILTER", "no index kind BLOOM_FILTER"),
         ("`client.net.ip`", "no column `client.net.ip`"),
         ("scheduler_mode = 'external'", "the option auto_refresh = true is not supported yet"),
         ("ALTER", "ALTER is not supported yet"),

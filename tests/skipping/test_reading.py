@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -400,6 +400,21 @@ def test_another_size_than_the_log_says_is_unknown(tmp_path: Path) -> None:
     size = path.stat().st_size
     assert one(path, column("c", "bigint"), size=size) == ({1}, 0)
     assert "the table says" in one(path, column("c", "bigint"), size=size + 1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [range(1_000), [7] * 1_000, [*range(5)] * 200, [0] * 900 + [*range(1, 101)], range(7), []],
+    ids=["distinct", "one", "few", "late", "short", "none"],
+)
+def test_distinct_values_are_all_of_them_or_more_than_asked_for(values: Sequence[int]) -> None:
+    whole = set(values)
+    for most in (1, 4, 5, 6, 100, 999, 1_000, 5_000):
+        chunk = Chunk(column("c", "bigint"), pa.array(values, pa.int64()), 0)
+        found = chunk.distinct(most).to_pylist()
+        assert len(found) == len(set(found))
+        assert set(found) == whole or (most < len(found) and set(found) < whole)
+        assert set(chunk.distinct().to_pylist()) == whole == set(chunk.distinct(most).to_pylist())
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import StoreError
-from providers.index_predicate import Compare, Contains, ContainsOther, Test
+from providers.index_predicate import BitsSet, Compare, Contains, ContainsOther, Test
 from skipping.definition import Definition, State, TableId
 from skipping.stores import sqlite_schema
 from skipping.stores.sqlite import SqliteStore
@@ -300,8 +300,56 @@ def test_terms_of_removed_files_are_swept(path: Path) -> None:
     store.define(definition, expect=1)
     store.erase("i")
     with closing(sqlite3.connect(path)) as other:
-        for table in ("terms", "scalar", "entry", "removed", "field"):
+        for table in ("terms", "bytes", "scalar", "entry", "removed", "field"):
             assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+def _with_bytes(path: Path) -> SqliteStore:
+    """A store with the files 0 to 9 and 10 to 19 in two writes, each with its number as bytes."""
+    store = SqliteStore(path)
+    store.define(DEFINITION, expect=None)
+    for _ in range(2):
+        ordinals = store.reserve("i", 10)
+        values = pa.array([bytes([o]) for o in ordinals], pa.large_binary())
+        sketch = {"s3_known": pa.array([True] * 10), "s3_filter": values}
+        sketch["s3_layout"] = pa.array([1] * 10)
+        table = entries(ordinals).select(["ordinal", "path", "size", "stamp", "partition"])
+        for name, column in sketch.items():
+            table = table.append_column(name, column)
+        store.write("i", table, revision=1)
+    return store
+
+
+ODD = BitsSet("filter", "layout", ((1, pa.array([[0]], pa.list_(pa.int64(), 1))),), "s3")
+
+
+def test_bytes_of_removed_files_are_swept(path: Path) -> None:
+    store = _with_bytes(path)
+    assert list(store.disproved("i", [ODD], below=99, timeout=30)[0]) == list(range(0, 20, 2))
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM bytes").fetchone() == (2,)  # a row a write
+    store.remove("i", pa.array(range(11)))
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM bytes").fetchone() == (1,)
+    assert list(store.disproved("i", [ODD], below=99, timeout=30)[0]) == [12, 14, 16, 18]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "ends = x'0000'",
+        "ends = substr(ends, 1, 16)",
+        "data = substr(data, 2)",
+        "ordinals = x'00'",
+        "data = 5",
+    ],
+)
+def test_damaged_bytes_are_an_error(path: Path, damage: str) -> None:
+    store = _with_bytes(path)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(f"UPDATE bytes SET {damage}")
+    with pytest.raises(StoreError, match="no release wrote"):
+        store.disproved("i", [ODD], below=99, timeout=30)
 
 
 # Readers who may not write

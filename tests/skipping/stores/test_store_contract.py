@@ -22,6 +22,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import (
     All,
     Any,
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -45,6 +46,9 @@ TYPES: dict[str, pa.DataType] = {
     "s2_known": pa.bool_(),
     "s2_values": pa.list_(pa.string()),
     "s2_nulls": INTS,
+    "s3_known": pa.bool_(),
+    "s3_filter": pa.large_binary(),
+    "s3_layout": INTS,
 }
 
 
@@ -69,6 +73,16 @@ def entries(ordinals: Sequence[int], values: Values | None = None, **more: Anyth
 
 def bounds(lows: Sequence[int | None], known: Sequence[bool | None] | None = None) -> Values:
     return {"s1_known": known or [True] * len(lows), "s1_low": lows, "s1_high": lows}
+
+
+def filters(values: Sequence[bytes | None], layouts: Sequence[int | None]) -> Values:
+    return {"s3_known": [True] * len(values), "s3_filter": values, "s3_layout": layouts}
+
+
+def bits(keys: Sequence[Sequence[int]], *, layout: int = 1, sketch: str = "s3") -> BitsSet:
+    """Whether all bits of one of the keys are set."""
+    slices = len(keys[0]) if keys else 2
+    return BitsSet("filter", "layout", ((layout, pa.array(keys, pa.list_(INTS, slices))),), sketch)
 
 
 def filled(store: IndexStore, values: Values, *, index: str = "i") -> range:
@@ -428,12 +442,19 @@ def test_a_catalogue_has_no_terms(store: IndexStore) -> None:
         store.catalogue("i", fields=["s2_values"])
 
 
+def test_a_catalogue_has_no_bytes(store: IndexStore) -> None:
+    filled(store, filters([b"a"], [1]))
+    assert store.catalogue("i", fields=["s3_layout"]).files["s3_layout"].to_pylist() == [1]
+    with pytest.raises(StoreError, match="SCALAR"):
+        store.catalogue("i", fields=["s3_filter"])
+
+
 # Which files are disproved
 
 
 @st.composite
 def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
-    """Sketches of one type (s1 with bounds, s2 with terms), and tests of every class."""
+    """Sketches of one type (s1 with bounds, s2 terms, s3 bytes), and tests of every class."""
     type, values = draw(
         st.sampled_from(
             [
@@ -457,6 +478,9 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
         "s1_high": column(maybe, type),
         "s2_known": column(flag, pa.bool_()),
         "s2_values": column(st.none() | st.lists(values, max_size=4), pa.list_(type)),
+        "s3_known": column(flag, pa.bool_()),
+        "s3_filter": column(st.none() | st.binary(max_size=2), pa.large_binary()),
+        "s3_layout": column(st.sampled_from([1, 1, 1, 2, None]), INTS),
     }
 
     def keys() -> list[Anything]:
@@ -474,6 +498,7 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
         ContainsOther("values", pa.array(keys(), type), "s2"),
         ContainsRange("values", draw(maybe), draw(maybe), draw(flags), draw(flags), "s2"),
         ContainsRange("values", sketch="s2"),
+        bits(draw(st.lists(st.tuples(*[st.integers(0, 15)] * 2), max_size=3))),
     ]
     return entries(range(n), sketches), tests
 
@@ -495,7 +520,7 @@ def test_disproved_is_what_the_reference_says(
     order = data.draw(st.permutations(range(n)))
     cut = data.draw(st.integers(0, n))
     shuffled = table.take(pa.array(order, INTS))
-    first = ["s1", "s2"][data.draw(st.integers(0, 1))]
+    first = data.draw(st.sampled_from(["s1", "s2", "s3"]))
     names = [c for c in table.schema.names if c in IDENTITY.names or c.startswith(first)]
     for part in (shuffled[:cut].select(names), shuffled[:cut], shuffled[cut:]):
         shared.write(index, part, revision=1)
@@ -523,6 +548,39 @@ def test_both_ends_of_a_range_are_in_or_out(store: IndexStore) -> None:
     assert disproved_by("c", None, False, True) == [0, 1, 2]
 
 
+def test_bytes_come_back_as_they_were(store: IndexStore) -> None:
+    """Every bit of some files, and of one that is larger than whatever a store reads at once."""
+    kept = [bytes(range(256)), b"", b"\0" * 5, b"\xff" * (5 << 20), b"\0\x80"]
+    filled(store, filters([*kept, None], [1] * 6))
+    for bit in (0, 7, 8, 15, 39, 2_047):
+        expected = [
+            i
+            for i, value in enumerate(kept)
+            if bit < 8 * len(value) and not value[bit // 8] >> bit % 8 & 1
+        ]
+        assert ask(store, bits([[bit]])) == expected
+    assert ask(store, bits([[8 * (5 << 20) - 1]])) == []
+    assert ask(store, bits([])) == [0, 1, 2, 3, 4]
+    assert ask(store, bits([[0]], layout=2)) == []
+
+
+def test_bytes_of_several_writes_and_sketches(store: IndexStore) -> None:
+    filled(store, filters([b"\0", b"\1"], [1, 1]))
+    store.reserve("i", 4)
+    later = filters([b"\1", b"\0", b"\0"], [1, 1, 2])
+    store.write("i", entries([5, 3, 4], later), revision=1)
+    again = filters([b"\1"], [1]) | {"s4_known": pa.array([True])}
+    more = {"s4_filter": pa.array([b"\0"], pa.large_binary()), "s4_layout": pa.array([1])}
+    store.write("i", entries([0], again | more), revision=1)
+    assert ask(store, bits([[0]])) == [0, 3]
+    assert ask(store, bits([[0]], layout=2)) == [4]
+    assert ask(store, bits([[0]], sketch="s4")) == [0]
+    assert ask(store, bits([[0]]), below=3) == [0]
+    store.remove("i", pa.array([0, 5]))
+    assert ask(store, bits([[0]])) == [3]
+    assert ask(store, bits([])) == [1, 3]
+
+
 def test_only_entries_under_the_bound_are_answered_for(store: IndexStore) -> None:
     filled(store, bounds([1, 2, 3, 4]) | {"s2_known": [True] * 4, "s2_values": [[]] * 4})
     for test in (Compare("low", ">", 9, "s1"), Contains("values", pa.array(["a"]), "s2")):
@@ -546,7 +604,8 @@ def test_what_was_removed_is_never_reported(store: IndexStore) -> None:
 
 
 def test_a_test_that_cannot_be_answered_disproves_nothing(store: IndexStore) -> None:
-    filled(store, bounds([1, 2]) | {"s2_known": [True] * 2, "s2_values": [["a"], []]})
+    values = bounds([1, 2]) | {"s2_known": [True] * 2, "s2_values": [["a"], []]}
+    filled(store, values | filters([b"\0", b"\0"], [1, 1]))
     ints, texts = pa.array([5]), pa.array(["b"])
     nobody: list[Test] = [
         Compare("low", ">", 9, "s7"),
@@ -564,6 +623,13 @@ def test_a_test_that_cannot_be_answered_disproves_nothing(store: IndexStore) -> 
         ContainsRange("values", "\ud800", sketch="s2"),
         ContainsRange("low", 5, sketch="s1"),
         Contains("values", texts, ""),
+        bits([[0]], sketch="s1"),
+        replace(bits([[0]]), field="layout"),
+        replace(bits([[0]]), layout="filter"),
+        replace(bits([[0]]), probes=((1, pa.array([0])),)),
+        replace(bits([[0]]), probes=((1, pa.array([[0]], pa.list_(pa.int32(), 1))),)),
+        Compare("filter", "=", b"\0", "s3"),
+        Overlaps("filter", "filter", pa.array([b"a"]), "s3"),
     ]
     answers = store.disproved("i", [*nobody, Compare("low", ">", 9, "s1")], below=9, timeout=60)
     assert [list(a) for a in answers] == [[]] * len(nobody) + [[0, 1]]
