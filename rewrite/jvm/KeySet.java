@@ -2,8 +2,8 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -11,10 +11,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
@@ -23,9 +20,6 @@ import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import org.apache.spark.sql.execution.joins.HashJoin$;
-import org.apache.spark.sql.execution.joins.HashedRelation;
-import org.apache.spark.sql.execution.joins.LongHashedRelation;
 import org.apache.spark.sql.types.DataType;
 
 /**
@@ -86,6 +80,11 @@ public final class KeySet {
   /** Whether Spark broadcasts the dimension anyway; else it is read a second time. */
   public boolean isBroadcast() {
     return in != null && subquery() instanceof SubqueryBroadcastExec;
+  }
+
+  /** The broadcast that it is taken from, or null. */
+  BroadcastKeys broadcast() {
+    return isBroadcast() ? new BroadcastKeys((SubqueryBroadcastExec) subquery()) : null;
   }
 
   private BaseSubqueryExec subquery() {
@@ -215,25 +214,13 @@ public final class KeySet {
       return out;
     }
 
-    /** As SubqueryBroadcastExec does, but with a bound, and without its thread pool. */
     private Collection broadcast() {
-      HashedRelation relation = (HashedRelation) set.child().executeBroadcast().value();
-      SubqueryBroadcastExec subquery = (SubqueryBroadcastExec) set.subquery();
-      if (relation.getClass().getSimpleName().startsWith("EmptyHashedRelation")) return new ArrayList();
-      int index = ((Integer) subquery.indices().apply(0)).intValue();
-      Expression key = (Expression) subquery.buildKeys().apply(index);
-      List one = new ArrayList();
-      one.add(
-          relation instanceof LongHashedRelation
-              ? HashJoin$.MODULE$.extractKeyExprAt(subquery.buildKeys(), index)
-              : new BoundReference(index, key.dataType(), key.nullable()));
-      UnsafeProjection project = UnsafeProjection$.MODULE$.create(Scala.seq(one));
-      int most = most();
-      LinkedHashSet out = new LinkedHashSet();
-      scala.collection.Iterator keys = relation.keys();
-      while (keys.hasNext()) {
-        out.add(project.apply((InternalRow) keys.next()).copy().get(0, key.dataType()));
-        if (out.size() > most) return null;
+      BroadcastKeys keys = set.broadcast();
+      Collection rows = keys.rows(Collections.singletonList(Integer.valueOf(keys.index())), most());
+      if (rows == null) return null;
+      List out = new ArrayList(rows.size());
+      for (java.util.Iterator each = rows.iterator(); each.hasNext(); ) {
+        out.add(((InternalRow) each.next()).get(0, keys.type(keys.index())));
       }
       return out;
     }

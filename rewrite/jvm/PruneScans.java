@@ -78,7 +78,10 @@ public final class PruneScans extends Rule {
         due &= ((KeySet) keys.get(i)).isDue();
       }
       if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan;
-      if (runs && due) KeySet.collect(keys, skipping);
+      if (runs && due) {
+        KeySet.collect(keys, skipping);
+        filters.addAll(Tuples.conditions(keys));
+      }
       PrunedFileIndex location =
           new PrunedFileIndex(scan.relation().location(), skipping, read, filters, keys);
       if (due || !runs) location.ask();

@@ -354,3 +354,42 @@ def test_switched_off(spark: SparkSession) -> None:
         found = same_rows(spark, query, conf={key: "false"})
         assert [s.keys for s in found.explained.scans] == [(), ()]
         assert found.opened == FILES + 1
+
+
+@pytest.fixture(scope="module")
+def many(spark: SparkSession) -> Iterator[None]:
+    """Eight files of 5,000 keys each, clustered; a dimension of 24,000 of their 40,000 keys."""
+    rows = """SELECT id, id % 40000 AS k, repeat(md5(string(id)), 4) AS pad,
+        int(id % 40000 / 5000) AS _f FROM range(80000)"""
+    make_table(spark, "crowd", rows)
+    spark.sql("SELECT id AS k, id % 2 AS half FROM range(8000, 32000)").coalesce(1).write.format(
+        "delta"
+    ).saveAsTable("crowd_dim")
+    yield
+    for name in ("crowd", "crowd_dim"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "files"),
+    [
+        ("k VALUE_LIST(5000)", 6),
+        ("k MIN_MAX", 6),
+        ("k BLOOM_FILTER", 8),  # of so many keys one is thought to be in every file
+        ("k VALUE_LIST, k MIN_MAX, k BLOOM_FILTER", 6),
+    ],
+)
+def test_thousands_of_keys(spark: SparkSession, many: None, kinds: str, files: int) -> None:
+    spark.sql(f"CREATE SKIPPING INDEX ON crowd ({kinds})")
+    for keys, opened in ((12_000, files), (6_000, None), (100, None), (1, 1)):
+        query = f"""SELECT count(*), sum(f.id) FROM crowd f JOIN crowd_dim d ON f.k = d.k
+            WHERE half = 1 AND d.k + 0 < {8000 + 2 * keys}"""
+        found = same_rows(spark, query, conf=SMJ)
+        (scan,) = [s for s in found.explained.scans if s.keys]
+        assert scan.keys[0].keys == keys
+        assert opened is None or scan.opened == opened, str(scan)
+        assert scan.rows is not None
+        # Up to 10,000 keys rows are tested one by one, beyond that in a bloom filter.
+        assert 2 * keys <= scan.rows[1] <= 2 * keys * 1.1, scan.rows
+        assert scan.rows[0] >= scan.rows[1]
+    spark.sql("DROP SKIPPING INDEX ON crowd")

@@ -1,0 +1,69 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Or;
+
+/**
+ * Joins by several columns: their keys are tuples, and (1, 2), (3, 4) are not (1, 4).
+ *
+ * <p>While they are few they are asked as such, beside the keys of each column.
+ */
+final class Tuples {
+  private static final int MOST = 50;
+
+  private Tuples() {}
+
+  /** One condition for each dimension that several of the key sets are of. */
+  static List conditions(List sets) {
+    List out = new ArrayList();
+    Set done = new HashSet();
+    for (int i = 0; i < sets.size(); i++) {
+      List group = new ArrayList();
+      for (int j = i; j < sets.size(); j++) {
+        KeySet set = (KeySet) sets.get(j);
+        if (set.values() == null || set.broadcast() == null || done.contains(set)) continue;
+        if (group.isEmpty() || ((KeySet) group.get(0)).broadcast().isOf(set.broadcast())) {
+          group.add(set);
+          done.add(set);
+        }
+      }
+      Expression condition = group.size() > 1 ? condition(group) : null;
+      if (condition != null) out.add(condition);
+    }
+    return out;
+  }
+
+  private static Expression condition(List group) {
+    BroadcastKeys keys = ((KeySet) group.get(0)).broadcast();
+    List indices = new ArrayList();
+    for (int i = 0; i < group.size(); i++) {
+      indices.add(Integer.valueOf(((KeySet) group.get(i)).broadcast().index()));
+    }
+    Collection rows = keys.rows(indices, MOST);
+    if (rows == null) return null;
+    Expression any = null;
+    for (Iterator each = rows.iterator(); each.hasNext(); ) {
+      InternalRow row = (InternalRow) each.next();
+      if (row.anyNull()) continue; // a null matches nothing
+      Expression all = null;
+      for (int i = 0; i < group.size(); i++) {
+        Expression column = ((KeySet) group.get(i)).column();
+        Object value = row.get(i, column.dataType());
+        Expression equal = new EqualTo(column, new Literal(value, column.dataType()));
+        all = all == null ? equal : new And(all, equal);
+      }
+      any = any == null ? all : new Or(any, all);
+    }
+    return any;
+  }
+}

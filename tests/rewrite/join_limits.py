@@ -1,0 +1,126 @@
+"""Joins where keys are many, or threads and memory few: run in a process of its own.
+
+    python join_limits.py FOLDER
+
+A driver of 1 GB, results of at most 1 MB, and pools of two threads for Spark's subqueries and
+broadcasts, none of which can be set in a session that runs. Each query has to end, with the rows
+that it has without an index; what explain says of it is checked. Prints `all is well`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+import rewrite
+
+FILES = 12
+SMJ = "spark.sql.autoBroadcastJoinThreshold"
+
+
+def session(folder: str, master: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.sql.warehouse.dir", folder)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.maxResultSize", "1m")
+        .config("spark.sql.subquery.maxThreadThreshold", "2")
+        .config("spark.sql.broadcastExchange.maxThreadThreshold", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.skipping.timeout", "60s")
+    )
+    spark = rewrite.session(builder)
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def make(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT id, int(id % 1200) AS k, repeat(md5(string(id)), 8) AS pad FROM range(4800)"
+    )
+    rows.selectExpr("*", f"int(k % {FILES}) AS _f").repartitionById(FILES, "_f").drop(
+        "_f"
+    ).write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable("fact")
+    spark.sql(
+        f"SELECT int(id) AS k, int(id % 40) AS g, id % {FILES} AS name FROM range(1200)"
+    ).coalesce(1).write.format("delta").saveAsTable("dim")
+    spark.sql("SELECT int(id) AS g, id AS name FROM range(40)").coalesce(1).write.format(
+        "delta"
+    ).saveAsTable("sub")
+    spark.sql("CREATE SKIPPING INDEX ON fact (k VALUE_LIST, k MIN_MAX)")
+
+
+def check(spark: SparkSession, query: str, said: str, opened: int) -> None:
+    def total(enabled: str) -> tuple[object, ...]:
+        spark.conf.set("spark.skipping.enabled", enabled)
+        return tuple(spark.sql(f"SELECT count(*), sum(id) FROM ({query})").first() or ())
+
+    expected = total("false")
+    spark.conf.set("spark.skipping.enabled", "true")
+    df = spark.sql(f"SELECT count(*), sum(id) FROM ({query})")
+    assert tuple(df.first() or ()) == expected, (query, expected)
+    explained = str(rewrite.explain(df))
+    fact = next(s for s in rewrite.explain(df).scans if s.table.endswith("fact"))
+    assert said in explained, explained
+    assert fact.opened == opened, explained
+    print(f"{said!r}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def many_keys(spark: SparkSession) -> None:
+    """50 million keys, and nothing that tells so beforehand."""
+    many = """(SELECT int(a.id * 10000 + b.id) AS k FROM range(5000) a CROSS JOIN range(10000) b
+        WHERE a.id % 1000 < 1000)"""
+    spark.conf.set(SMJ, "-1")
+    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "keys, d", FILES)
+
+
+def big_results(spark: SparkSession) -> None:
+    """200,000 keys fit the setting but not what Spark lets its tasks return."""
+    many = "(SELECT int(id * 7) AS k FROM range(0, 200000, 1, 4) WHERE id % 100000 < 99999)"
+    spark.conf.set(SMJ, "-1")
+    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "collecting failed", FILES)
+    spark.conf.set(SMJ, "10m")
+
+
+SNOWFLAKE = """SELECT count(*), sum(f.id) FROM fact f JOIN dim ON f.k = dim.k
+    JOIN sub ON dim.g = sub.g WHERE sub.name = {0} AND dim.name < 100"""
+
+
+def concurrent(spark: SparkSession, queries: int, threads: int) -> None:
+    spark.conf.set("spark.skipping.enabled", "false")
+    expected = [tuple(spark.sql(SNOWFLAKE.format(n % 40)).first() or ()) for n in range(queries)]
+    spark.conf.set("spark.skipping.enabled", "true")
+
+    def run(n: int) -> tuple[object, ...]:
+        return tuple(spark.sql(SNOWFLAKE.format(n % 40)).first() or ())
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert list(pool.map(run, range(queries))) == expected
+    df = spark.sql(SNOWFLAKE.format(3))
+    df.collect()
+    fact = next(s for s in rewrite.explain(df).scans if s.table.endswith("fact"))
+    assert (fact.opened or 0) < FILES, str(fact)
+    print(f"{queries} at once: {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    spark = session(sys.argv[1], "local[2]")
+    make(spark)
+    big_results(spark)
+    many_keys(spark)
+    for threshold in ("10m", "-1"):
+        spark.conf.set(SMJ, threshold)
+        concurrent(spark, queries=64, threads=64)
+    spark.stop()
+    spark = session(sys.argv[1], "local[1]")
+    concurrent(spark, queries=16, threads=8)
+    spark.stop()
+    print("all is well")

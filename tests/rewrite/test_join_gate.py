@@ -1,0 +1,177 @@
+"""When keys of a join are not collected, when collecting them fails, and tuples of keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+from rewrite.bridge import Answers
+from skipping.scan_plan import ScanPlan
+from tests.rewrite.differential import Compared, make_table, same_rows, settings
+
+FILES = 8
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    rows = f"""SELECT id, int(id % 80) AS k, int(id % {FILES}) AS r,
+        repeat(md5(string(id)), 8) AS pad, int(id % {FILES}) AS _f FROM range(320)"""
+    make_table(spark, "gated", rows, "k VALUE_LIST, r VALUE_LIST")
+    spark.sql(f"SELECT int(id) AS k, id % {FILES} AS name FROM range(80)").coalesce(1).write.format(
+        "delta"
+    ).saveAsTable("dimg")
+    yield
+    spark.sql("DROP SKIPPING INDEX ON gated")
+    for name in ("gated", "dimg"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def joined(condition: str, fact: str = "gated") -> str:
+    return f"SELECT f.id, d.name FROM {fact} f JOIN dimg d ON f.k = d.k WHERE {condition}"
+
+
+def scan_of(found: Compared, table: str = "gated") -> ScanPlan:
+    (scan,) = [s for s in found.explained.scans if s.table.endswith(table)]
+    return scan
+
+
+def test_a_partition_column_is_sparks_own(spark: SparkSession) -> None:
+    frame = spark.table("gated").select("id", "k", "r", "pad").write.format("delta")
+    frame.partitionBy("k").saveAsTable("gated_parts")
+    spark.sql("CREATE SKIPPING INDEX ON gated_parts (k PARTITION, r VALUE_LIST)")
+    scan = scan_of(same_rows(spark, joined("name = 3", "gated_parts")), "gated_parts")
+    assert "k is a partition column, and Spark's own to prune by" in str(scan)
+    spark.sql("DROP SKIPPING INDEX ON gated_parts")
+    spark.sql("DROP TABLE gated_parts")
+
+
+def test_a_single_file(spark: SparkSession) -> None:
+    spark.table("gated").coalesce(1).write.format("delta").saveAsTable("gated_one")
+    spark.sql("CREATE SKIPPING INDEX ON gated_one (k VALUE_LIST)")
+    scan = scan_of(same_rows(spark, joined("name = 3", "gated_one")), "gated_one")
+    assert "the scan has a single file" in str(scan)
+    spark.sql("DROP SKIPPING INDEX ON gated_one")
+    spark.sql("DROP TABLE gated_one")
+
+
+def test_a_dimension_that_is_too_dear_to_read_twice(spark: SparkSession) -> None:
+    dear = spark.range(0, 400_000).selectExpr("int(id) AS k", "uuid() AS t", "id % 8 AS name")
+    dear.write.format("delta").saveAsTable("dear")
+    query = "SELECT f.id FROM gated f JOIN dear d ON f.k = d.k WHERE name = 3"
+    scan = scan_of(same_rows(spark, query, conf=SMJ))
+    assert "a second time" in str(scan), str(scan)
+    assert scan.opened == FILES
+    broadcast = query.replace("SELECT", "SELECT /*+ BROADCAST(d) */")
+    assert scan_of(same_rows(spark, broadcast)).opened in (1, FILES)
+    spark.sql("DROP TABLE dear")
+
+
+def test_what_saved_nothing_is_not_asked_again_but_now_and_then(spark: SparkSession) -> None:
+    """History flips the decision; and where it was wrong, it recovers."""
+    useless = joined("name >= 0 AND d.k + 0 >= {}")
+    scans = [scan_of(same_rows(spark, useless.format(0))) for _ in range(5)]
+    assert [bool(s.keys) for s in scans] == [True, True, True, False, False]
+    assert "the last 3 questions of this shape saved less than 1 % of the files" in str(scans[-1])
+    # The same shape with another value would save; it is found out within ten queries.
+    opened = [scan_of(same_rows(spark, useless.format(79))).opened for _ in range(12)]
+    assert opened[0] == FILES
+    assert opened[-1] == 1
+    assert 1 in opened[:10]
+
+
+def test_tuples(spark: SparkSession) -> None:
+    """(0, 1) and (2, 3) are not (0, 3): a file for each pair, and two pairs are joined."""
+    rows = """SELECT int(id / 16) AS a, int(id / 4) % 4 AS b, id, repeat(md5(string(id)), 8) AS pad,
+        int(id / 4) AS _f FROM range(64)"""
+    make_table(spark, "pairs", rows, "a VALUE_LIST, b VALUE_LIST")
+    spark.sql(
+        "SELECT * FROM VALUES (0, 1, 1), (2, 3, 1), (3, 3, 2), (NULL, 2, 1) t(a, b, n)"
+    ).coalesce(1).write.format("delta").saveAsTable("pair_dim")
+    query = "SELECT * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b WHERE n = 1"
+    assert scan_of(same_rows(spark, query), "pairs").opened == 2
+    assert scan_of(same_rows(spark, query, conf=SMJ), "pairs").opened == 4
+    spark.sql("DROP SKIPPING INDEX ON pairs")
+    for name in ("pairs", "pair_dim"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
+def test_collecting_fails(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
+    """The dimension cannot be read the first time, which is when its keys are collected."""
+    flag = str(tmp_path / "failed once")
+
+    def once(k: int) -> int:
+        import os
+
+        if not os.path.exists(flag):
+            with open(flag, "w"):
+                raise OSError("the dimension is away")
+        return k
+
+    spark.udf.register("once", udf(once, "int"))
+    query = joined("once(name) = 3")
+    with settings(spark, {"spark.skipping.mode": "fallback"} | conf):
+        df = spark.sql(query)
+        assert len(df.collect()) == 40
+    (tmp_path / "failed once").unlink()
+    found = scan_of(reversed_rows(spark, query, conf))
+    assert "no keys, k by dimg: collecting failed" in str(found), str(found)
+    assert found.opened == FILES
+
+
+def reversed_rows(spark: SparkSession, query: str, conf: dict[str, str]) -> Compared:
+    """As `same_rows`, but first with the index."""
+    import rewrite
+
+    with settings(spark, conf):
+        df = spark.sql(query)
+        rows = sorted(map(repr, df.collect()))
+        explained = rewrite.explain(df)
+        with settings(spark, {"spark.skipping.enabled": "false"}):
+            assert sorted(map(repr, spark.sql(query).collect())) == rows
+    return Compared(rows, 0, 0, explained)
+
+
+@pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
+def test_collecting_takes_too_long(
+    spark: SparkSession, tmp_path: Path, conf: dict[str, str]
+) -> None:
+    flag = str(tmp_path / "slow once")
+
+    def slow(k: int) -> int:
+        import os
+        import time
+
+        if not os.path.exists(flag):
+            with open(flag, "w"):
+                pass
+            time.sleep(20)
+        return k
+
+    spark.udf.register("slow", udf(slow, "int"))
+    started = time.monotonic()
+    found = scan_of(
+        reversed_rows(spark, joined("slow(name) = 3"), conf | {"spark.sql.broadcastTimeout": "2"})
+    )
+    assert "collecting took longer than spark.sql.broadcastTimeout" in str(found), str(found)
+    assert found.opened == FILES
+    assert time.monotonic() - started < 60
+
+
+def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object) -> bytes:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(Answers, "apply", die)
+    with settings(spark, {"spark.skipping.mode": "fallback"}):
+        for conf in ({}, SMJ, PLAIN):
+            scan = scan_of(same_rows(spark, joined("name = 3"), conf=conf))
+            assert scan.opened == FILES
+            assert "asking the index failed" in str(scan)

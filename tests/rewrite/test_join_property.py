@@ -1,0 +1,158 @@
+"""Random star and snowflake queries: with the index = without, and it skips.
+
+One fact in files that hold few keys each, by a partition column too, so that Spark's own dynamic
+pruning works beside ours. A query draws its joins, their keys, the shape of each dimension and of
+the fact, and what Spark runs it with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tests.rewrite.differential import make_table, same_rows
+
+QUERIES = 60
+
+KEYS = {
+    "i": "int(k)",
+    "l": "k",
+    "s": "concat('key ', k)",
+    "d": "date_add(date'2024-01-01', int(k))",
+    "ts": "timestamp_micros(k * 1000003)",
+    "dec": "CAST(k / 4 AS DECIMAL(10, 2))",
+    "x": "CASE k % 20 WHEN 7 THEN double('NaN') WHEN 8 THEN -0D WHEN 9 THEN 0D ELSE k / 3D END",
+    "n": "IF(k % 3 = 0, NULL, int(k % 40))",
+    "p": "concat('p', k % 3)",
+}
+"""Columns by which tables are joined, of a number `k` from 0 to 119."""
+
+COLUMNS = ", ".join(f"{expression} AS {name}" for name, expression in KEYS.items())
+FACT = f"SELECT id, {COLUMNS}, repeat(md5(string(id)), 6) AS pad, int(k % 12) AS _f FROM"
+PAIRS = [(name, name) for name in KEYS] + [("i", "l"), ("l", "i"), ("n", "i"), ("i", "n")]
+
+CONDITIONS = ["{d}.a = 3", "{d}.a IN (1, 5)", "{d}.l < 9", "{d}.s = 'key 17'", "{d}.n IS NULL",
+              "{d}.a > 90", "{d}.x = 0D", "{d}.a % 6 = 2", "true"]  # fmt: skip
+ENGINES = {
+    "spark.sql.adaptive.enabled": ["true", "true", "false"],
+    "spark.sql.autoBroadcastJoinThreshold": ["10m", "-1"],
+    "spark.sql.codegen.wholeStage": ["true", "true", "false"],
+    "spark.sql.exchange.reuse": ["true", "true", "false"],
+    "spark.skipping.dynamic.rows": ["true", "false"],
+    "spark.skipping.dynamic.maxBytes": ["32m", "32m", "64"],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    kinds = [f"{name} VALUE_LIST, {name} MIN_MAX" for name in KEYS if name != "p"]
+    rows = "(SELECT id, (id * 7919) % 120 AS k FROM range({}))"
+    for name, count in (("star", 720), ("star2", 480)):
+        make_table(spark, name, f"{FACT} {rows.format(count)}", ", ".join(kinds))
+    by_partition = spark.table("star").repartition(6, "l").write.format("delta")
+    by_partition.option("delta.dataSkippingNumIndexedCols", "0").partitionBy("p").saveAsTable(
+        "parted"
+    )
+    spark.sql(f"CREATE SKIPPING INDEX ON parted ({', '.join(kinds)})")
+    for name, step in (("dima", 1), ("dimb", 2)):
+        numbers = f"range(0, 120, {step})"
+        some = f"(SELECT id AS k, int(id % 12) AS a, int(id % 5) AS g FROM {numbers})"
+        frame = spark.sql(f"SELECT a, g, {COLUMNS} FROM {some}")
+        frame.coalesce(1).write.format("delta").mode("overwrite").saveAsTable(name)
+    spark.sql("SELECT int(id) AS g, id AS h FROM range(5)").coalesce(1).write.format(
+        "delta"
+    ).saveAsTable("sub1")
+    yield
+    for name in ("star", "star2", "parted"):
+        spark.sql(f"DROP SKIPPING INDEX ON {name}")
+    for name in ("star", "star2", "parted", "dima", "dimb", "sub1"):
+        spark.sql(f"DROP TABLE {name}")
+    if totals["queries"]:
+        print(dict(totals))
+        assert totals["skipped"] > totals["files"] / 5, totals
+
+
+totals: Counter[str] = Counter()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, and settings to run it with."""
+
+    query: str
+    conf: dict[str, str]
+
+
+@st.composite
+def dimensions(draw: st.DrawFn, alias: str) -> str:
+    """A relation with the columns of a dimension."""
+    table = draw(st.sampled_from(["dima", "dimb"]))
+    where = draw(st.sampled_from(CONDITIONS)).format(d=table)
+    names = ", ".join(KEYS)
+    shape = draw(
+        st.sampled_from(["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union"])
+    )
+    query = {
+        "plain": f"SELECT * FROM {table} WHERE {where}",
+        "distinct": f"SELECT DISTINCT {names}, a FROM {table} WHERE {where}",
+        "group": f"SELECT {names}, max(a) AS a FROM {table} WHERE {where} GROUP BY {names}",
+        "sub": f"SELECT {table}.* FROM {table} JOIN sub1 USING (g) WHERE h = 2",
+        "limit": f"SELECT * FROM {table} WHERE {where} ORDER BY l LIMIT 30",
+        "union": f"SELECT * FROM {table} WHERE {where} UNION ALL SELECT * FROM {table} WHERE a = 4",
+    }[shape]
+    return f"({query}) {alias}"
+
+
+facts = st.sampled_from(
+    [
+        "star",
+        "star",
+        "parted",
+        "(SELECT * FROM star WHERE l % 7 < 5)",
+        "(SELECT * FROM star UNION ALL SELECT * FROM star2)",
+        f"(SELECT max(id) AS id, {', '.join(KEYS)} FROM star GROUP BY {', '.join(KEYS)})",
+        "(SELECT *, row_number() OVER (PARTITION BY l ORDER BY id) AS r FROM star)",
+        "(SELECT a.* FROM star a JOIN star2 b ON a.l = b.l AND a.id = b.id)",
+    ]
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    source = f"{draw(facts)} f"
+    for n in range(draw(st.integers(1, 3))):
+        dimension = draw(dimensions(f"d{n}"))
+        mine, theirs = draw(st.sampled_from(PAIRS))
+        on = f"f.{mine} = d{n}.{theirs}"
+        extra = draw(st.sampled_from(["", "", "", f" AND f.id > d{n}.l", f" AND f.p = d{n}.p",
+                                      f" AND f.l <=> d{n}.l"]))  # fmt: skip
+        kind = draw(st.sampled_from(["", "", "", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "first"]))
+        if kind == "first" and n == 0:
+            source = f"{dimension} JOIN {source} ON {on}{extra}"
+        else:
+            join = {"SEMI": "LEFT SEMI", "ANTI": "LEFT ANTI", "first": ""}.get(kind, kind)
+            source = f"{source} {join} JOIN {dimension} ON {on}{extra}"
+    query = f"SELECT count(*), count(f.id), sum(f.id), bit_xor(xxhash64(f.id, f.s)) FROM {source}"
+    return Case(query, {key: draw(st.sampled_from(values)) for key, values in ENGINES.items()})
+
+
+@settings(
+    max_examples=QUERIES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(cases())
+def test_with_the_index_is_without(spark: SparkSession, case: Case) -> None:
+    found: Any = same_rows(spark, case.query, conf=case.conf)
+    totals.update(queries=1, files=found.without, skipped=found.skipped)
+    totals["pruned"] += found.skipped > 0
