@@ -1,0 +1,211 @@
+"""Which files tests disprove, asked of one index: one search for all that a query can say.
+
+The others have too many keys. Those on SCALAR fields are evaluated here, on the fields of this
+generation, which are read once and brought up to date by what changed. "Some term is none of these
+many keys" is answered from the terms of the few files that it could disprove. What is left
+disproves nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import StoreError
+from providers.evaluate import disproved_rows
+from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
+from skipping.definition import IndexId
+from skipping.stores import Catalogue
+from skipping.stores.entries import answerable
+from skipping.stores.opensearch_catalogue import Head
+from skipping.stores.opensearch_client import Body, Refused
+from skipping.stores.opensearch_entries import TERMS, spelled, types_of
+from skipping.stores.opensearch_index import Entries
+from skipping.stores.opensearch_queries import (
+    WORDS,
+    bitmap,
+    candidates_query,
+    disproved_query,
+    ordinals_query,
+    words,
+)
+
+__all__ = ["Answers"]
+
+_HELD = 8  # indexes whose SCALAR fields are kept
+_CANDIDATES = 10_000
+
+
+class Answers:
+    """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
+
+    def __init__(self) -> None:
+        self._has_scripts = True  # until a question fails for it
+        self._held: dict[IndexId, tuple[frozenset[str], Catalogue]] = {}
+        self._lock = threading.Lock()
+
+    def disproved(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        deadline: float,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        below = min(below, head.next)
+        answers = [BitMap() for _ in tests]
+        if below <= 0 or not head.generation:
+            return answers
+        types = types_of(head.fields)
+        queries: dict[int, Body] = {}
+        scalar: list[int] = []
+        for i, test in enumerate(tests):
+            if not answerable(test, types):
+                continue
+            query = disproved_query(test)
+            if query is not None:
+                queries[i] = query
+            elif isinstance(test, ContainsOther):
+                answers[i] = _without_other(head, entries, test, below, deadline)
+            elif not isinstance(test, Contains | ContainsRange):
+                scalar.append(i)
+        for i, found in self._searched(head, entries, queries, below, deadline).items():
+            answers[i] = found
+        if scalar:
+            sketches = {tests[i].sketch for i in scalar}
+            names = [n for n in types if n.partition("_")[0] in sketches and not _is_list(types[n])]
+            files = self._fields(index, head, entries, names, deadline)
+            files = files.filter(pc.less(files["ordinal"], below))
+            ordinals = files["ordinal"].to_numpy()
+            for i in scalar:
+                answers[i] = BitMap(ordinals[disproved_rows(tests[i], files)])
+                _left(deadline)
+        gone = BitMap(entries.unswept(timeout=_left(deadline)))
+        return [answer - gone for answer in answers]
+
+    def _searched(
+        self,
+        head: Head,
+        entries: Entries,
+        queries: Mapping[int, Body],
+        below: int,
+        deadline: float,
+    ) -> dict[int, BitMap]:
+        if not queries:
+            return {}
+        n = (below + 63) // 64
+        scope = ordinals_query(head.visible, below)
+        # Words for mostly empty numbers would cost more than the few numbers themselves.
+        if self._has_scripts and n <= WORDS:
+            try:
+                return _by_script(entries, scope, queries, n, deadline)
+            except Refused as error:
+                if not self._scripts_are_refused(entries, error, deadline):
+                    raise
+                self._has_scripts = False
+        found = {}
+        for i, query in queries.items():
+            both = {"bool": {"filter": [scope, query]}}
+            found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
+        return found
+
+    @staticmethod
+    def _scripts_are_refused(entries: Entries, error: Refused, deadline: float) -> bool:
+        """Whether it was for its script that a question failed: ask the script of no document."""
+        if error.status not in (400, 403, 500):
+            return False
+        probe = {"size": 0, "query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        try:
+            entries.search(probe, timeout=_left(deadline))
+        except Refused as again:
+            return again.status == error.status
+        return False
+
+    def _fields(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        names: Sequence[str],
+        deadline: float,
+    ) -> pa.Table:
+        """SCALAR fields of all entries, as of the head."""
+        names_held, held = self._held.get(index, (frozenset(), None))
+        if held is None or not names_held.issuperset(names) or held.generation > head.generation:
+            names_held = names_held.union(names)
+            held = entries.catalogue(sorted(names_held), timeout=_left(deadline))
+        else:
+            change = entries.catalogue(
+                sorted(names_held), since=held.generation, timeout=_left(deadline)
+            )
+            held = held.after(change)
+        with self._lock:
+            self._held.pop(index, None)
+            self._held[index] = names_held, held
+            while len(self._held) > _HELD:
+                del self._held[next(iter(self._held))]
+        return held.files.combine_chunks()
+
+
+def _by_script(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], n: int, deadline: float
+) -> dict[int, BitMap]:
+    filters = {str(i): query for i, query in queries.items()}
+    body = {
+        "size": 0,
+        "track_total_hits": False,
+        "query": scope,
+        "aggs": {"tests": {"filters": {"filters": filters}, "aggs": {"words": bitmap(n)}}},
+    }
+    answer = entries.search(body, timeout=_left(deadline))
+    try:
+        buckets = answer["aggregations"]["tests"]["buckets"]
+        found = {i: words(buckets[str(i)]["words"]["value"]) for i in queries}
+    except (LookupError, TypeError) as error:
+        raise StoreError(f"the answer lacks a test: {error}") from error
+    _left(deadline)
+    return found
+
+
+def _without_other(
+    head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
+) -> BitMap:
+    """The files all of whose terms are among many keys; none if too many files could be."""
+    field = f"{TERMS}.{test.sketch}_{test.field}"
+    body = {
+        "query": {
+            "bool": {"filter": [ordinals_query(head.visible, below), candidates_query(test)]}
+        },
+        "size": _CANDIDATES,
+        "sort": ["ordinal"],
+        "_source": False,
+        "docvalue_fields": [field],
+        "track_total_hits": False,
+    }
+    hits = entries.search(body, timeout=_left(deadline))["hits"]["hits"]
+    if len(hits) == _CANDIDATES:
+        return BitMap()
+    keys = set(spelled(test.keys))
+    return BitMap(
+        hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
+    )
+
+
+def _is_list(type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type))
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise StoreError("the store did not answer in time")
+    return left
