@@ -65,15 +65,13 @@ class Catalogue:
     removed: pa.Array
 
     def after(self, change: Catalogue) -> Catalogue:
-        """This catalogue, of all entries, with what changed since its generation."""
+        """A catalogue of all entries brought up to date by what changed since its generation."""
         if change.generation == self.generation:
             return self
         ordinals = change.files["ordinal"].combine_chunks()
         gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
         stay = pc.invert(pc.is_in(self.files["ordinal"], value_set=gone))
-        files = pa.concat_tables(
-            [self.files.filter(stay), change.files], promote_options="default"
-        )
+        files = pa.concat_tables([self.files.filter(stay), change.files], promote_options="default")
         return Catalogue(change.generation, change.below, files, pa.array([], pa.int64()))
 
 

@@ -123,9 +123,7 @@ class OpenSearchStore:
             fields = _grown(held.head.fields, entries)
             documents_ = self._entries(held.head)
             found = documents_.found(entries["ordinal"].to_pylist(), names)
-            made = documents(
-                entries, names, found, end=held.head.next, generation=held.number
-            )
+            made = documents(entries, names, found, end=held.head.next, generation=held.number)
             if made:
                 if fields != held.head.fields or not held.head.generation:
                     documents_.prepare(fields)
@@ -177,9 +175,7 @@ class OpenSearchStore:
     @contextmanager
     def _attempt(self, index: IndexId, admit: Callable[[Head], None]) -> Iterator[Attempt]:
         patience = self._client.patience
-        with attempt(
-            self._catalogues, index, admit, lease=self._lease, patience=patience
-        ) as held:
+        with attempt(self._catalogues, index, admit, lease=self._lease, patience=patience) as held:
             self._swept(held)
             yield held
 

@@ -16,6 +16,7 @@ USER, PASSWORD = "SKIPPING_OPENSEARCH_USER", "SKIPPING_OPENSEARCH_PASSWORD"
 
 SCHEMES = {"opensearch": "http", "opensearch+https": "https"}
 PORT = 9200
+DEFAULT_PREFIX = "skipping-"
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
@@ -31,7 +32,7 @@ class Access:
     Access(prefix='skipping-', user='me', ca=None, certificate=None, key=None)
     """
 
-    prefix: str = "skipping-"
+    prefix: str = DEFAULT_PREFIX
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
@@ -56,18 +57,18 @@ class Access:
     def of(
         cls,
         *,
-        prefix: str,
-        user: str | None,
-        password: str | None,
-        ca: str | None,
-        certificate: str | None,
-        key: str | None,
+        prefix: str = DEFAULT_PREFIX,
+        user: str | None = None,
+        password: str | None = None,
+        ca: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
     ) -> Access:
         """What settings say, and the environment where they say nothing."""
         return cls(
             prefix=prefix,
-            user=user or os.environ.get(USER),
-            password=password or os.environ.get(PASSWORD),
+            user=user or os.environ.get(USER) or None,
+            password=password or os.environ.get(PASSWORD) or None,
             ca=ca,
             certificate=certificate,
             key=key,

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
@@ -123,7 +122,7 @@ class Answers:
         """Whether it was for its script that a question failed: ask the script of no document."""
         if error.status not in (400, 403, 500):
             return False
-        probe = {"size": 0, "query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        probe = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
         try:
             entries.search(probe, timeout=_left(deadline))
         except Refused as again:
@@ -161,8 +160,10 @@ def _by_script(
 ) -> dict[int, BitMap]:
     filters = {str(i): query for i, query in queries.items()}
     body = {
-        "size": 0,
-        "track_total_hits": False,
+        # Without hits or their total, the counting of hits ends early and the answer says so.
+        "size": 1,
+        "track_total_hits": True,
+        "_source": False,
         "query": scope,
         "aggs": {"tests": {"filters": {"filters": filters}, "aggs": {"words": bitmap(n)}}},
     }

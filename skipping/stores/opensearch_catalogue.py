@@ -38,6 +38,7 @@ _MAPPING: Body = {
     },
 }
 _PAUSE = 0.02
+_UNAVAILABLE = 503
 _NOT_FOUND = "index_not_found_exception"
 _SETTINGS: Body = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
 
@@ -113,7 +114,7 @@ class Catalogues:
             live = [i for i, h in heads.items() if i != index and h.definition and not h.dropped]
             if live and not dropped:
                 raise Conflict(f"there is an index on {name} already: {live[0]}")
-            if head is None:
+            if head is None or found is None:
                 folder = f"{self._prefix}{key[:16]}-{_spelled(index)}"
                 head = Head(folder, definition, dropped=dropped)
             else:
@@ -154,6 +155,19 @@ class Catalogues:
         except Refused as error:
             if error.kind != "resource_already_exists_exception":
                 raise
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until the catalogue that somebody else just made can be asked."""
+        deadline = time.monotonic() + self._client.patience
+        while True:
+            try:
+                self._client.search(self._name, {"size": 1, "_source": False})
+                return
+            except Refused as error:
+                if error.status != _UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
 
     def _key(self, index: IndexId, *, default: str | None = None) -> str:
         """Which document has an index."""

@@ -38,7 +38,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class Refused(StoreError):
     """The cluster answered, with an error: `status`, and `kind` as the server names it."""
 
-    def __init__(self, message: str, *, status: int, kind: str) -> None:
+    def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind

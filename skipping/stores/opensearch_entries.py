@@ -142,7 +142,7 @@ def documents(
             if known is None or flag in found.flags.get(body["ordinal"], ()):
                 continue
             body[flag] = known and fitting[row]
-            if body[flag]:
+            if fitting[row]:
                 for name in fields:
                     is_list = pa.types.is_list(entries.schema.field(name).type)
                     to = body.setdefault(TERMS, {}) if is_list else body

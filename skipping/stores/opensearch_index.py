@@ -94,9 +94,7 @@ class Entries:
             query = {"terms": {"ordinal": part}}
             body = {"query": query, "_source": False}
             hits = self._pages(body, _ORDER)
-            self._client.bulk(
-                self._name, [({"delete": {"_id": hit["_id"]}}, None) for hit in hits]
-            )
+            self._client.bulk(self._name, [({"delete": {"_id": hit["_id"]}}, None) for hit in hits])
         self._client.call("POST", f"/{self._name}/_refresh")
 
     def catalogue(
@@ -156,15 +154,16 @@ class Entries:
 
     def _below(self, gone: set[int]) -> int:
         """One more than the greatest ordinal there is, changed or not."""
+        query = self._visible({"exists": {"field": "ordinal"}})
+        if gone:
+            query["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
         body = {
-            "query": self._visible({"exists": {"field": "ordinal"}}),
+            "query": query,
             "_source": False,
             "size": 1,
             "sort": [{"ordinal": "desc"}],
             "track_total_hits": False,
         }
-        if gone:
-            body["query"]["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
         hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
         return hits[0]["sort"][0] + 1 if hits else 0
 

@@ -78,7 +78,8 @@ def test_durations(text, seconds):
         ("mode", "loose", "spark.skipping.mode takes fallback or strict, not 'loose'"),
         ("providers", "a.b.C", "spark.skipping.providers takes module:Class"),
         ("dynamic.enabled", "true", "spark.skipping.dynamic.enabled is not supported yet: "),
-        ("opensearch.user", "me", "spark.skipping.opensearch.user is not supported yet: "),
+        ("opensearch.usr", "me", "did you mean spark.skipping.opensearch.user?"),
+        ("opensearch.prefix", "", "spark.skipping.opensearch.prefix takes what the names"),
     ],
 )
 def test_refusals(key, value, message):
