@@ -93,6 +93,13 @@ def test_refusals(key, value, message):
     assert message in warnings[0]
 
 
+def test_a_password_is_never_shown():
+    settings = _of(opensearch_user="me", opensearch_password="s3cret", opensearch_prefix="p-")
+    assert settings.opensearch_password == "s3cret"
+    assert "me" in repr(settings)
+    assert "s3cret" not in repr(settings)
+
+
 def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(SettingError, match=r"enabled takes .*; no setting spark\.skipping\.x"):
         _of(enabled="1", x="1")
@@ -108,5 +115,7 @@ def test_later_keys_are_no_settings():
 @given(st.dictionaries(st.text().map("spark.skipping.".__add__), st.text()))
 def test_reading_never_raises(mapping):
     settings, warnings = Settings.lenient(mapping)
-    assert settings == Settings()
-    assert len(warnings) == len(mapping)
+    # Hypothesis also tries the words of the sources, so some keys are settings.
+    unknown = set(mapping) - {f"spark.skipping.{setting.key}" for setting in SETTINGS}
+    assert len(unknown) <= len(warnings) <= len(mapping)
+    assert settings == Settings() or len(unknown) < len(mapping)
