@@ -165,7 +165,11 @@ def digest(folder: Path) -> str:
 class Node:
     """One node; `start` returns its address, `host:port`, which stays when it is started again."""
 
-    def __init__(self, *, release: Release | None = None, config: str = "") -> None:
+    def __init__(
+        self, *, release: Release | None = None, config: str = "", fast: bool = False
+    ) -> None:
+        # The optimizing compiler costs a test more than it brings.
+        self._flags = [] if fast else ["-XX:TieredStopAtLevel=1"]
         self._java, self._major, self.release = choose(release)
         self._jars = jars(self._java, self.release)
         self._config = config
@@ -203,7 +207,7 @@ class Node:
     def _command(self) -> list[str | Path]:
         native = ["--enable-native-access=ALL-UNNAMED"] if self._major >= 21 else []
         return [
-            *(self._java, "-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *(self._java, "-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", *self._flags),
             *("-Dlog4j2.disable.jmx=true", "--add-opens=java.base/java.nio=ALL-UNNAMED", *native),
             *("-cp", f"{self._jars}{os.sep}*", MAIN, "-basePath", self._base),
             *("-numOfNode", "1", "-clusterName", "skipping", "-moduleTypes", MODULES),

@@ -28,9 +28,11 @@ from skipping.stores.opensearch_entries import TERMS, spelled, types_of
 from skipping.stores.opensearch_index import Entries
 from skipping.stores.opensearch_queries import (
     WORDS,
+    among,
     bitmap,
     candidates_query,
     disproved_query,
+    has_many_numbers,
     ordinals_query,
     words,
 )
@@ -46,6 +48,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._has_scripts = True  # until a question fails for it
+        self._has_bitmaps: bool | None = None
         self._held: dict[IndexId, tuple[frozenset[str], Catalogue]] = {}
         self._lock = threading.Lock()
 
@@ -70,7 +73,8 @@ class Answers:
         for i, test in enumerate(tests):
             if not answerable(test, types):
                 continue
-            query = disproved_query(test)
+            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
+            query = disproved_query(test, bitmaps=bitmaps)
             if query is not None:
                 queries[i] = query
             elif isinstance(test, ContainsOther):
@@ -117,6 +121,20 @@ class Answers:
             found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
         return found
 
+    def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
+        """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
+        if self._has_bitmaps is None:
+            query = among("generation", pa.array([head.generation]))
+            body = {"query": query, "size": 1, "_source": False}
+            try:
+                answer = entries.search(body, timeout=_left(deadline))
+                self._has_bitmaps = bool(answer["hits"]["hits"])
+            except Refused as error:
+                if error.status != 400:
+                    raise
+                self._has_bitmaps = False
+        return self._has_bitmaps
+
     @staticmethod
     def _scripts_are_refused(entries: Entries, error: Refused, deadline: float) -> bool:
         """Whether it was for its script that a question failed: ask the script of no document."""
@@ -142,7 +160,7 @@ class Answers:
         if held is None or not names_held.issuperset(names) or held.generation > head.generation:
             names_held = names_held.union(names)
             held = entries.catalogue(sorted(names_held), timeout=_left(deadline))
-        else:
+        elif held.generation < head.generation:
             change = entries.catalogue(
                 sorted(names_held), since=held.generation, timeout=_left(deadline)
             )

@@ -6,13 +6,14 @@ is what is asked for, and whatever an answer lacks is read.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from providers.errors import StoreError
 from providers.index_predicate import (
@@ -30,15 +31,20 @@ from skipping.stores.opensearch_entries import LONGEST, TERMS, spelled
 
 __all__ = [
     "WORDS",
+    "among",
     "bitmap",
     "candidates_query",
     "disproved_query",
+    "has_many_numbers",
     "ordinals_query",
     "words",
 ]
 
 WORDS = 2**16
 """The most words of a bitmap that are asked for; four million ordinals."""
+
+MANY = 1_000
+"""More numbers than these are asked for as a bitmap, where the cluster knows them."""
 
 _TERMS = 65_536  # the most terms that one `terms` query takes
 _CLAUSES = 256  # of the 1,024 that a query may have, each with two ranges
@@ -78,15 +84,31 @@ def ordinals_query(visible: Body, below: int) -> Body:
     return {"bool": {"filter": [visible, {"range": {"ordinal": {"lte": below - 1}}}]}}
 
 
-def disproved_query(test: Test) -> Body | None:
+def has_many_numbers(test: Test) -> bool:
+    """Whether its keys would better go as a bitmap."""
+    return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
+
+
+def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
     """The documents that a test disproves; None if a query cannot say it.
 
-    That is when it has too many keys, or a bound longer than any term.
+    That is when it has too many keys, or a bound longer than any term. With `bitmaps`, many numbers
+    go as one.
     """
-    holds = None if any(map(_is_too_long, _bounds(test))) else _holds(test)
+    if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
+        holds: Body | None = among(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
+    else:
+        holds = None if any(map(_is_too_long, _bounds(test))) else _holds(test)
     if holds is None:
         return None
     return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}], "must_not": [holds]}}
+
+
+def among(field: str, numbers: pa.Array) -> Body:
+    """Documents with one of many numbers, as a 64-bit bitmap; negative ones are its upper half."""
+    unsigned = numbers.drop_null().to_numpy().view(np.uint64)
+    packed = base64.b64encode(BitMap64(unsigned).serialize()).decode()
+    return {"terms": {field: [packed], "value_type": "bitmap"}}
 
 
 def candidates_query(test: ContainsOther) -> Body:
