@@ -1,14 +1,13 @@
 """Which files tests disprove, asked of one index: one search for all that a query can say.
 
 The others have too many keys. Those on SCALAR fields are evaluated here, on the fields of this
-generation, which are read once and brought up to date by what changed. "Some term is none of these
+generation (`opensearch_fields`). "Some term is none of these
 many keys" is answered from the terms of the few files that it could disprove. What is left
 disproves nothing.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -20,11 +19,11 @@ from providers.errors import StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
 from skipping.definition import IndexId
-from skipping.stores import Catalogue
 from skipping.stores.entries import answerable
 from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import Body, Refused
 from skipping.stores.opensearch_entries import TERMS, spelled, types_of
+from skipping.stores.opensearch_fields import Fields
 from skipping.stores.opensearch_index import Entries
 from skipping.stores.opensearch_queries import (
     WORDS,
@@ -39,7 +38,6 @@ from skipping.stores.opensearch_queries import (
 
 __all__ = ["Answers"]
 
-_HELD = 8  # indexes whose SCALAR fields are kept
 _CANDIDATES = 10_000
 
 
@@ -49,8 +47,7 @@ class Answers:
     def __init__(self) -> None:
         self._has_scripts = True  # until a question fails for it
         self._has_bitmaps: bool | None = None
-        self._held: dict[IndexId, tuple[frozenset[str], Catalogue]] = {}
-        self._lock = threading.Lock()
+        self._fields = Fields()
 
     def disproved(
         self,
@@ -86,11 +83,9 @@ class Answers:
         if scalar:
             sketches = {tests[i].sketch for i in scalar}
             names = [n for n in types if n.partition("_")[0] in sketches and not _is_list(types[n])]
-            files = self._fields(index, head, entries, names, deadline)
-            files = files.filter(pc.less(files["ordinal"], below))
-            ordinals = files["ordinal"].to_numpy()
-            for i in scalar:
-                answers[i] = BitMap(ordinals[disproved_rows(tests[i], files)])
+            files = self._fields.table(index, head, entries, names, deadline=deadline)
+            for i in scalar if files is not None else ():
+                answers[i] = _evaluated(tests[i], files, below)
                 _left(deadline)
         gone = BitMap(entries.unswept(timeout=_left(deadline)))
         return [answer - gone for answer in answers]
@@ -147,30 +142,10 @@ class Answers:
             return again.status == error.status
         return False
 
-    def _fields(
-        self,
-        index: IndexId,
-        head: Head,
-        entries: Entries,
-        names: Sequence[str],
-        deadline: float,
-    ) -> pa.Table:
-        """SCALAR fields of all entries, as of the head."""
-        names_held, held = self._held.get(index, (frozenset(), None))
-        if held is None or not names_held.issuperset(names) or held.generation > head.generation:
-            names_held = names_held.union(names)
-            held = entries.catalogue(sorted(names_held), timeout=_left(deadline))
-        elif held.generation < head.generation:
-            change = entries.catalogue(
-                sorted(names_held), since=held.generation, timeout=_left(deadline)
-            )
-            held = held.after(change)
-        with self._lock:
-            self._held.pop(index, None)
-            self._held[index] = names_held, held
-            while len(self._held) > _HELD:
-                del self._held[next(iter(self._held))]
-        return held.files.combine_chunks()
+
+def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
+    files = files.filter(pc.less(files["ordinal"], below)).combine_chunks()
+    return BitMap(files["ordinal"].to_numpy()[disproved_rows(test, files)])
 
 
 def _by_script(

@@ -205,21 +205,25 @@ def _fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
 
 
 def table_of(
-    sources: Iterable[Body], fields: Sequence[str], types: dict[str, pa.DataType]
+    sources: Iterable[Body],
+    fields: Sequence[str],
+    types: dict[str, pa.DataType],
+    *,
+    identity: Sequence[str] = IDENTITY.names,
 ) -> pa.Table:
     """The entries that documents tell of, in the order of their ordinals.
 
-    A document without an entry's identity adds to one; alone it is nothing.
+    A document without its part of an entry's identity adds to one; alone it is nothing.
     """
     files: dict[int, Body] = {}
     for source in sources:
         held = files.setdefault(source["ordinal"], source)
         if held is not source:
             held.update({k: v for k, v in source.items() if v is not None})
-    rows = [file for _, file in sorted(files.items()) if "path" in file]
+    rows = [file for _, file in sorted(files.items()) if "path" in file or "path" not in identity]
     columns = {
         field.name: pa.array([row.get(field.name) for row in rows], field.type)
-        for field in IDENTITY
+        for field in map(IDENTITY.field, identity)
     }
     for name in fields:
         values = [row.get(name) for row in rows]
