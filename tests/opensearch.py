@@ -2,7 +2,8 @@
 
 The server's jars come once from Maven Central, by `mvn` or else by the Ivy that ships inside
 PySpark, into a cache directory; their hashes are pinned. A Java of 21 or newer runs 3.8, an older
-one 2.19. Everything listens on 127.0.0.1 only, on a free port.
+one 2.19 ($SKIPPING_TEST_OPENSEARCH=2.19 asks for it). Everything listens on 127.0.0.1 only, on a
+free port.
 
     python -m tests.opensearch COMMAND ...     runs a command, OPENSEARCH is the node's address
 """
@@ -96,16 +97,22 @@ def _major(java: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def choose(release: Release | None = None) -> tuple[Path, int, Release]:
-    """The newest release that some Java here can run, or a given one with a Java for it."""
+def choose() -> tuple[Path, int, Release]:
+    """The newest release that some Java here can run, and that Java.
+
+    $SKIPPING_TEST_OPENSEARCH narrows it down to the releases that begin with it.
+    """
     known = javas()
-    for each in RELEASES if release is None else (release,):
+    wanted = os.environ.get("SKIPPING_TEST_OPENSEARCH", "")
+    for each in (release for release in RELEASES if release.version.startswith(wanted)):
         # 2.19 needs the security manager, which Java 24 dropped.
         fitting = [(j, m) for j, m in known if each.java <= m and (each.java >= 21 or m < 24)]
         if fitting:
             return *fitting[0], each
     seen = ", ".join(f"{java} ({major})" for java, major in known) or "none"
-    raise RuntimeError(f"an OpenSearch node needs Java 17, better 21 or newer; found: {seen}")
+    raise RuntimeError(
+        f"an OpenSearch node {wanted} needs Java 17, better 21 or newer; found: {seen}"
+    )
 
 
 def jars(java: Path, release: Release) -> Path:
@@ -165,12 +172,10 @@ def digest(folder: Path) -> str:
 class Node:
     """One node; `start` returns its address, `host:port`, which stays when it is started again."""
 
-    def __init__(
-        self, *, release: Release | None = None, config: str = "", fast: bool = False
-    ) -> None:
+    def __init__(self, *, config: str = "", fast: bool = False) -> None:
         # The optimizing compiler costs a test more than it brings.
         self._flags = [] if fast else ["-XX:TieredStopAtLevel=1"]
-        self._java, self._major, self.release = choose(release)
+        self._java, self._major, self.release = choose()
         self._jars = jars(self._java, self.release)
         self._config = config
         self._base = Path(tempfile.mkdtemp(prefix="opensearch-"))

@@ -66,7 +66,7 @@ def entries(ordinals: range, *, terms: int = 3) -> pa.Table:
 
 def make(address: str, *, files: int = 10, **more: Any) -> OpenSearchStore:
     """A store with one index, under a prefix of its own."""
-    access = Access(prefix=f"{uuid.uuid4().hex[:12]}-")
+    access = Access(prefix=f"faults-{uuid.uuid4().hex[:12]}-")
     store = OpenSearchStore(f"http://{address}", access, **more)
     store.define(DEFINITION, expect=None)
     if files:
@@ -97,6 +97,12 @@ def mortal() -> Iterator[Node]:
         yield node
     finally:
         node.stop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tidy(opensearch: str) -> Iterator[None]:
+    yield
+    OpenSearchStore(f"http://{opensearch}", Access())._client.call("DELETE", "/faults-*")
 
 
 @pytest.fixture
@@ -536,7 +542,7 @@ def test_tls_and_passwords(opensearch: str, tmp_path: Path) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     good = Access(
-        prefix=f"{uuid.uuid4().hex[:12]}-",
+        prefix=f"faults-{uuid.uuid4().hex[:12]}-",
         user="me",
         password="s3cr\u20act",
         ca=str(certificate),
