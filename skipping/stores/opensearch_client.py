@@ -11,7 +11,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from opensearchpy import OpenSearch, Urllib3HttpConnection
@@ -116,11 +116,18 @@ class Client:
                 return
             body["search_after"] = hits[-1]["sort"]
 
-    def bulk(self, index: str, items: Sequence[tuple[Body, Body | None]]) -> None:
+    def bulk(
+        self,
+        index: str,
+        items: Iterable[tuple[Body, Body | None]],
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         """Do every item, those refused for load again; raises StoreError if one fails.
 
         An item is an action, as {"create": {"_id": ...}}, and its document. Ids are the writer's
-        own: one that is there already came from an earlier try.
+        own: one that is there already came from an earlier try. `beat` is called before each
+        request.
         """
         lines = [
             "\n".join(json.dumps(part) for part in item if part is not None) + "\n"
@@ -129,7 +136,13 @@ class Client:
         deadline = time.monotonic() + self.patience
         pause = _FIRST_PAUSE
         while lines:
-            lines = [line for chunk in _chunks(lines) for line in self._bulk_once(index, chunk)]
+            again: list[str] = []
+            for chunk in _chunks(lines):
+                beat()
+                again += self._bulk_once(index, chunk)
+            if len(again) < len(lines):
+                deadline = time.monotonic() + self.patience
+            lines = again
             if lines:
                 if time.monotonic() + pause >= deadline:
                     raise StoreError(f"{self.server} is too busy to write: try again later")

@@ -16,7 +16,7 @@ from skipping.stores.opensearch_entries import TERMS, Found, mapping, table_of, 
 
 __all__ = ["Entries"]
 
-_MANY = 10_000  # terms of one query, documents of one bulk
+_MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
 _ORDER = ("ordinal", "generation")  # of two writes about one file the later comes later
 
@@ -84,9 +84,7 @@ class Entries:
 
     def create(self, items: Sequence[tuple[Body, Body]], *, beat: Callable[[], None]) -> None:
         """Create documents and let searches see them; `beat` is called now and then."""
-        for start in range(0, len(items), _MANY):
-            beat()
-            self._client.bulk(self._name, items[start : start + _MANY])
+        self._client.bulk(self._name, items, beat=beat)
         beat()
         self._client.call("POST", f"/{self._name}/_refresh")
 
@@ -98,8 +96,8 @@ class Entries:
             part = ordinals[start : start + _MANY]
             query = {"terms": {"ordinal": part}}
             body = {"query": query, "_source": False}
-            hits = self._pages(body, _ORDER)
-            self._client.bulk(self._name, [({"delete": {"_id": hit["_id"]}}, None) for hit in hits])
+            items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self._pages(body, _ORDER)]
+            self._client.bulk(self._name, items, beat=beat)
         self._client.call("POST", f"/{self._name}/_refresh")
 
     def catalogue(

@@ -30,6 +30,8 @@ from providers.index_predicate import (
     Test,
 )
 from skipping.definition import Definition, State, TableId
+from skipping.session import store_of
+from skipping.settings import Settings
 from skipping.stores.opening import open_store
 from skipping.stores.opensearch import OpenSearchStore
 from skipping.stores.opensearch_access import PASSWORD, USER, Access
@@ -595,6 +597,18 @@ def test_opened_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store._access == Access(user="me", password="s3cret")
     secure = open_store("opensearch+https://[::1]:443", access=lambda: Access(prefix="p-"))
     assert secure.location == "opensearch+https://[::1]:443/p-"
+
+
+def test_opened_by_the_settings_of_a_session() -> None:
+    named = {"prefix": "p-", "user": "me", "password": "s3cret", "ca": "ca.pem"}
+    named |= {"certificate": "c.pem", "key": "k.pem"}
+    conf = {f"spark.skipping.opensearch.{key}": value for key, value in named.items()}
+    conf["spark.skipping.store"] = "opensearch+https://search.example"
+    session: Any = None  # it is asked for its warehouse only where no store is named
+    store = store_of(session, Settings.of(conf))
+    assert isinstance(store, OpenSearchStore)
+    assert store._access == Access(**named)
+    assert store.location == "opensearch+https://search.example:9200/p-"
 
 
 @pytest.mark.parametrize(
