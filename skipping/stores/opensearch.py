@@ -127,8 +127,8 @@ class OpenSearchStore:
             if made:
                 if fields != held.head.fields or not held.head.generation:
                     documents_.prepare(fields)
-                documents_.create(made, beat=held.beat)
-                held.commit(fields=fields)
+                documents_.create(made, generation=held.number, beat=held.beat)
+                held.commit(fields=fields, writer=None)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
@@ -141,7 +141,7 @@ class OpenSearchStore:
                     ({"create": {"_id": f"r{o}.{n}"}}, {"removed": o, "generation": n})
                     for o in there
                 ]
-                entries.create(tombs, beat=held.beat)
+                entries.create(tombs, generation=n, beat=held.beat)
                 held.commit(unswept=n)
                 self._swept(held)
 

@@ -70,8 +70,9 @@ class Attempt:
         self._update(lambda head: replace(head, **changes))
 
     def release(self) -> None:
-        """Let others write."""
-        self.note(writer=None)
+        """Let others write, if a commit did not already."""
+        if self.head.writer is not None:
+            self.note(writer=None)
 
     def abort(self) -> None:
         """Never show what was created, and let others write; after a commit only the latter."""

@@ -82,8 +82,25 @@ class Entries:
         found.removed.update(source["removed"] for source in tombs)
         return found
 
-    def create(self, items: Sequence[tuple[Body, Body]], *, beat: Callable[[], None]) -> None:
-        """Create documents and let searches see them; `beat` is called now and then."""
+    def create(
+        self,
+        items: Sequence[tuple[Body, Body]],
+        *,
+        generation: Generation,
+        beat: Callable[[], None],
+    ) -> None:
+        """Create documents and let searches see them; `beat` is called now and then.
+
+        Raises StoreError if there are documents of this generation or a later one: the catalogue is
+        older than they are, and would number others like them.
+        """
+        newer = {"range": {"generation": {"gte": generation}}}
+        body = {"query": newer, "size": 1, "_source": False}
+        if self.search(body, timeout=self._client.patience)["hits"]["hits"]:
+            raise StoreError(
+                f"the catalogue at {self._client.server} is older than {self._name}: restore both "
+                "from one backup, or drop the skipping index and create it anew"
+            )
         self._client.bulk(self._name, items, beat=beat)
         beat()
         self._client.call("POST", f"/{self._name}/_refresh")
