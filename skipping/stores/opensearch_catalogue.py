@@ -126,8 +126,10 @@ class Catalogues:
 
     def head(self, index: IndexId, *, timeout: float | None = None) -> Head:
         """How an index stands now; raises StoreError if it was erased or never was here."""
-        key = self._key(index)
-        return _alive(index, self._read(key, timeout=timeout)[0].get(index))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        key = self._key(index, timeout=timeout)
+        left = None if deadline is None else deadline - time.monotonic()
+        return _alive(index, self._read(key, timeout=left)[0].get(index))
 
     def update(self, index: IndexId, change: Callable[[Head], Head]) -> Head:
         """The head after a change, which may be asked for more than once."""
@@ -141,7 +143,9 @@ class Catalogues:
         """Mark a dropped index as erased, again if need be."""
 
         def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
-            head = heads[index]
+            head = heads.get(index)
+            if head is None:
+                raise StoreError(f"the store has no index {index}")
             if head.definition is not None and not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
             return {**heads, index: replace(head, definition=None, state=None, fields={})}
@@ -169,12 +173,14 @@ class Catalogues:
                     raise
             time.sleep(_PAUSE)
 
-    def _key(self, index: IndexId, *, default: str | None = None) -> str:
+    def _key(
+        self, index: IndexId, *, default: str | None = None, timeout: float | None = None
+    ) -> str:
         """Which document has an index."""
         if index not in self._keys:
             body: Body = {"query": {"term": {"indexes": index}}, "_source": False, "size": 1}
             with self._there():
-                hits = self._client.search(self._name, body)["hits"]["hits"]
+                hits = self._client.search(self._name, body, timeout=timeout)["hits"]["hits"]
             if not hits and default is not None:
                 return default
             if not hits:
