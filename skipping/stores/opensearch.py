@@ -121,27 +121,27 @@ class OpenSearchStore:
 
         with self._attempt(index, admit) as held:
             fields = _grown(held.head.fields, entries)
-            documents_ = self._entries(held.head)
-            found = documents_.found(entries["ordinal"].to_pylist(), names)
+            kept = self._entries(held.head)
+            found = kept.found(entries["ordinal"].to_pylist(), names)
             made = documents(entries, names, found, end=held.head.next, generation=held.number)
             if made:
                 if fields != held.head.fields or not held.head.generation:
-                    documents_.prepare(fields)
-                documents_.create(made, generation=held.number, beat=held.beat)
+                    kept.prepare(fields)
+                kept.create(made, generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._attempt(index, lambda head: None) as held:
-            entries = self._entries(held.head)
-            there = sorted(entries.found(ordinals.to_pylist(), ()).entries)
+            kept = self._entries(held.head)
+            there = sorted(kept.found(ordinals.to_pylist(), ()).entries)
             if there:
                 n = held.number
                 tombs = [
                     ({"create": {"_id": f"r{o}.{n}"}}, {"removed": o, "generation": n})
                     for o in there
                 ]
-                entries.create(tombs, generation=n, beat=held.beat)
+                kept.create(tombs, generation=n, beat=held.beat)
                 held.commit(unswept=n)
                 self._swept(held)
 
