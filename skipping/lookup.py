@@ -13,8 +13,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.index_predicate import All, Any, IndexPredicate, Test, disproved, map_tests, tests
@@ -128,7 +126,7 @@ class Lookup:
         if held is None:
             newest = self.store.catalogue(index)
         else:
-            newest = _merge(held[1], self.store.catalogue(index, since=held[1].generation))
+            newest = held[1].after(self.store.catalogue(index, since=held[1].generation))
         with self._lock:
             self._catalogues[index] = self._clock(), newest
         return newest
@@ -285,14 +283,3 @@ def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     for leg in legs:
         if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
             yield leg
-
-
-def _merge(old: Catalogue, change: Catalogue) -> Catalogue:
-    if change.generation == old.generation:
-        return old
-    gone = pa.concat_arrays(
-        [change.removed.cast(pa.int64()), change.files["ordinal"].combine_chunks()]
-    )
-    stay = pc.invert(pc.is_in(old.files["ordinal"], value_set=gone))
-    files = pa.concat_tables([old.files.filter(stay), change.files])
-    return Catalogue(change.generation, change.below, files, pa.array([], pa.int64()))

@@ -11,6 +11,7 @@ from providers.errors import SettingError
 from skipping.settings import Settings
 from skipping.stores import IndexStore
 from skipping.stores.opening import open_store
+from skipping.stores.opensearch_access import Access
 
 __all__ = ["default_location", "settings_of", "store_of"]
 
@@ -30,7 +31,17 @@ def settings_of(spark: SparkSession) -> Settings:
 
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
     """The store that a session's settings name, or the embedded one in its warehouse."""
-    return open_store(settings.store or default_location(spark.conf.get("spark.sql.warehouse.dir")))
+    return open_store(
+        settings.store or default_location(spark.conf.get("spark.sql.warehouse.dir")),
+        access=lambda: Access.of(
+            prefix=settings.opensearch_prefix,
+            user=settings.opensearch_user,
+            password=settings.opensearch_password,
+            ca=settings.opensearch_ca,
+            certificate=settings.opensearch_certificate,
+            key=settings.opensearch_key,
+        ),
+    )
 
 
 def default_location(warehouse: str | None) -> str:

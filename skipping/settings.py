@@ -23,7 +23,6 @@ LATER: Mapping[str, str] = {
     "cache.maxBytes": "the bound on what the driver keeps of an index",
     "explain.values": "showing values in explain and logs, which have counts only",
     "shadow": "asking the index without using its answer",
-    "opensearch.*": "how to reach an OpenSearch store",
 }
 """Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
 
@@ -60,11 +59,18 @@ class Setting:
 
 
 def _setting(
-    default: _T, key: str, read: Callable[[str], _T], *, text: str, takes: str, meaning: str
+    default: _T,
+    key: str,
+    read: Callable[[str], _T],
+    *,
+    text: str,
+    takes: str,
+    meaning: str,
+    shown: bool = True,
 ) -> _T:
     """A field of Settings that carries its row of the table."""
     row = Setting(key, text, takes, meaning, read)
-    made: _T = field(default=default, metadata={"setting": row})
+    made: _T = field(default=default, metadata={"setting": row}, repr=shown)
     return made
 
 
@@ -80,6 +86,12 @@ def _mode(text: str) -> Mode:
 
 def _text(text: str) -> str | None:
     return text or None
+
+
+def _given(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
 
 
 def _duration(text: str) -> float:
@@ -149,6 +161,55 @@ class Settings:
         text="2s",
         takes="a duration above zero such as 5s, 200ms, 1min, or seconds",
         meaning="how long one query may spend on asking; then it reads every file",
+    )
+    opensearch_prefix: str = _setting(
+        "skipping-",
+        "opensearch.prefix",
+        _given,
+        text="skipping-",
+        takes="what the names of indices begin with",
+        meaning="where in a cluster indexes are kept",
+    )
+    opensearch_user: str | None = _setting(
+        None,
+        "opensearch.user",
+        _text,
+        text="",
+        takes="a name",
+        meaning="who asks OpenSearch; or the environment's SKIPPING_OPENSEARCH_USER",
+    )
+    opensearch_password: str | None = _setting(
+        None,
+        "opensearch.password",
+        _text,
+        text="",
+        takes="a password",
+        meaning="the user's; or, never in any configuration, SKIPPING_OPENSEARCH_PASSWORD",
+        shown=False,
+    )
+    opensearch_ca: str | None = _setting(
+        None,
+        "opensearch.ca",
+        _text,
+        text="",
+        takes="a PEM file",
+        meaning="the authorities trusted to vouch for the cluster, if not those of the system",
+    )
+    opensearch_certificate: str | None = _setting(
+        None,
+        "opensearch.certificate",
+        _text,
+        text="",
+        takes="a PEM file",
+        meaning="the client's certificate, where the cluster asks for one",
+    )
+    opensearch_key: str | None = _setting(
+        None,
+        "opensearch.key",
+        _text,
+        text="",
+        takes="a PEM file",
+        meaning="the key of the client's certificate, if it is in a file of its own",
     )
     mode: Literal["fallback", "strict"] = _setting(
         "fallback",

@@ -61,6 +61,13 @@ def test_what_stands_at_the_top() -> None:
     assert there <= TOP
 
 
+def test_the_client_of_opensearch_is_known_in_one_place() -> None:
+    knows = {
+        p.name for p in sources() if re.search(r"^(from|import) opensearchpy", p.read_text(), re.M)
+    }
+    assert knows == {"opensearch_client.py"}
+
+
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.index_predicate import Test
@@ -63,6 +64,16 @@ class Catalogue:
     below: int
     files: pa.Table
     removed: pa.Array
+
+    def after(self, change: Catalogue) -> Catalogue:
+        """A catalogue of all entries brought up to date by what changed since its generation."""
+        if change.generation == self.generation:
+            return self
+        ordinals = change.files["ordinal"].combine_chunks()
+        gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
+        stay = pc.invert(pc.is_in(self.files["ordinal"], value_set=gone))
+        files = pa.concat_tables([self.files.filter(stay), change.files], promote_options="default")
+        return Catalogue(change.generation, change.below, files, pa.array([], pa.int64()))
 
 
 class IndexStore(Protocol):

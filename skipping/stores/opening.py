@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from providers.errors import SettingError
 from skipping.stores import IndexStore
 from skipping.stores.memory import MemoryStore
+from skipping.stores.opensearch_access import SCHEMES, Access, server
 from skipping.stores.sqlite import SqliteStore
 
 __all__ = ["open_store"]
 
 # Two letters at least, so that C:\x is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
-_SUPPORTED = "supported are sqlite:/path, a path, file:/path and memory:name"
+_SUPPORTED = (
+    "supported are sqlite:/path, a path, file:/path, memory:name, opensearch://host:9200 and "
+    "opensearch+https://host:9200"
+)
 
 _memory: dict[str, MemoryStore] = {}
+_clusters: dict[tuple[str, Access], IndexStore] = {}  # each keeps its connections
 _lock = threading.Lock()
 
 
-def open_store(url: str) -> IndexStore:
-    """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path.
+def open_store(url: str, *, access: Callable[[], Access] = Access.of) -> IndexStore:
+    """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path, or at
+    `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks.
 
-    `memory:` with one name is one store for the whole process. Nothing is opened or created yet.
-    Raises SettingError for anything else.
+    `memory:` with one name is one store for the whole process, and so is a cluster for one
+    access. Nothing is opened or created yet.
+    Raises SettingError for anything else, and for OpenSearch without the extra of that name.
 
     >>> open_store("memory:a") is open_store("memory:a")
     True
@@ -38,6 +46,8 @@ def open_store(url: str) -> IndexStore:
     if scheme == "memory":
         with _lock:
             return _memory.setdefault(rest, MemoryStore(rest))
+    if scheme in SCHEMES:
+        return _opensearch(server(url), access())
     if scheme == "file":
         parts = urlsplit(url)
         local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
@@ -50,3 +60,17 @@ def open_store(url: str) -> IndexStore:
     if not rest or "\0" in rest:
         raise SettingError(f"spark.skipping.store: {url!r} names no local path; {_SUPPORTED}")
     return SqliteStore(Path(rest))
+
+
+def _opensearch(server: str, access: Access) -> IndexStore:
+    try:
+        from skipping.stores.opensearch import OpenSearchStore
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "opensearchpy":
+            raise
+        raise SettingError(
+            "spark.skipping.store: OpenSearch needs its client, "
+            "pip install 'lakehouse-file-skipping[opensearch]'"
+        ) from error
+    with _lock:
+        return _clusters.setdefault((server, access), OpenSearchStore(server, access))

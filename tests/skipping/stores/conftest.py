@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -11,11 +14,58 @@ import pytest
 
 from skipping.stores import IndexStore
 from skipping.stores.memory import MemoryStore
+from skipping.stores.opensearch import OpenSearchStore
+from skipping.stores.opensearch_access import Access
 from skipping.stores.sqlite import SqliteStore
+from tests.opensearch import Node
 
-FACTORIES: dict[str, Callable[[Path], IndexStore]] = {
-    "memory": lambda folder: MemoryStore(folder.name),
-    "sqlite": lambda folder: SqliteStore(folder / "store.db"),
+_LOG = pytest.StashKey[Node]()
+
+
+@pytest.fixture(scope="session")
+def opensearch(request: pytest.FixtureRequest) -> Iterator[str]:
+    """`host:port` of a node for the whole run; that of $OPENSEARCH, if it is set."""
+    running = os.environ.get("OPENSEARCH", "").rpartition("/")[2]
+    if running:
+        yield running
+        return
+    node = Node()
+    request.config.stash[_LOG] = node
+    try:
+        yield node.start()
+    finally:
+        node.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[pytest.TestReport]:
+    """Show what the node said last beside what failed."""
+    report: pytest.TestReport = yield
+    node = item.config.stash.get(_LOG, None)
+    if report.failed and node is not None and "opensearch" in item.nodeid:
+        report.sections.append(("OpenSearch", node.log()))
+    return report
+
+
+def _opensearch(request: pytest.FixtureRequest) -> OpenSearchStore:
+    """A store of its own on the shared node, deleted at the end."""
+    address = request.getfixturevalue("opensearch")
+    prefix = f"{uuid.uuid4().hex[:12]}-"
+
+    def delete() -> None:
+        url = f"http://{address}/{prefix}*"
+        urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=60).close()
+
+    request.addfinalizer(delete)
+    return OpenSearchStore(f"http://{address}", Access(prefix=prefix))
+
+
+FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], IndexStore]] = {
+    "memory": lambda request, folder: MemoryStore(folder.name),
+    "sqlite": lambda request, folder: SqliteStore(folder / "store.db"),
+    "opensearch": lambda request, folder: _opensearch(request),
 }
 ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
 
@@ -23,19 +73,19 @@ ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
 @pytest.fixture(params=FACTORIES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> IndexStore:
     """A new, empty store of each sort."""
-    return FACTORIES[request.param](tmp_path)
+    return FACTORIES[request.param](request, tmp_path)
 
 
 @pytest.fixture(scope="module", params=FACTORIES)
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
     """One store of each sort for all examples of a property; every example makes its own index."""
-    return FACTORIES[request.param](tmp_path_factory.mktemp("shared"))
+    return FACTORIES[request.param](request, tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(params=[name for name in FACTORIES if name not in ONE_PROCESS])
 def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> IndexStore:
     """A new store that other processes reach through a pickled copy."""
-    return FACTORIES[request.param](tmp_path)
+    return FACTORIES[request.param](request, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,201 @@
+"""The store for production: one OpenSearch cluster, for everybody who reaches it.
+
+A catalogue index holds what there is (`opensearch_catalogue`), and each incarnation of an index has
+an index of its own, of one shard, with one document a file (`opensearch_entries`). A write is all
+or nothing by the number it commits under (`opensearch_attempts`). All tests of a scan go in one
+search (`opensearch_queries`); those with too many keys for a query are evaluated here, on the
+SCALAR fields of this generation. Needs the extra `opensearch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Conflict, StoreError
+from providers.index_predicate import Test
+from skipping.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.opensearch_access import Access
+from skipping.stores.opensearch_answers import Answers
+from skipping.stores.opensearch_attempts import Attempt, attempt
+from skipping.stores.opensearch_catalogue import Catalogues, Head
+from skipping.stores.opensearch_client import Client
+from skipping.stores.opensearch_entries import documents, identities, name_of
+from skipping.stores.opensearch_index import Entries
+
+__all__ = ["OpenSearchStore"]
+
+_PATIENCE = 30.0
+_LEASE = 30.0
+
+
+class OpenSearchStore:
+    """An `IndexStore` in a cluster, at `http://host:port` or `https://host:port`.
+
+    `patience` is how many seconds an operation may take; `lease`, after how many a writer that does
+    not move counts as dead.
+
+    >>> OpenSearchStore("http://127.0.0.1:9200").location
+    'opensearch://127.0.0.1:9200/skipping-'
+    """
+
+    def __init__(
+        self,
+        server: str,
+        access: Access | None = None,
+        *,
+        patience: float = _PATIENCE,
+        lease: float = _LEASE,
+    ) -> None:
+        self._access = Access() if access is None else access
+        self._client = Client(server, self._access, patience=patience)
+        self._catalogues = Catalogues(self._client, self._access.prefix)
+        self._answers = Answers()
+        self._lease = lease
+
+    def __reduce__(self) -> tuple[object, ...]:
+        arguments = self._client.server, self._access, self._client.patience, self._lease
+        return _store, arguments
+
+    @property
+    def location(self) -> str:
+        """`opensearch://host:port/prefix`, without whoever asks."""
+        scheme, _, host = self._client.server.partition("://")
+        name = "opensearch" if scheme == "http" else "opensearch+https"
+        return f"{name}://{host}/{self._access.prefix}"
+
+    def definitions(self) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        return tuple(
+            Versioned(Definition.from_json(head.definition), head.revision)
+            for head in self._catalogues.all()
+            if head.definition is not None
+        )
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        return self._catalogues.define(
+            definition.index,
+            definition.table,
+            definition.to_json(),
+            dropped=definition.dropped,
+            expect=expect,
+            name=definition.name,
+        )
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        text = self._catalogues.head(index).state
+        return State() if text is None else State.from_json(text)
+
+    def report(self, index: IndexId, state: State) -> None:
+        """Say how it stands."""
+        self._catalogues.update(index, lambda head: replace(head, state=state.to_json()))
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+
+        def take(head: Head) -> Head:
+            if n < 0 or head.next + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            return replace(head, next=head.next + n)
+
+        end = self._catalogues.update(index, take).next
+        return range(end - n, end)
+
+    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        names = identities(entries)
+
+        def admit(head: Head) -> None:
+            if head.dropped or head.revision != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+
+        with self._attempt(index, admit) as held:
+            fields = _grown(held.head.fields, entries)
+            kept = self._entries(held.head)
+            found = kept.found(entries["ordinal"].to_pylist(), names)
+            made = documents(entries, names, found, end=held.head.next, generation=held.number)
+            if made:
+                if fields != held.head.fields or not held.head.generation:
+                    kept.prepare(fields)
+                kept.create(made, generation=held.number, beat=held.beat)
+                held.commit(fields=fields, writer=None)
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._attempt(index, lambda head: None) as held:
+            kept = self._entries(held.head)
+            there = sorted(kept.found(ordinals.to_pylist(), ()).entries)
+            if there:
+                n = held.number
+                tombs = [
+                    ({"create": {"_id": f"r{o}.{n}"}}, {"removed": o, "generation": n})
+                    for o in there
+                ]
+                kept.create(tombs, generation=n, beat=held.beat)
+                held.commit(unswept=n)
+                self._swept(held)
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        self._entries(self._catalogues.erase(index)).drop()
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        return self._entries(self._catalogues.head(index)).catalogue(fields, since=since)
+
+    def disproved(
+        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        head = self._catalogues.head(index, timeout=timeout)
+        return self._answers.disproved(
+            index, head, self._entries(head), tests, below=below, deadline=deadline
+        )
+
+    def _entries(self, head: Head) -> Entries:
+        return Entries(self._client, head)
+
+    @contextmanager
+    def _attempt(self, index: IndexId, admit: Callable[[Head], None]) -> Iterator[Attempt]:
+        patience = self._client.patience
+        with attempt(self._catalogues, index, admit, lease=self._lease, patience=patience) as held:
+            self._swept(held)
+            yield held
+
+    def _swept(self, held: Attempt) -> None:
+        """Finish what a removal began, this one or one that died over it."""
+        if held.head.unswept is not None:
+            self._entries(held.head).sweep(held.head.unswept, beat=held.beat)
+            held.note(unswept=None)
+
+
+def _store(server: str, access: Access, patience: float, lease: float) -> OpenSearchStore:
+    return OpenSearchStore(server, access, patience=patience, lease=lease)
+
+
+def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
+    """The fields there are with those of the entries; raises StoreError for another type."""
+    grown = dict(fields)
+    for field in entries.schema:
+        if field.name not in IDENTITY.names:
+            type = name_of(field.type)
+            if grown.setdefault(field.name, type) != type:
+                raise StoreError(f"{field.name} is of type {grown[field.name]}, not {type}")
+    return grown

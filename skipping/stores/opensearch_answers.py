@@ -1,0 +1,205 @@
+"""Which files tests disprove, asked of one index: one search for all that a query can say.
+
+The others have too many keys. Those on SCALAR fields are evaluated here, on the fields of this
+generation (`opensearch_fields`). "Some term is none of these
+many keys" is answered from the terms of the few files that it could disprove. What is left
+disproves nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import StoreError
+from providers.evaluate import disproved_rows
+from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
+from skipping.definition import IndexId
+from skipping.stores.entries import answerable
+from skipping.stores.opensearch_catalogue import Head
+from skipping.stores.opensearch_client import Body, Refused
+from skipping.stores.opensearch_entries import TERMS, spelled, types_of
+from skipping.stores.opensearch_fields import Fields
+from skipping.stores.opensearch_index import Entries
+from skipping.stores.opensearch_queries import (
+    WORDS,
+    among,
+    bitmap,
+    candidates_query,
+    disproved_query,
+    has_many_numbers,
+    ordinals_query,
+    words,
+)
+
+__all__ = ["Answers"]
+
+_CANDIDATES = 10_000
+
+
+class Answers:
+    """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
+
+    def __init__(self) -> None:
+        self._has_scripts = True  # until a question fails for it
+        self._has_bitmaps: bool | None = None
+        self._fields = Fields()
+
+    def disproved(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        deadline: float,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        below = min(below, head.next)
+        answers = [BitMap() for _ in tests]
+        if below <= 0 or not head.generation:
+            return answers
+        types = types_of(head.fields)
+        queries: dict[int, Body] = {}
+        scalar: list[int] = []
+        for i, test in enumerate(tests):
+            if not answerable(test, types):
+                continue
+            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
+            query = disproved_query(test, bitmaps=bitmaps)
+            if query is not None:
+                queries[i] = query
+            elif isinstance(test, ContainsOther):
+                answers[i] = _without_other(head, entries, test, below, deadline)
+            elif not isinstance(test, Contains | ContainsRange):
+                scalar.append(i)
+        for i, found in self._searched(head, entries, queries, below, deadline).items():
+            answers[i] = found
+        if scalar:
+            sketches = {tests[i].sketch for i in scalar}
+            names = [n for n in types if n.partition("_")[0] in sketches and not _is_list(types[n])]
+            files = self._fields.table(index, head, entries, names, deadline=deadline)
+            for i in scalar if files is not None else ():
+                answers[i] = _evaluated(tests[i], files, below)
+                _left(deadline)
+        gone = BitMap(entries.unswept(timeout=_left(deadline)))
+        return [answer - gone for answer in answers]
+
+    def _searched(
+        self,
+        head: Head,
+        entries: Entries,
+        queries: Mapping[int, Body],
+        below: int,
+        deadline: float,
+    ) -> dict[int, BitMap]:
+        if not queries:
+            return {}
+        n = (below + 63) // 64
+        scope = ordinals_query(head.visible, below)
+        # Words for mostly empty numbers would cost more than the few numbers themselves.
+        if self._has_scripts and n <= WORDS:
+            try:
+                return _by_script(entries, scope, queries, n, deadline)
+            except Refused as error:
+                if not self._scripts_are_refused(entries, error, deadline):
+                    raise
+                self._has_scripts = False
+        found = {}
+        for i, query in queries.items():
+            both = {"bool": {"filter": [scope, query]}}
+            found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
+        return found
+
+    def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
+        """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
+        if self._has_bitmaps is None:
+            query = among("generation", pa.array([head.generation]))
+            body = {"query": query, "size": 1, "_source": False}
+            try:
+                answer = entries.search(body, timeout=_left(deadline))
+                self._has_bitmaps = bool(answer["hits"]["hits"])
+            except Refused as error:
+                if error.status != 400:
+                    raise
+                self._has_bitmaps = False
+        return self._has_bitmaps
+
+    @staticmethod
+    def _scripts_are_refused(entries: Entries, error: Refused, deadline: float) -> bool:
+        """Whether it was for its script that a question failed: ask the script of no document."""
+        if error.status not in (400, 403, 500):
+            return False
+        probe = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        try:
+            entries.search(probe, timeout=_left(deadline))
+        except Refused as again:
+            return again.status == error.status
+        return False
+
+
+def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
+    files = files.filter(pc.less(files["ordinal"], below)).combine_chunks()
+    return BitMap(files["ordinal"].to_numpy()[disproved_rows(test, files)])
+
+
+def _by_script(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], n: int, deadline: float
+) -> dict[int, BitMap]:
+    filters = {str(i): query for i, query in queries.items()}
+    body = {
+        # Without hits or their total, the counting of hits ends early and the answer says so.
+        "size": 1,
+        "track_total_hits": True,
+        "_source": False,
+        "query": scope,
+        "aggs": {"tests": {"filters": {"filters": filters}, "aggs": {"words": bitmap(n)}}},
+    }
+    answer = entries.search(body, timeout=_left(deadline))
+    try:
+        buckets = answer["aggregations"]["tests"]["buckets"]
+        found = {i: words(buckets[str(i)]["words"]["value"]) for i in queries}
+    except (LookupError, TypeError) as error:
+        raise StoreError(f"the answer lacks a test: {error}") from error
+    _left(deadline)
+    return found
+
+
+def _without_other(
+    head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
+) -> BitMap:
+    """The files all of whose terms are among many keys; none if too many files could be."""
+    field = f"{TERMS}.{test.sketch}_{test.field}"
+    body = {
+        "query": {
+            "bool": {"filter": [ordinals_query(head.visible, below), candidates_query(test)]}
+        },
+        "size": _CANDIDATES,
+        "sort": ["ordinal"],
+        "_source": False,
+        "docvalue_fields": [field],
+        "track_total_hits": False,
+    }
+    hits = entries.search(body, timeout=_left(deadline))["hits"]["hits"]
+    if len(hits) == _CANDIDATES:
+        return BitMap()
+    keys = set(spelled(test.keys))
+    return BitMap(
+        hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
+    )
+
+
+def _is_list(type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type))
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise StoreError("the store did not answer in time")
+    return left

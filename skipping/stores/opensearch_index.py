@@ -1,0 +1,262 @@
+"""The OpenSearch index that holds the entries of one incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from providers.errors import StoreError
+from skipping.definition import Definition
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.opensearch_catalogue import FORMAT, Head
+from skipping.stores.opensearch_client import Body, Client, Refused
+from skipping.stores.opensearch_entries import TERMS, Found, mapping, table_of, types_of
+
+__all__ = ["Entries"]
+
+_MANY = 10_000  # terms of one query
+_ENTRY: Body = {"exists": {"field": "ordinal"}}
+_ORDER = ("ordinal", "generation")  # of two writes about one file the later comes later
+
+
+class Entries:
+    """The documents of one index, as far as a head shows them."""
+
+    def __init__(self, client: Client, head: Head) -> None:
+        self._client = client
+        self._head = head
+        self._name = head.entries
+
+    def prepare(self, fields: dict[str, str]) -> None:
+        """Make place for documents with these fields, and say in words what they are about."""
+        assert self._head.definition is not None
+        definition = Definition.from_json(self._head.definition)
+        mapped = mapping(fields)
+        about = {
+            "format": FORMAT,
+            "kind": "skipping index",
+            "source": definition.name,
+            "where": definition.where,
+            "columns": [
+                {"name": c.name, "kind": c.kind, "sketch": c.sketch} for c in definition.columns
+            ],
+        }
+        grown = {"_meta": about, "properties": mapped["properties"]}
+        if not self._head.generation:
+            excluded = {"excludes": [TERMS]}
+            settings = {
+                "number_of_shards": 1,
+                "auto_expand_replicas": "0-1",
+                "max_docvalue_fields_search": 1_000,
+            }
+            body = {
+                "mappings": {**mapped, "_meta": about, "_source": excluded},
+                "settings": {"index": settings},
+            }
+            try:
+                self._client.call("PUT", f"/{self._name}", body)
+                return
+            except Refused as error:  # an attempt before this one was aborted
+                if error.kind != "resource_already_exists_exception":
+                    raise
+        with self._there():
+            self._client.call("PUT", f"/{self._name}/_mapping", grown)
+
+    def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
+        """What there is about files of these ordinals or these identities."""
+        found = Found({}, {}, {}, set())
+        if not self._head.generation:
+            return found
+        for field, values in (("ordinal", ordinals), ("identity", names)):
+            wanted = ["ordinal", "identity", "*_known"]
+            for source in self._with(field, values, wanted, _ORDER):
+                ordinal = source["ordinal"]
+                flags = {name for name in source if name.endswith("_known")}
+                found.flags.setdefault(ordinal, set()).update(flags)
+                if "identity" in source:
+                    found.entries[ordinal] = source["identity"]
+                    found.holders[source["identity"]] = ordinal
+        tombs = self._with("removed", ordinals, ["removed"], ("removed", "generation"))
+        found.removed.update(source["removed"] for source in tombs)
+        return found
+
+    def create(
+        self,
+        items: Sequence[tuple[Body, Body]],
+        *,
+        generation: Generation,
+        beat: Callable[[], None],
+    ) -> None:
+        """Create documents and let searches see them; `beat` is called now and then.
+
+        Raises StoreError if there are documents of this generation or a later one: the catalogue is
+        older than they are, and would number others like them.
+        """
+        newer = {"range": {"generation": {"gte": generation}}}
+        body = {"query": newer, "size": 1, "_source": False}
+        if self.search(body, timeout=self._client.patience)["hits"]["hits"]:
+            raise StoreError(
+                f"the catalogue at {self._client.server} is older than {self._name}: restore both "
+                "from one backup, or drop the skipping index and create it anew"
+            )
+        self._client.bulk(self._name, items, beat=beat)
+        beat()
+        self._client.call("POST", f"/{self._name}/_refresh")
+
+    def sweep(self, generation: Generation, *, beat: Callable[[], None]) -> None:
+        """Delete the documents of what was removed at a generation; the tombstones stay."""
+        ordinals = self._removed({"term": {"generation": generation}})
+        for start in range(0, len(ordinals), _MANY):
+            beat()
+            part = ordinals[start : start + _MANY]
+            query = {"terms": {"ordinal": part}}
+            body = {"query": query, "_source": False}
+            items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self._pages(body, _ORDER)]
+            self._client.bulk(self._name, items, beat=beat)
+        self._client.call("POST", f"/{self._name}/_refresh")
+
+    def catalogue(
+        self,
+        fields: Sequence[str],
+        *,
+        since: Generation | None = None,
+        timeout: float | None = None,
+    ) -> Catalogue:
+        """The entries, or those that changed after a generation."""
+        head = self._head
+        types = types_of(head.fields)
+        if any(pa.types.is_list(types.get(name, pa.null())) for name in fields):
+            raise StoreError(f"{', '.join(fields)} hold terms: a catalogue has only SCALAR fields")
+        if since is not None and since > head.generation:
+            raise StoreError(f"the index is at generation {head.generation}, before {since}")
+        if not head.generation:
+            return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
+        wanted = [*IDENTITY.names, *fields]
+        after = {"range": {"generation": {"gt": since or 0}}}
+        # All of a source takes less time than parts of it; there are no terms in it.
+        body = {"query": self._visible(after, _ENTRY)}
+        sources = [hit["_source"] for hit in self._pages(body, _ORDER, timeout=timeout)]
+        # Of an entry that only got more sketches, the rest was written before.
+        whole = {source["ordinal"] for source in sources if "path" in source}
+        partial = sorted({source["ordinal"] for source in sources} - whole)
+        sources[:0] = self._with("ordinal", partial, wanted, _ORDER, timeout=timeout)
+        gone = set(self.unswept(timeout=timeout))
+        files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
+        removed = [] if since is None else self._removed(after)
+        return Catalogue(head.generation, self._below(gone), files, pa.array(removed, pa.int64()))
+
+    def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
+        """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
+        head = self._head
+        wanted = [name for name in fields if name in head.fields]
+        after = {"range": {"generation": {"gt": since or 0}}}
+        body = {
+            "query": self._visible(after, _ENTRY),
+            "_source": False,
+            "stored_fields": "_none_",
+            "docvalue_fields": wanted,
+        }
+        sources = [_flat(hit) for hit in self._pages(body, _ORDER)]
+        if since is not None:
+            # What was written before about the same entries.
+            ordinals = sorted({source["ordinal"] for source in sources})
+            before = {"range": {"generation": {"lte": since}}}
+            for start in range(0, len(ordinals), _MANY):
+                some = {"terms": {"ordinal": ordinals[start : start + _MANY]}}
+                body["query"] = self._visible(before, some)
+                sources[:0] = [_flat(hit) for hit in self._pages(body, _ORDER)]
+        gone = set(self.unswept())
+        kept = [source for source in sources if source["ordinal"] not in gone]
+        files = table_of(kept, fields, types_of(head.fields), identity=("ordinal",))
+        removed = [] if since is None else self._removed(after)
+        return Catalogue(head.generation, head.next, files, pa.array(removed, pa.int64()))
+
+    def unswept(self, *, timeout: float | None = None) -> list[int]:
+        """Ordinals that were removed and may still have documents."""
+        if self._head.unswept is None:
+            return []
+        return self._removed({"term": {"generation": self._head.unswept}}, timeout=timeout)
+
+    def search(self, body: Body, *, timeout: float) -> Body:
+        """One complete answer."""
+        with self._there():
+            answer: Body = self._client.search(self._name, body, timeout=timeout)
+            return answer
+
+    def ordinals(self, query: Body, *, timeout: float) -> list[int]:
+        """The ordinals of all documents that a query selects."""
+        pages = self._pages({"query": query, "_source": False}, _ORDER, timeout=timeout)
+        return [hit["sort"][0] for hit in pages]
+
+    def drop(self) -> None:
+        """Delete it, if it is there."""
+        try:
+            self._client.call("DELETE", f"/{self._name}")
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    def _below(self, gone: set[int]) -> int:
+        """One more than the greatest ordinal there is, changed or not."""
+        query = self._visible(_ENTRY)
+        if gone:
+            query["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
+        body = {
+            "query": query,
+            "_source": False,
+            "size": 1,
+            "sort": [{"ordinal": "desc"}],
+            "track_total_hits": False,
+        }
+        hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
+        return hits[0]["sort"][0] + 1 if hits else 0
+
+    def _removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
+        query = self._visible(which, {"exists": {"field": "removed"}})
+        body = {"query": query, "_source": False}
+        pages = self._pages(body, ("removed", "generation"), timeout=timeout)
+        return [hit["sort"][0] for hit in pages]
+
+    def _with(
+        self,
+        field: str,
+        values: Sequence[int | str],
+        wanted: Sequence[str],
+        order: Sequence[str],
+        *,
+        timeout: float | None = None,
+    ) -> Iterator[Body]:
+        for start in range(0, len(values), _MANY):
+            some = {"terms": {field: list(values[start : start + _MANY])}}
+            body = {"query": self._visible(some), "_source": list(wanted)}
+            for hit in self._pages(body, order, timeout=timeout):
+                yield hit["_source"]
+
+    def _visible(self, *also: Body) -> Body:
+        return {"bool": {"filter": [self._head.visible, *also]}}
+
+    def _pages(
+        self, body: Body, order: Sequence[str], *, timeout: float | None = None
+    ) -> Iterator[Body]:
+        with self._there():
+            yield from self._client.pages(self._name, body, by=order, timeout=timeout)
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as error:
+            if error.kind != "index_not_found_exception":
+                raise
+            raise StoreError(
+                f"{self._client.server} has no index {self._name} any more: drop the skipping "
+                "index and create it anew"
+            ) from error
+
+
+def _flat(hit: Body) -> Body:
+    """A hit with doc values as if it were a source."""
+    values = {name: value[0] for name, value in hit.get("fields", {}).items()}
+    return {"ordinal": hit["sort"][0], **values}

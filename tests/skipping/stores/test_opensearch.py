@@ -1,0 +1,701 @@
+"""What can happen to a cluster: killed, hung, busy, in part, deleted, forbidden."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import Conflict, NoStore, SettingError, StoreError
+from providers.index_predicate import (
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+    Test,
+)
+from skipping.definition import Definition, State, TableId
+from skipping.session import store_of
+from skipping.settings import Settings
+from skipping.stores.opening import open_store
+from skipping.stores.opensearch import OpenSearchStore
+from skipping.stores.opensearch_access import PASSWORD, USER, Access
+from skipping.stores.opensearch_attempts import Attempt, attempt
+from skipping.stores.opensearch_index import Entries
+from tests.opensearch import Node
+from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
+
+DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
+TESTS: list[Test] = [
+    Compare("low", ">", 1, "s1"),
+    Contains("values", pa.array(["t7"]), "s2"),
+]
+EXPECTED = [[0, 1, 3, 4, 6, 7, 9], [0, 1, 2, 3, 4, 8, 9]]
+
+
+def entries(ordinals: range, *, terms: int = 3) -> pa.Table:
+    n = len(ordinals)
+    return pa.table(
+        {
+            "ordinal": pa.array(ordinals, pa.int64()),
+            "path": [f"f{o}" for o in ordinals],
+            "size": pa.array([1] * n, pa.int64()),
+            "stamp": pa.nulls(n, pa.int64()),
+            "partition": ["{}"] * n,
+            "s1_known": pa.array([True] * n),
+            "s1_low": pa.array([o % 3 for o in ordinals], pa.int64()),
+            "s1_high": pa.array([o % 3 for o in ordinals], pa.int64()),
+            "s2_known": pa.array([True] * n),
+            "s2_values": pa.array([[f"t{o + k}" for k in range(terms)] for o in ordinals]),
+        }
+    )
+
+
+def make(address: str, *, files: int = 10, **more: Any) -> OpenSearchStore:
+    """A store with one index, under a prefix of its own."""
+    access = Access(prefix=f"faults-{uuid.uuid4().hex[:12]}-")
+    store = OpenSearchStore(f"http://{address}", access, **more)
+    store.define(DEFINITION, expect=None)
+    if files:
+        store.write("i", entries(store.reserve("i", files)), revision=1)
+    return store
+
+
+def at(store: OpenSearchStore, address: str, **more: Any) -> OpenSearchStore:
+    """The same store, reached in another way."""
+    return OpenSearchStore(f"http://{address}", Access(prefix=store._access.prefix), **more)
+
+
+def answers(store: OpenSearchStore, *, timeout: float = 30) -> list[list[int]]:
+    return [list(a) for a in store.disproved("i", TESTS, below=10, timeout=timeout)]
+
+
+def ordinals(store: OpenSearchStore) -> list[int]:
+    found: list[int] = store.catalogue("i").files["ordinal"].to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Node]:
+    """A node for what nobody does to the shared one; it runs no scripts, as some clusters."""
+    node = Node(config="script.allowed_types: none\n")
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tidy(opensearch: str) -> Iterator[None]:
+    yield
+    OpenSearchStore(f"http://{opensearch}", Access())._client.call("DELETE", "/faults-*")
+
+
+@pytest.fixture
+def between(opensearch: str) -> Iterator[Front]:
+    with front(opensearch) as made:
+        yield made
+
+
+# Away
+
+
+def test_killed_and_started_again(mortal: Node) -> None:
+    store = make(mortal.address)
+    assert answers(store) == EXPECTED
+    mortal.signal(signal.SIGKILL)
+    for use in (
+        lambda: answers(store),
+        store.definitions,
+        lambda: store.catalogue("i"),
+        lambda: store.report("i", State()),
+        lambda: store.write("i", entries(range(1)), revision=1),
+    ):
+        with pytest.raises(StoreError, match="cannot be reached"):
+            use()
+    mortal.start()
+    assert answers(store) == EXPECTED
+    assert store.reserve("i", 1) == range(10, 11)
+
+
+def test_hung(mortal: Node) -> None:
+    store = make(mortal.address)
+    mortal.signal(signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        for asked in (store, at(store, mortal.address)):  # who knows the index, and who does not
+            with pytest.raises(StoreError, match="did not answer within"):
+                answers(asked, timeout=1)
+        assert time.monotonic() - began < 5
+    finally:
+        mortal.signal(signal.SIGCONT)
+    assert answers(store) == EXPECTED
+
+
+def test_nobody_there() -> None:
+    store = OpenSearchStore("http://127.0.0.1:9", Access())
+    with pytest.raises(StoreError, match="cannot be reached"):
+        store.definitions()
+
+
+# Where scripts are forbidden
+
+
+def test_without_scripts(mortal: Node) -> None:
+    n = 10_100  # more than a page
+    store = make(mortal.address, files=n)
+    assert answers(store) == EXPECTED
+    (first, _) = store.disproved("i", TESTS, below=n, timeout=60)
+    assert list(first) == [o for o in range(n) if o % 3 != 2]
+
+
+def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:
+    store = make(mortal.address, files=10_100)
+    with front(mortal.address) as between:
+        between.rule = _altered(
+            lambda answer: answer["_shards"].update(failed=1), body=b'"search_after"'
+        )
+        with pytest.raises(StoreError, match="shards"):
+            at(store, between.address).disproved("i", TESTS, below=10_100, timeout=60)
+
+
+# In part
+
+
+def _altered(change: Callable[[Any], object], *, body: bytes = b"scripted_metric") -> Any:
+    """A rule that changes the answers to searches with these words in them."""
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        answer = to_node(request.body)
+        if "_search" in request.path and body in request.body:
+            change(answer.body)
+        return answer
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda a: a["_shards"].update(failed=1), id="a shard failed"),
+        pytest.param(lambda a: a["_shards"].update(successful=0), id="a shard is missing"),
+        pytest.param(lambda a: a.update(timed_out=True), id="out of time"),
+        pytest.param(lambda a: a.update(terminated_early=True), id="ended early"),
+        pytest.param(lambda a: a.pop("aggregations"), id="no tests"),
+        pytest.param(lambda a: a["aggregations"]["tests"]["buckets"].pop("1"), id="a test less"),
+        pytest.param(
+            lambda a: a["aggregations"]["tests"]["buckets"]["0"]["words"].update(value=[2**63]),
+            id="no words",
+        ),
+    ],
+)
+def test_an_answer_in_part_is_no_answer(
+    opensearch: str, between: Front, change: Callable[[Any], object]
+) -> None:
+    store = at(make(opensearch), between.address)
+    assert answers(store) == EXPECTED
+    between.rule = _altered(change)
+    with pytest.raises(StoreError):
+        answers(store)
+
+
+def test_one_search_for_all_tests(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    answers(store)
+    between.seen.clear()
+    assert answers(store) == EXPECTED
+    searches = [r for r in between.seen if "_search" in r.path]
+    assert len(searches) == 1
+    assert "allow_partial_search_results=false" in searches[0].path
+    assert json.loads(searches[0].body)["timeout"].endswith("ms")
+    assert [r.method for r in between.seen] == ["GET", "POST"]  # the head, then the question
+
+
+# Busy
+
+BUSY = Answer(429, {"error": {"type": "rejected_execution_exception"}, "status": 429})
+
+
+def test_busy_for_a_while(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    refused: list[str] = []
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        if refused.count(request.path) < 2:
+            refused.append(request.path)
+            return BUSY
+        return to_node(request.body)
+
+    between.rule = rule
+    store.write("i", entries(store.reserve("i", 5)), revision=1)
+    assert ordinals(store) == list(range(15))
+    assert any("_bulk" in path for path in refused)
+
+
+def test_busy_all_the_time(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address, patience=0.5)
+    between.rule = lambda request, to_node: BUSY
+    with pytest.raises(StoreError, match="too busy"):
+        answers(store, timeout=0.5)
+    with pytest.raises(StoreError, match="too busy"):
+        store.reserve("i", 1)
+
+
+def test_items_refused_for_load_are_sent_again_alone(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch, files=1), between.address)
+    sent: list[int] = []
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        if "_bulk" not in request.path:
+            return to_node(request.body)
+        lines = request.body.splitlines(keepends=True)
+        sent.append(len(lines) // 2)
+        if len(lines) <= 2:
+            return to_node(request.body)
+        taken = to_node(b"".join(lines[: len(lines) // 4 * 2])).body
+        actions = [json.loads(line) for line in lines[::2]][len(taken["items"]) :]
+        busy = [{"create": {"_id": a["create"]["_id"], "status": 429}} for a in actions]
+        return Answer(200, {"errors": True, "items": [*taken["items"], *busy]})
+
+    between.rule = rule
+    store.write("i", entries(store.reserve("i", 9)), revision=1)
+    assert sent == [9, 5, 3, 2, 1]
+    assert ordinals(store) == list(range(10))
+
+
+def test_a_write_that_fails_half_way_is_not_seen(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    broken = Answer(503, {"error": {"type": "unavailable_shards_exception"}, "status": 503})
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        answer = to_node(request.body)
+        return broken if "_bulk" in request.path else answer
+
+    between.rule = rule
+    before = store.catalogue("i")
+    late = entries(store.reserve("i", 5))
+    with pytest.raises(StoreError, match="unavailable_shards"):
+        store.write("i", late, revision=1)
+    between.rule = forward
+    assert store.catalogue("i") == before
+    assert [list(a) for a in store.disproved("i", TESTS, below=99, timeout=30)] == EXPECTED
+    store.write("i", late, revision=1)
+    assert ordinals(store) == list(range(15))
+
+
+def test_an_answer_that_is_lost(opensearch: str, between: Front) -> None:
+    """What was done without its doer hearing of it is done once."""
+    store = at(make(opensearch), between.address, lease=0.3)
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer | None:
+        answer = to_node(request.body)
+        return None if request.method == "PUT" and "_doc" in request.path else answer
+
+    reserved = store.reserve("i", 5)
+    between.rule = rule
+    for use in (
+        lambda: store.reserve("i", 5),
+        lambda: store.report("i", State("active", 3)),
+        lambda: store.write("i", entries(reserved), revision=1),
+        lambda: store.define(replace(DEFINITION, where="x"), expect=1),
+    ):
+        with pytest.raises(StoreError):
+            use()
+    between.rule = forward
+    assert store.reserve("i", 1) == range(20, 21)
+    assert store.state("i") == State("active", 3)
+    with pytest.raises(Conflict):
+        store.define(replace(DEFINITION, where="y"), expect=1)
+    store.write("i", entries(reserved), revision=2)
+    assert ordinals(store) == list(range(15))
+
+
+# Writers that die, sleep or come too late
+
+
+def test_what_a_dead_writer_left_is_never_seen(opensearch: str) -> None:
+    store = make(opensearch, lease=0.3)
+    asleep = at(store, opensearch)
+    lost = attempt(asleep._catalogues, "i", lambda head: None, lease=0.3, patience=5)
+    held = lost.__enter__()
+
+    def create(ordinal: int, low: int) -> None:
+        identity = f"{ordinal}.{held.number}"
+        document = {"ordinal": ordinal, "generation": held.number, "s1_known": True, "s1_low": low}
+        items = [({"create": {"_id": identity}}, document)]
+        asleep._client.bulk(held.head.entries, items)
+        asleep._client.call("POST", f"/{held.head.entries}/_refresh")
+
+    create(5, 9)
+    before = store.catalogue("i")
+    assert ordinals(store) == list(range(10))
+    # Somebody else takes over after the lease, and commits under a later number.
+    store.write("i", entries(store.reserve("i", 1)), revision=1)
+    assert answers(store) == EXPECTED
+    # It wakes up and writes on.
+    create(2, 0)
+    assert answers(store) == EXPECTED
+    for use in (held.commit, held.release, held.abort):
+        with pytest.raises(StoreError, match="took over"):
+            use()
+    store.write("i", entries(store.reserve("i", 1)), revision=1)
+    assert answers(store) == EXPECTED
+    changed = store.catalogue("i", since=before.generation)
+    assert changed.files["ordinal"].to_pylist() == [10, 11]
+
+
+def test_a_writer_that_moves_is_waited_for(opensearch: str) -> None:
+    store = make(opensearch, lease=0.4, patience=0.5)
+    with attempt(store._catalogues, "i", lambda head: None, lease=0.4, patience=5) as held:
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="all the time"), _beating(held):
+            store.write("i", entries(store.reserve("i", 1)), revision=1)
+        assert time.monotonic() - began > 0.5
+    store.write("i", entries(store.reserve("i", 1)), revision=1)
+
+
+@contextmanager
+def _beating(held: Attempt) -> Iterator[None]:
+    """Moves a lock from another thread."""
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.wait(0.1):
+            held.beat()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("change", [{"where": "x"}, {"dropped": True}])
+def test_a_definition_that_changes_under_a_write(
+    opensearch: str, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    store = make(opensearch)
+    create = Entries.create
+
+    def meanwhile(self: Entries, items: Any, **more: Any) -> None:
+        create(self, items, **more)
+        store.define(replace(DEFINITION, **change), expect=1)
+
+    before = store.catalogue("i")
+    reserved = store.reserve("i", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Entries, "create", meanwhile)
+        with pytest.raises(Conflict):
+            store.write("i", entries(reserved), revision=1)
+    assert store.catalogue("i") == before
+    assert [list(a) for a in store.disproved("i", TESTS, below=99, timeout=30)] == EXPECTED
+    store.remove("i", pa.array([0]))
+    assert ordinals(store) == list(range(1, 10))
+
+
+def test_a_removal_that_is_cut_short(opensearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make(opensearch)
+
+    def dies(*args: object, **more: object) -> None:
+        raise StoreError("the line is cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entries, "sweep", dies)
+        with pytest.raises(StoreError, match="cut"):
+            store.remove("i", pa.array([0, 9]))
+    for _ in range(2):  # before somebody finished it, and after
+        found = store.catalogue("i", since=1)
+        assert (found.removed.to_pylist(), len(found.files), found.below) == ([0, 9], 0, 9)
+        assert ordinals(store) == list(range(1, 9))
+        assert answers(store) == [[o for o in e if o not in (0, 9)] for e in EXPECTED]
+        store.write("i", entries(range(1, 2)), revision=1)
+    assert store._catalogues.head("i").unswept is None
+
+
+# Gone
+
+
+def test_entries_deleted_under_who_asks(opensearch: str) -> None:
+    store = make(opensearch)
+    assert answers(store) == EXPECTED
+    name = store._catalogues.head("i").entries
+    store._client.call("DELETE", f"/{name}")
+    for use in (
+        lambda: answers(store),
+        lambda: store.catalogue("i"),
+        lambda: store.write("i", entries(range(1)), revision=1),
+    ):
+        with pytest.raises(StoreError, match="any more: drop"):
+            use()
+
+
+def test_catalogue_deleted_under_who_asks(opensearch: str) -> None:
+    store = make(opensearch)
+    store._client.call("DELETE", f"/{store._access.prefix}catalogue")
+    for use in (store.definitions, lambda: answers(store), lambda: store.reserve("i", 1)):
+        with pytest.raises(NoStore, match="create the index anew"):
+            use()
+    with pytest.raises(NoStore):
+        at(store, opensearch).state("i")
+    assert store.define(replace(DEFINITION, index="j"), expect=None) == 1
+
+
+def test_what_a_newer_release_wrote(opensearch: str) -> None:
+    store = make(opensearch)
+    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+    found = store._client.call("GET", path)["_source"]
+    store._client.call("PUT", path, {**found, "format": 99}, refresh="true")
+    for use in (store.definitions, lambda: answers(store), lambda: store.reserve("i", 1)):
+        with pytest.raises(StoreError, match="upgrade"):
+            use()
+
+
+def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
+    """As after a restore of one of the two: numbers would be given twice."""
+    store = make(opensearch)
+    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+    old = store._client.call("GET", path)["_source"]
+    store.write("i", entries(store.reserve("i", 5)), revision=1)
+    store._client.call("PUT", path, old, refresh="true")
+    reserved = store.reserve("i", 5)
+    assert reserved == range(10, 15)
+    again = entries(reserved).set_column(1, "path", pa.array([f"g{o}" for o in reserved]))
+    with pytest.raises(StoreError, match="older than"):
+        store.write("i", again, revision=1)
+    assert ordinals(store) == list(range(10))
+    # What was committed under that number is aborted now, so whoever tries again goes on from here.
+    store.write("i", again, revision=1)
+    found = store.catalogue("i").files["path"].to_pylist()
+    assert found == [*(f"f{o}" for o in range(10)), *(f"g{o}" for o in reserved)]
+
+
+# Values
+
+
+def test_a_value_too_long_for_a_term_is_unknown(opensearch: str) -> None:
+    store = make(opensearch, files=0)
+    longest = ["x" * 32_766, "x" * 32_767, "\u00e9" * 16_384]
+    table = entries(store.reserve("i", 3)).drop_columns(["s2_values", "s1_low", "s1_high"])
+    table = table.append_column("s2_values", pa.array([["a", text] for text in longest]))
+    table = table.append_column("s1_low", pa.array(longest))
+    raw = pa.array([[b"y" * 16_383], [b"y" * 16_384], [b"y" * 40_000]])
+    table = table.append_column("s3_known", pa.array([True] * 3)).append_column("s3_raw", raw)
+    store.write("i", table, revision=1)
+    asked: list[Test] = [
+        Contains("values", pa.array(["b"]), "s2"),
+        Contains("values", pa.array(longest), "s2"),
+        ContainsOther("values", pa.array(["a"]), "s2"),
+        ContainsOther("values", pa.array(["a", *longest]), "s2"),
+        ContainsRange("values", longest[0], sketch="s2"),
+        ContainsRange("values", "z" * 40_000, sketch="s2"),
+        Compare("low", "<", longest[0], "s1"),
+        Compare("low", "=", longest[1], "s1"),
+        Compare("low", "<", longest[1], "s1"),
+        Contains("raw", pa.array([b"z" * 40_000]), "s3"),
+        Contains("raw", pa.array([b"y" * 16_383]), "s3"),
+    ]
+    found = [list(a) for a in store.disproved("i", asked, below=9, timeout=30)]
+    assert found == [[0], [], [], [0], [], [], [0], [0], [], [0], []]
+
+
+def test_many_keys_are_evaluated_on_fields_that_follow_the_store(opensearch: str) -> None:
+    store = make(opensearch)
+    keys = pa.array(range(2, 5000))
+    asked: list[Test] = [
+        Overlaps("low", "high", keys, "s1"),
+        Escapes("low", "high", keys, keys, "s1"),
+    ]
+
+    def ask() -> list[list[int]]:
+        return [list(a) for a in store.disproved("i", asked, below=99, timeout=30)]
+
+    assert ask() == [[0, 1, 3, 4, 6, 7, 9], [2, 5, 8]]
+    store.remove("i", pa.array([0, 8]))
+    store.write("i", entries(store.reserve("i", 2)), revision=1)
+    assert ask() == [[1, 3, 4, 6, 7, 9, 10], [2, 5, 11]]
+    other = at(store, opensearch)
+    other.remove("i", pa.array([1]))
+    assert ask() == [[3, 4, 6, 7, 9, 10], [2, 5, 11]]
+
+
+def test_who_cannot_wait_for_fields_is_answered_without_them(
+    opensearch: str, between: Front
+) -> None:
+    store = at(make(opensearch), between.address)
+    go = threading.Event()
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        if b"docvalue_fields" in request.body:
+            go.wait(30)
+        return to_node(request.body)
+
+    between.rule = rule
+    keys = pa.array(range(2, 5000))
+    asked = [*TESTS, Overlaps("low", "high", keys, "s1")]
+    try:
+        found = [list(a) for a in store.disproved("i", asked, below=99, timeout=2)]
+        assert found == [*EXPECTED, []]
+    finally:
+        go.set()
+    found = [list(a) for a in store.disproved("i", asked, below=99, timeout=30)]
+    assert found == [*EXPECTED, EXPECTED[0]]
+
+
+# Secrets and certificates
+
+
+def _pair(folder: Path) -> tuple[Path, Path]:
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def _guarded(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+    # me:s3cr\u20act, as UTF-8
+    if request.headers.get("authorization") == "Basic bWU6czNjcuKCrHQ=":
+        return to_node(request.body)
+    return Answer(401, {"error": {"type": "security_exception"}, "status": 401})
+
+
+def test_tls_and_passwords(opensearch: str, tmp_path: Path) -> None:
+    certificate, key = _pair(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    good = Access(
+        prefix=f"faults-{uuid.uuid4().hex[:12]}-",
+        user="me",
+        password="s3cr\u20act",
+        ca=str(certificate),
+        certificate=str(certificate),
+        key=str(key),
+    )
+    with front(opensearch, tls=tls) as between:
+        between.rule = _guarded
+        server = f"https://{between.address}"
+        store = OpenSearchStore(server, good)
+        store.define(DEFINITION, expect=None)
+        assert len(store.definitions()) == 1
+        assert "s3cr" not in repr((good, store.location))
+        for access, message in (
+            (replace(good, password="wr0ng"), "does not accept the user or the password of me"),
+            (replace(good, user=None, password=None), "does not accept"),
+            (replace(good, ca=None), "not trusted"),
+            (replace(good, ca=str(key)), "cannot be asked|not trusted"),
+            (replace(good, ca="/nowhere.pem"), "cannot be asked|not trusted"),
+        ):
+            with pytest.raises(StoreError, match=message) as raised:
+                OpenSearchStore(server, access).definitions()
+            assert "s3cr" not in str(raised.value)
+            assert "wr0ng" not in str(raised.value)
+        with pytest.raises(StoreError, match="cannot be reached"):
+            OpenSearchStore(f"http://{between.address}", good).definitions()
+    with pytest.raises(StoreError, match=r"not trusted|cannot be reached"):
+        OpenSearchStore(f"https://{opensearch}", good).definitions()
+
+
+def test_forbidden(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    no = Answer(403, {"error": {"type": "security_exception", "reason": "t7"}, "status": 403})
+    between.rule = lambda request, to_node: no
+    with pytest.raises(StoreError, match="does not allow") as raised:
+        answers(store)
+    assert "t7" not in str(raised.value)
+
+
+# Opening
+
+
+def test_opened_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(USER, "me")
+    monkeypatch.setenv(PASSWORD, "s3cret")
+    store = open_store("opensearch://search.example")
+    assert store.location == "opensearch://search.example:9200/skipping-"
+    assert open_store("opensearch://search.example:9200/") is store
+    assert isinstance(store, OpenSearchStore)
+    assert store._access == Access(user="me", password="s3cret")
+    secure = open_store("opensearch+https://[::1]:443", access=lambda: Access(prefix="p-"))
+    assert secure.location == "opensearch+https://[::1]:443/p-"
+
+
+def test_opened_by_the_settings_of_a_session() -> None:
+    named = {"prefix": "p-", "user": "me", "password": "s3cret", "ca": "ca.pem"}
+    named |= {"certificate": "c.pem", "key": "k.pem"}
+    conf = {f"spark.skipping.opensearch.{key}": value for key, value in named.items()}
+    conf["spark.skipping.store"] = "opensearch+https://search.example"
+    session: Any = None  # it is asked for its warehouse only where no store is named
+    store = store_of(session, Settings.of(conf))
+    assert isinstance(store, OpenSearchStore)
+    assert store._access == Access(**named)
+    assert store.location == "opensearch+https://search.example:9200/p-"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "opensearch://me:s3cret@host",
+        "opensearch://",
+        "opensearch://host:port",
+        "opensearch://host/index",
+        "opensearch+https://host?password=s3cret",
+    ],
+)
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(SettingError, match=r"spark\.skipping\.store") as raised:
+        open_store(url)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"user": "me"}, "go together"),
+        ({"password": "s3cret"}, "go together"),
+        ({"key": "k.pem"}, "needs its certificate"),
+        ({"prefix": "Skipping"}, "lower-case"),
+        ({"prefix": "_x"}, "begins no name"),
+        ({"prefix": ""}, "begins no name"),
+    ],
+)
+def test_access_that_is_none(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingError, match=message) as raised:
+        Access(**wrong)  # type: ignore[arg-type]
+    assert "s3cret" not in str(raised.value)
+
+
+def test_without_its_client_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['opensearchpy'] = None\n"
+        "from skipping.stores.opening import open_store\n"
+        "open_store('memory:a')\n"
+        "try:\n    open_store('opensearch://host')\n"
+        "except Exception as error:\n    print(type(error).__name__, error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.startswith("SettingError"), run.stderr
+    assert "pip install 'lakehouse-file-skipping[opensearch]'" in run.stdout
