@@ -115,8 +115,21 @@ def matching(spark: SparkSession, table: str, condition: str) -> int:
 
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
     """`same_rows` of a condition, and exactly the files that hold a match were opened."""
-    found = same_rows(spark, f"SELECT * FROM {table} WHERE {condition}")
-    held = matching(spark, table, condition)
+    rest = f"FROM {table} WHERE {condition}"
+    with settings(spark, {ENABLED: "false"}):
+        # One scan gives the rows and tells where they are.
+        control = spark.sql(f"SELECT *, _metadata.file_path AS _file {rest}")
+        *columns, _ = control.schema
+        whole = control.collect()
+        without = opened(control)
+    df = spark.sql(f"SELECT * {rest}")
+    rows = spelled(df.collect())
+    found = Compared(rows, opened(df), without, rewrite.explain(df))
+    assert list(df.schema) == columns
+    names = Row(*df.columns)
+    expected = spelled([names(*row[:-1]) for row in whole])
+    assert rows == expected, f"rows differ for {condition}\n{found.explained}"
+    held = len({row[-1] for row in whole})
     assert found.opened == held, f"{condition}\n{found.explained}"
     return found
 
