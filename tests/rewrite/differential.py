@@ -147,16 +147,24 @@ class Batch:
         return self.total - self.opened
 
 
-def batch(spark: SparkSession, table: str, conditions: Sequence[str], history: str = "") -> Batch:
+def batch(
+    spark: SparkSession,
+    table: str,
+    conditions: Sequence[str],
+    history: str = "",
+    *,
+    shown: str = "*",
+) -> Batch:
     """`same_rows` of many conditions at the price of two queries.
 
     Without the index one scan gives every row and, as columns, which conditions hold for it; with
     the index each condition is a leg of a UNION. No leg opens fewer files than hold a match, so
-    that equal sums are equal counts everywhere.
+    that equal sums are equal counts everywhere. `shown` selects what makes rows equal, for values
+    that Python has no object for.
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
     with settings(spark, {ENABLED: "false"}):
-        control = spark.sql(f"SELECT *, _metadata.file_path AS _file, {flags} FROM {table}")
+        control = spark.sql(f"SELECT {shown}, _metadata.file_path AS _file, {flags} FROM {table}")
         whole = control.collect()
     width = len(control.columns) - len(conditions) - 1
     expected: Counter[str] = Counter()
@@ -166,7 +174,7 @@ def batch(spark: SparkSession, table: str, conditions: Sequence[str], history: s
             if row[width + 1 + n]:
                 expected[repr((n, *row[:width]))] += 1
                 files.add((n, row[width]))
-    legs = [f"SELECT {n} AS n, * FROM {table} WHERE {c}" for n, c in enumerate(conditions)]
+    legs = [f"SELECT {n} AS n, {shown} FROM {table} WHERE {c}" for n, c in enumerate(conditions)]
     df = spark.sql(" UNION ALL ".join(legs))
     rows = Counter(repr(tuple(row)) for row in df.collect())
     lost, more = expected - rows, rows - expected
