@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+
+# For every Java that the tests start. Most are processes that live for a minute: the second, better
+# compiler would take more there than it gives. Without it the room for compiled code is small.
+os.environ["JDK_JAVA_OPTIONS"] = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+)
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
+        # This one lives long: both compilers.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=4")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

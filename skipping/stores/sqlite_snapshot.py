@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
+from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -170,10 +172,11 @@ class Snapshot:
             held = counts > self._hits(self._of(field, test.keys), ordinals)
         return held
 
-    def _hits(self, rows: sqlite3.Cursor, ordinals: Numbers) -> Numbers:
+    def _hits(self, rows: Iterable[tuple[bytes]], ordinals: Numbers) -> Numbers:
         """How many of the rows name each ordinal."""
         hits = np.zeros(len(ordinals), np.int64)
-        while batch := rows.fetchmany(_BATCH):
+        rows = iter(rows)
+        while batch := list(islice(rows, _BATCH)):
             self._in_time()
             found = np.frombuffer(b"".join([row[0] for row in batch]), "<u4")
             at = np.searchsorted(ordinals, found)
@@ -181,11 +184,17 @@ class Snapshot:
             hits += np.bincount(at, minlength=len(ordinals))
         return hits
 
-    def _of(self, field: int, keys: pa.Array) -> sqlite3.Cursor:
-        self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS keys (value)")
-        self._connection.execute("DELETE FROM temp.keys")
+    def _of(self, field: int, keys: pa.Array) -> Iterable[tuple[bytes]]:
         # A key twice would count its files twice.
         values = to_sql(pc.unique(keys.drop_null()))
+        if self._has_fewer_terms(field, len(values)):
+            wanted = set(values)
+            terms = self._connection.execute(
+                "SELECT value, ordinals FROM terms WHERE field = ?", (field,)
+            )
+            return ((ordinals,) for value, ordinals in terms if value in wanted)
+        self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS keys (value)")
+        self._connection.execute("DELETE FROM temp.keys")
         self._connection.executemany(
             "INSERT INTO temp.keys VALUES (?)", ((value,) for value in values)
         )
@@ -194,6 +203,15 @@ class Snapshot:
             " CROSS JOIN terms t ON t.field = ? AND t.value = k.value",
             (field,),
         )
+
+    def _has_fewer_terms(self, field: int, keys: int) -> bool:
+        """Whether reading all terms of a field takes less than looking up so many keys."""
+        if keys < _BATCH:
+            return False
+        ((terms,),) = self._connection.execute(
+            "SELECT count(*) FROM (SELECT 1 FROM terms WHERE field = ? LIMIT ?)", (field, keys)
+        )
+        return bool(terms < keys)
 
     def _within(self, field: int, test: ContainsRange) -> sqlite3.Cursor:
         sql = "SELECT ordinals FROM terms WHERE field = ?"

@@ -117,8 +117,21 @@ def matching(spark: SparkSession, table: str, condition: str) -> set[Path]:
 
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
     """`same_rows` of a condition, and exactly the files that hold a match were opened."""
-    found = same_rows(spark, f"SELECT * FROM {table} WHERE {condition}")
-    held = len(matching(spark, table, condition))
+    rest = f"FROM {table} WHERE {condition}"
+    with settings(spark, {ENABLED: "false"}):
+        # One scan gives the rows and tells where they are.
+        control = spark.sql(f"SELECT *, _metadata.file_path AS _file {rest}")
+        *columns, _ = control.schema
+        whole = control.collect()
+        without = opened(control)
+    df = spark.sql(f"SELECT * {rest}")
+    rows = spelled(df.collect())
+    found = Compared(rows, opened(df), without, rewrite.explain(df))
+    assert list(df.schema) == columns
+    names = Row(*df.columns)
+    expected = spelled([names(*row[:-1]) for row in whole])
+    assert rows == expected, f"rows differ for {condition}\n{found.explained}"
+    held = len({row[-1] for row in whole})
     assert found.opened == held, f"{condition}\n{found.explained}"
     return found
 
@@ -136,16 +149,24 @@ class Batch:
         return self.total - self.opened
 
 
-def batch(spark: SparkSession, table: str, conditions: Sequence[str], history: str = "") -> Batch:
+def batch(
+    spark: SparkSession,
+    table: str,
+    conditions: Sequence[str],
+    history: str = "",
+    *,
+    shown: str = "*",
+) -> Batch:
     """`same_rows` of many conditions at the price of two queries.
 
     Without the index one scan gives every row and, as columns, which conditions hold for it; with
     the index each condition is a leg of a UNION. No leg opens fewer files than hold a match, so
-    that equal sums are equal counts everywhere.
+    that equal sums are equal counts everywhere. `shown` selects what makes rows equal, for values
+    that Python has no object for.
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
     with settings(spark, {ENABLED: "false"}):
-        control = spark.sql(f"SELECT *, _metadata.file_path AS _file, {flags} FROM {table}")
+        control = spark.sql(f"SELECT {shown}, _metadata.file_path AS _file, {flags} FROM {table}")
         whole = control.collect()
     width = len(control.columns) - len(conditions) - 1
     expected: Counter[str] = Counter()
@@ -155,7 +176,7 @@ def batch(spark: SparkSession, table: str, conditions: Sequence[str], history: s
             if row[width + 1 + n]:
                 expected[repr((n, *row[:width]))] += 1
                 files.add((n, row[width]))
-    legs = [f"SELECT {n} AS n, * FROM {table} WHERE {c}" for n, c in enumerate(conditions)]
+    legs = [f"SELECT {n} AS n, {shown} FROM {table} WHERE {c}" for n, c in enumerate(conditions)]
     df = spark.sql(" UNION ALL ".join(legs))
     rows = Counter(repr(tuple(row)) for row in df.collect())
     lost, more = expected - rows, rows - expected

@@ -195,11 +195,15 @@ totals: Counter[str] = Counter()
 
 @pytest.fixture(scope="module", autouse=True)
 def floor() -> Iterator[None]:
-    """Over the whole run something must have been skipped, else nothing was tested."""
+    """Most of what can be skipped must have been, else nothing was tested.
+
+    The run is the same each time: of 316 files without a match 185 were skipped. The floor is four
+    fifths of that.
+    """
     yield
     if totals["queries"]:
         print(dict(totals))
-        assert totals["skipped"] > totals["files"] / 10, totals
+        assert totals["skipped"] > 0.47 * totals["without"], totals
 
 
 def write(spark: SparkSession, parts: list[list[dict[str, Any]]], start: int) -> Any:
@@ -215,7 +219,8 @@ def write(spark: SparkSession, parts: list[list[dict[str, Any]]], start: int) ->
 
 def ask(spark: SparkSession, table: str, asked: Sequence[str], history: str) -> None:
     found = batch(spark, table, asked, history)
-    totals.update(queries=len(asked), files=found.total, skipped=found.skipped)
+    without = found.total - found.held
+    totals.update(queries=len(asked), files=found.total, without=without, skipped=found.skipped)
 
 
 @settings(

@@ -1,0 +1,43 @@
+"""A question of thousands of keys, whether a field has more terms than that or fewer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from providers.index_predicate import Contains, ContainsOther, Test
+from skipping.stores import IndexStore
+from tests.skipping.stores.test_store_contract import ask, filled
+
+FILES, NOISE = 4, 5_000
+
+
+def store_terms(store: IndexStore, terms: list[list[object]], type: pa.DataType) -> None:
+    values = {
+        "s1_known": pa.array([True] * len(terms)),
+        "s1_values": pa.array(terms, pa.list_(type)),
+    }
+    filled(store, values)
+
+
+@pytest.mark.parametrize("each", [2, 2_000], ids=["few terms", "many terms"])
+@pytest.mark.parametrize("type", [pa.int64(), pa.string(), pa.binary()], ids=str)
+def test_keys_among_noise(store: IndexStore, type: pa.DataType, each: int) -> None:
+    def term(number: int) -> object:
+        return number if type == pa.int64() else pa.scalar(f"é{number}").cast(type).as_py()
+
+    # File f has the terms of [each f, each (f + 1)), and all have -1; -2 and so on are noise.
+    files = [[-1, *range(each * f, each * (f + 1))] for f in range(FILES)]
+    store_terms(store, [[term(number) for number in file] for file in files], type)
+    noise = [term(-2 - n) for n in range(NOISE)]
+
+    def asked(test: type[Test], *numbers: int) -> list[int]:
+        keys = [*noise, *map(term, numbers), *map(term, numbers), None]
+        return ask(store, test("values", pa.array(keys, type), "s1"))
+
+    assert asked(Contains, each, 3 * each) == [0, 2]
+    assert asked(Contains) == [0, 1, 2, 3]
+    assert asked(Contains, -1) == []
+    assert asked(ContainsOther, *files[1]) == [1]
+    assert asked(ContainsOther, *files[1][1:]) == []
+    assert asked(ContainsOther, *files[0], *files[3]) == [0, 3]
