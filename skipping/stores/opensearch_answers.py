@@ -9,7 +9,7 @@ disproves nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,24 +17,22 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
+from providers.index_predicate import BitsSet, Contains, ContainsOther, ContainsRange, Test
 from skipping.definition import IndexId
-from skipping.stores.entries import answerable
+from skipping.stores.entries import answerable, is_scalar
 from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import Body, Refused
 from skipping.stores.opensearch_entries import TERMS, spelled, types_of
 from skipping.stores.opensearch_fields import Fields
 from skipping.stores.opensearch_index import Entries
 from skipping.stores.opensearch_queries import (
-    WORDS,
     among,
-    bitmap,
     candidates_query,
     disproved_query,
     has_many_numbers,
     ordinals_query,
-    words,
 )
+from skipping.stores.opensearch_scripts import ANY_FILTER, WORDS, bitmap, words
 
 __all__ = ["Answers"]
 
@@ -45,7 +43,8 @@ class Answers:
     """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
 
     def __init__(self) -> None:
-        self._has_scripts = True  # until a question fails for it
+        self._runs_aggregations = True  # scripts as such, until a question fails for it
+        self._runs_filters = True
         self._has_bitmaps: bool | None = None
         self._fields = Fields()
 
@@ -78,11 +77,12 @@ class Answers:
                 answers[i] = _without_other(head, entries, test, below, deadline)
             elif not isinstance(test, Contains | ContainsRange):
                 scalar.append(i)
-        for i, found in self._searched(head, entries, queries, below, deadline).items():
+        scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
+        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
             answers[i] = found
         if scalar:
             sketches = {tests[i].sketch for i in scalar}
-            names = [n for n in types if n.partition("_")[0] in sketches and not _is_list(types[n])]
+            names = [n for n in types if n.partition("_")[0] in sketches and is_scalar(types[n])]
             files = self._fields.table(index, head, entries, names, deadline=deadline)
             for i in scalar if files is not None else ():
                 answers[i] = _evaluated(tests[i], files, below)
@@ -95,26 +95,24 @@ class Answers:
         head: Head,
         entries: Entries,
         queries: Mapping[int, Body],
+        scripted: Set[int],
         below: int,
         deadline: float,
     ) -> dict[int, BitMap]:
-        if not queries:
-            return {}
         n = (below + 63) // 64
         scope = ordinals_query(head.visible, below)
-        # Words for mostly empty numbers would cost more than the few numbers themselves.
-        if self._has_scripts and n <= WORDS:
+        while True:
+            asked = {i: q for i, q in queries.items() if self._runs_filters or i not in scripted}
+            if not asked:
+                return {}
             try:
-                return _by_script(entries, scope, queries, n, deadline)
+                # Words for mostly empty numbers would cost more than the few numbers themselves.
+                if self._runs_aggregations and n <= WORDS:
+                    return _by_script(entries, scope, asked, n, deadline)
+                return _by_pages(entries, scope, asked, deadline)
             except Refused as error:
-                if not self._scripts_are_refused(entries, error, deadline):
+                if not self._runs_less(entries, error, deadline):
                     raise
-                self._has_scripts = False
-        found = {}
-        for i, query in queries.items():
-            both = {"bool": {"filter": [scope, query]}}
-            found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
-        return found
 
     def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
         """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
@@ -130,17 +128,25 @@ class Answers:
                 self._has_bitmaps = False
         return self._has_bitmaps
 
-    @staticmethod
-    def _scripts_are_refused(entries: Entries, error: Refused, deadline: float) -> bool:
-        """Whether it was for its script that a question failed: ask the script of no document."""
+    def _runs_less(self, entries: Entries, error: Refused, deadline: float) -> bool:
+        """Whether it was for a script that a question failed: ask simple ones."""
         if error.status not in (400, 403, 500):
             return False
-        probe = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
-        try:
-            entries.search(probe, timeout=_left(deadline))
-        except Refused as again:
-            return again.status == error.status
-        return False
+        before = self._runs_aggregations, self._runs_filters
+        words = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        if before[0]:
+            self._runs_aggregations = _is_taken(entries, words, error, deadline)
+        if before[1]:
+            self._runs_filters = _is_taken(entries, {"query": ANY_FILTER}, error, deadline)
+        return before != (self._runs_aggregations, self._runs_filters)
+
+
+def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> bool:
+    try:
+        entries.search(body, timeout=_left(deadline))
+    except Refused as again:
+        return again.status != error.status
+    return True
 
 
 def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
@@ -170,6 +176,16 @@ def _by_script(
     return found
 
 
+def _by_pages(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], deadline: float
+) -> dict[int, BitMap]:
+    found = {}
+    for i, query in queries.items():
+        both = {"bool": {"filter": [scope, query]}}
+        found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
+    return found
+
+
 def _without_other(
     head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
 ) -> BitMap:
@@ -192,10 +208,6 @@ def _without_other(
     return BitMap(
         hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
     )
-
-
-def _is_list(type: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type))
 
 
 def _left(deadline: float) -> float:
