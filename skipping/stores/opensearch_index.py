@@ -145,8 +145,9 @@ class Entries:
         sources[:0] = self._with("ordinal", partial, wanted, _ORDER, timeout=timeout)
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
-        removed = [] if since is None else self._removed(after)
-        return Catalogue(head.generation, self._below(gone), files, pa.array(removed, pa.int64()))
+        removed = [] if since is None else self._removed(after, timeout=timeout)
+        below = self._below(gone, timeout=timeout)
+        return Catalogue(head.generation, below, files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
@@ -199,7 +200,7 @@ class Entries:
             if error.status != 404:
                 raise
 
-    def _below(self, gone: set[int]) -> int:
+    def _below(self, gone: set[int], *, timeout: float | None) -> int:
         """One more than the greatest ordinal there is, changed or not."""
         query = self._visible(_ENTRY)
         if gone:
@@ -211,7 +212,8 @@ class Entries:
             "sort": [{"ordinal": "desc"}],
             "track_total_hits": False,
         }
-        hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
+        left = self._client.patience if timeout is None else timeout
+        hits = self.search(body, timeout=left)["hits"]["hits"]
         return hits[0]["sort"][0] + 1 if hits else 0
 
     def _removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
