@@ -86,8 +86,11 @@ class IndexStore(Protocol):
     def location(self) -> str:
         """Where it is, for people; without secrets."""
 
-    def definitions(self) -> Sequence[Versioned[Definition]]:
-        """Every definition, dropped ones too until they are erased."""
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased.
+
+        Raises StoreError after `timeout` seconds; None: the store's own patience.
+        """
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect` (None: it is new).
@@ -126,11 +129,13 @@ class IndexStore(Protocol):
         *,
         since: Generation | None = None,
         fields: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Catalogue:
         """The entries, or those that changed after generation `since`; raises StoreError if erased.
 
         `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
-        `s3_known`; one that no entry has is a column of nulls.
+        `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
+        seconds; None: the store's own patience.
         """
 
     def disproved(

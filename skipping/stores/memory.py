@@ -57,7 +57,7 @@ class MemoryStore:
         """`memory:` and its name."""
         return f"memory:{self._name}"
 
-    def definitions(self) -> Sequence[Versioned[Definition]]:
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         with self._lock:
             live = [index for index in self._indexes.values() if not index.erased]
@@ -149,6 +149,7 @@ class MemoryStore:
         *,
         since: Generation | None = None,
         fields: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._lock:

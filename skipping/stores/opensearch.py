@@ -22,6 +22,7 @@ from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.fields import KEPT, Fields
 from skipping.stores.opensearch_access import Access
 from skipping.stores.opensearch_answers import Answers
 from skipping.stores.opensearch_attempts import Attempt, attempt
@@ -40,7 +41,7 @@ class OpenSearchStore:
     """An `IndexStore` in a cluster, at `http://host:port` or `https://host:port`.
 
     `patience` is how many seconds an operation may take; `lease`, after how many a writer that does
-    not move counts as dead.
+    not move counts as dead; `kept`, how many bytes of fields are kept here.
 
     >>> OpenSearchStore("http://127.0.0.1:9200").location
     'opensearch://127.0.0.1:9200/skipping-'
@@ -53,16 +54,19 @@ class OpenSearchStore:
         *,
         patience: float = _PATIENCE,
         lease: float = _LEASE,
+        kept: int = KEPT,
     ) -> None:
         self._access = Access() if access is None else access
         self._client = Client(server, self._access, patience=patience)
         self._catalogues = Catalogues(self._client, self._access.prefix)
-        self._answers = Answers()
+        self._fields = Fields(kept)
+        self._answers = Answers(self._fields)
         self._lease = lease
 
     def __reduce__(self) -> tuple[object, ...]:
-        arguments = self._client.server, self._access, self._client.patience, self._lease
-        return _store, arguments
+        client = self._client
+        kept = self._fields.most
+        return _store, (client.server, self._access, client.patience, self._lease, kept)
 
     @property
     def location(self) -> str:
@@ -71,13 +75,15 @@ class OpenSearchStore:
         name = "opensearch" if scheme == "http" else "opensearch+https"
         return f"{name}://{host}/{self._access.prefix}"
 
-    def definitions(self) -> Sequence[Versioned[Definition]]:
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
-        return tuple(
+        found = tuple(
             Versioned(Definition.from_json(head.definition), head.revision)
-            for head in self._catalogues.all()
+            for head in self._catalogues.all(timeout=timeout)
             if head.definition is not None
         )
+        self._fields.retain({each.value.index for each in found if not each.value.dropped})
+        return found
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
@@ -148,6 +154,7 @@ class OpenSearchStore:
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         self._entries(self._catalogues.erase(index)).drop()
+        self._fields.drop(index)
 
     def catalogue(
         self,
@@ -155,18 +162,23 @@ class OpenSearchStore:
         *,
         since: Generation | None = None,
         fields: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
-        return self._entries(self._catalogues.head(index)).catalogue(fields, since=since)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        entries = self._entries(self._catalogues.head(index, timeout=timeout))
+        left = None if deadline is None else deadline - time.monotonic()
+        return entries.catalogue(fields, since=since, timeout=left)
 
     def disproved(
         self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
+        held = {test.sketch: self._fields.held(index, test.sketch) for test in tests}
         head = self._catalogues.head(index, timeout=timeout)
         return self._answers.disproved(
-            index, head, self._entries(head), tests, below=below, deadline=deadline
+            index, head, self._entries(head), tests, held, below=below, deadline=deadline
         )
 
     def _entries(self, head: Head) -> Entries:
@@ -186,8 +198,10 @@ class OpenSearchStore:
             held.note(unswept=None)
 
 
-def _store(server: str, access: Access, patience: float, lease: float) -> OpenSearchStore:
-    return OpenSearchStore(server, access, patience=patience, lease=lease)
+def _store(
+    server: str, access: Access, patience: float, lease: float, kept: int
+) -> OpenSearchStore:
+    return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
 
 
 def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:

@@ -1,15 +1,15 @@
 """Which files tests disprove, asked of one index: one search for all that a query can say.
 
-The others have too many keys. Those on SCALAR fields are evaluated here, on the fields of this
-generation (`opensearch_fields`). "Some term is none of these
-many keys" is answered from the terms of the few files that it could disprove. What is left
+The others have too many keys. Those on SCALAR fields are evaluated here, on the fields that are
+kept (`fields`), and so are those with few keys once the fields are there. "Some term is none of
+these many keys" is answered from the terms of the few files that it could disprove. What is left
 disproves nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,37 +17,38 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import Contains, ContainsOther, ContainsRange, Test
+from providers.index_predicate import BitsSet, Compare, ContainsOther, Escapes, Overlaps, Test
 from skipping.definition import IndexId
-from skipping.stores.entries import answerable
+from skipping.stores import Catalogue
+from skipping.stores.entries import answerable, is_scalar
+from skipping.stores.fields import Fields, brought_up
 from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import Body, Refused
 from skipping.stores.opensearch_entries import TERMS, spelled, types_of
-from skipping.stores.opensearch_fields import Fields
 from skipping.stores.opensearch_index import Entries
 from skipping.stores.opensearch_queries import (
-    WORDS,
     among,
-    bitmap,
     candidates_query,
     disproved_query,
     has_many_numbers,
     ordinals_query,
-    words,
 )
+from skipping.stores.opensearch_scripts import ANY_FILTER, WORDS, bitmap, words
 
 __all__ = ["Answers"]
 
 _CANDIDATES = 10_000
+_SCALAR = (Compare, Overlaps, Escapes)
 
 
 class Answers:
     """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
 
-    def __init__(self) -> None:
-        self._has_scripts = True  # until a question fails for it
+    def __init__(self, fields: Fields) -> None:
+        self._runs_aggregations = True  # scripts as such, until a question fails for it
+        self._runs_filters = True
         self._has_bitmaps: bool | None = None
-        self._fields = Fields()
+        self._fields = fields
 
     def disproved(
         self,
@@ -55,20 +56,25 @@ class Answers:
         head: Head,
         entries: Entries,
         tests: Sequence[Test],
+        held: Mapping[str, Catalogue | None],
         *,
         below: int,
         deadline: float,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`.
+
+        `held` are the sketches' fields that were kept before the head was read.
+        """
         below = min(below, head.next)
         answers = [BitMap() for _ in tests]
         if below <= 0 or not head.generation:
             return answers
         types = types_of(head.fields)
         queries: dict[int, Body] = {}
-        scalar: list[int] = []
         for i, test in enumerate(tests):
             if not answerable(test, types):
+                continue
+            if isinstance(test, _SCALAR) and _is_of(head, held[test.sketch]):
                 continue
             bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
             query = disproved_query(test, bitmaps=bitmaps)
@@ -76,45 +82,67 @@ class Answers:
                 queries[i] = query
             elif isinstance(test, ContainsOther):
                 answers[i] = _without_other(head, entries, test, below, deadline)
-            elif not isinstance(test, Contains | ContainsRange):
-                scalar.append(i)
-        for i, found in self._searched(head, entries, queries, below, deadline).items():
+        scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
+        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
             answers[i] = found
-        if scalar:
-            sketches = {tests[i].sketch for i in scalar}
-            names = [n for n in types if n.partition("_")[0] in sketches and not _is_list(types[n])]
-            files = self._fields.table(index, head, entries, names, deadline=deadline)
-            for i in scalar if files is not None else ():
-                answers[i] = _evaluated(tests[i], files, below)
+        for i, test in enumerate(tests):
+            if isinstance(test, _SCALAR) and i not in queries and answerable(test, types):
+                kept = self._kept(index, head, entries, test.sketch, held[test.sketch], deadline)
+                if kept is not None:
+                    answers[i] = _evaluated(test, kept.files, below)
                 _left(deadline)
         gone = BitMap(entries.unswept(timeout=_left(deadline)))
         return [answer - gone for answer in answers]
+
+    def _kept(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        sketch: str,
+        held: Catalogue | None,
+        deadline: float,
+    ) -> Catalogue | None:
+        """The sketch's fields as of the head; None if they cannot be had in time."""
+        if held is not None and held.generation > head.generation:  # of a backup
+            self._fields.drop(index)
+            held = None
+        if held is not None and _is_of(head, held):
+            return held
+        names = [n for n in head.fields if n.startswith(f"{sketch}_")]
+        names = [n for n in names if is_scalar(types_of(head.fields)[n])]
+
+        def read() -> Catalogue:
+            if held is None:
+                return entries.scalars(names)
+            return brought_up(held, entries.scalars(names, since=held.generation))
+
+        newest = self._fields.loaded(index, sketch, read, deadline=deadline)
+        return newest if _is_of(head, newest) else None
 
     def _searched(
         self,
         head: Head,
         entries: Entries,
         queries: Mapping[int, Body],
+        scripted: Set[int],
         below: int,
         deadline: float,
     ) -> dict[int, BitMap]:
-        if not queries:
-            return {}
         n = (below + 63) // 64
         scope = ordinals_query(head.visible, below)
-        # Words for mostly empty numbers would cost more than the few numbers themselves.
-        if self._has_scripts and n <= WORDS:
+        while True:
+            asked = {i: q for i, q in queries.items() if self._runs_filters or i not in scripted}
+            if not asked:
+                return {}
             try:
-                return _by_script(entries, scope, queries, n, deadline)
+                # Words for mostly empty numbers would cost more than the few numbers themselves.
+                if self._runs_aggregations and n <= WORDS:
+                    return _by_script(entries, scope, asked, n, deadline)
+                return _by_pages(entries, scope, asked, deadline)
             except Refused as error:
-                if not self._scripts_are_refused(entries, error, deadline):
+                if not self._runs_less(entries, error, deadline):
                     raise
-                self._has_scripts = False
-        found = {}
-        for i, query in queries.items():
-            both = {"bool": {"filter": [scope, query]}}
-            found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
-        return found
 
     def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
         """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
@@ -130,17 +158,29 @@ class Answers:
                 self._has_bitmaps = False
         return self._has_bitmaps
 
-    @staticmethod
-    def _scripts_are_refused(entries: Entries, error: Refused, deadline: float) -> bool:
-        """Whether it was for its script that a question failed: ask the script of no document."""
+    def _runs_less(self, entries: Entries, error: Refused, deadline: float) -> bool:
+        """Whether it was for a script that a question failed: ask simple ones."""
         if error.status not in (400, 403, 500):
             return False
-        probe = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
-        try:
-            entries.search(probe, timeout=_left(deadline))
-        except Refused as again:
-            return again.status == error.status
-        return False
+        before = self._runs_aggregations, self._runs_filters
+        words = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        if before[0]:
+            self._runs_aggregations = _is_taken(entries, words, error, deadline)
+        if before[1]:
+            self._runs_filters = _is_taken(entries, {"query": ANY_FILTER}, error, deadline)
+        return before != (self._runs_aggregations, self._runs_filters)
+
+
+def _is_of(head: Head, kept: Catalogue | None) -> bool:
+    return kept is not None and kept.generation == head.generation
+
+
+def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> bool:
+    try:
+        entries.search(body, timeout=_left(deadline))
+    except Refused as again:
+        return again.status != error.status
+    return True
 
 
 def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
@@ -170,6 +210,16 @@ def _by_script(
     return found
 
 
+def _by_pages(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], deadline: float
+) -> dict[int, BitMap]:
+    found = {}
+    for i, query in queries.items():
+        both = {"bool": {"filter": [scope, query]}}
+        found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
+    return found
+
+
 def _without_other(
     head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
 ) -> BitMap:
@@ -192,10 +242,6 @@ def _without_other(
     return BitMap(
         hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
     )
-
-
-def _is_list(type: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type))
 
 
 def _left(deadline: float) -> float:

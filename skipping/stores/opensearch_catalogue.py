@@ -79,12 +79,12 @@ class Catalogues:
         self._name = f"{prefix}catalogue"
         self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
 
-    def all(self) -> Sequence[Head]:
+    def all(self, *, timeout: float | None = None) -> Sequence[Head]:
         """Every head; raises NoStore where nothing was created yet."""
         with self._there():
             return [
                 head
-                for hit in self._client.pages(self._name, {}, by=["key"])
+                for hit in self._client.pages(self._name, {}, by=["key"], timeout=timeout)
                 for head in _heads(hit["_source"]).values()
             ]
 

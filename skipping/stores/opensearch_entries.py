@@ -2,7 +2,7 @@
 
 A document is what one write said about one file: its identity and sketches, or, for sketches that
 were added to an entry later, those and the ordinal. A removed entry leaves a tombstone with its
-ordinal in `removed`. TERMS are indexed and not kept in the source, which is read for catalogues.
+ordinal in `removed`. TERMS and BYTES are not kept in the source, which is read for catalogues.
 
 Text is a keyword, ordered by its bytes; bytes are a keyword too, in hexadecimal, which keeps their
 order. A term has at most 32,766 bytes: a sketch with a longer one is stored as unknown, never
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +23,16 @@ import pyarrow.compute as pc
 
 from providers.errors import StoreError
 from skipping.stores import IDENTITY
-from skipping.stores.entries import sketches
+from skipping.stores.entries import is_scalar, sketches
 from skipping.stores.opensearch_client import Body
 
 __all__ = [
+    "BYTES",
     "TERMS",
     "TYPES",
     "Found",
     "documents",
+    "folder_of",
     "identities",
     "mapping",
     "name_of",
@@ -41,10 +44,14 @@ __all__ = [
 TERMS = "terms"
 """The object that TERMS fields are in; the source does without it."""
 
+BYTES = "bytes"
+"""The object that BYTES fields are in, as doc values for scripts; the source does without it."""
+
 LONGEST = 32_766
 
 _SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()}}
+TYPES["large_binary"] = pa.large_binary()
 """The types of fields by what the catalogue calls them."""
 _NAMES = {type: name for name, type in TYPES.items()}
 
@@ -53,6 +60,7 @@ _MAPPED: dict[str, Body] = {
     "int64": {"type": "long"},
     "string": {"type": "keyword"},
     "binary": {"type": "keyword"},
+    "large_binary": {"type": "binary", "doc_values": True},
 }
 _KEPT: Body = {"type": "keyword", "index": False, "doc_values": False}  # in the source only
 _IDENTITY: Body = {
@@ -84,14 +92,22 @@ def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
 
 def mapping(fields: dict[str, str]) -> Body:
     """How documents with these fields are indexed; anything else in one is refused."""
-    properties, terms = dict(_IDENTITY), {}
+    properties = dict(_IDENTITY)
+    inner: dict[str, Body] = {TERMS: {}, BYTES: {}}
     for name, type in fields.items():
-        if type.startswith("list<"):
-            terms[name] = _MAPPED[type[5:-1]]
-        else:
-            properties[name] = _MAPPED[type]
-    properties[TERMS] = {"dynamic": "strict", "properties": terms}
+        mapped = _MAPPED[type.removeprefix("list<").removesuffix(">")]
+        folder = folder_of(TYPES[type])
+        (inner[folder] if folder else properties)[name] = mapped
+    for folder, names in inner.items():
+        properties[folder] = {"dynamic": "strict", "properties": names}
     return {"dynamic": "strict", "properties": properties}
+
+
+def folder_of(type: pa.DataType) -> str:
+    """The object that fields of a type are in; SCALAR ones are in none."""
+    if is_scalar(type):
+        return ""
+    return TERMS if pa.types.is_list(type) else BYTES
 
 
 def name_of(type: pa.DataType) -> str:
@@ -144,8 +160,8 @@ def documents(
             body[flag] = known and fitting[row]
             if fitting[row]:
                 for name in fields:
-                    is_list = pa.types.is_list(entries.schema.field(name).type)
-                    to = body.setdefault(TERMS, {}) if is_list else body
+                    folder = folder_of(entries.schema.field(name).type)
+                    to = body.setdefault(folder, {}) if folder else body
                     to[name] = columns[name][row]
     return [
         ({"create": {"_id": f"{body['ordinal']}.{generation}"}}, body)
@@ -175,6 +191,8 @@ def _placed(
 
 
 def _column(values: pa.Array) -> list[Any]:
+    if pa.types.is_large_binary(values.type):
+        return [None if v is None else b64encode(v).decode() for v in values.to_pylist()]
     if not pa.types.is_list(values.type):
         return spelled(values)
     terms = spelled(pc.list_flatten(values))

@@ -10,9 +10,10 @@ import pyarrow as pa
 from providers.errors import StoreError
 from skipping.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import is_scalar
 from skipping.stores.opensearch_catalogue import FORMAT, Head
 from skipping.stores.opensearch_client import Body, Client, Refused
-from skipping.stores.opensearch_entries import TERMS, Found, mapping, table_of, types_of
+from skipping.stores.opensearch_entries import BYTES, TERMS, Found, mapping, table_of, types_of
 
 __all__ = ["Entries"]
 
@@ -45,7 +46,7 @@ class Entries:
         }
         grown = {"_meta": about, "properties": mapped["properties"]}
         if not self._head.generation:
-            excluded = {"excludes": [TERMS]}
+            excluded = {"excludes": [TERMS, BYTES]}
             settings = {
                 "number_of_shards": 1,
                 "auto_expand_replicas": "0-1",
@@ -127,15 +128,15 @@ class Entries:
         """The entries, or those that changed after a generation."""
         head = self._head
         types = types_of(head.fields)
-        if any(pa.types.is_list(types.get(name, pa.null())) for name in fields):
-            raise StoreError(f"{', '.join(fields)} hold terms: a catalogue has only SCALAR fields")
+        if any(not is_scalar(types.get(name, pa.null())) for name in fields):
+            raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
         if since is not None and since > head.generation:
             raise StoreError(f"the index is at generation {head.generation}, before {since}")
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
-        # All of a source takes less time than parts of it; there are no terms in it.
+        # All of a source takes less time than parts of it; no terms or bytes are in it.
         body = {"query": self._visible(after, _ENTRY)}
         sources = [hit["_source"] for hit in self._pages(body, _ORDER, timeout=timeout)]
         # Of an entry that only got more sketches, the rest was written before.
@@ -144,8 +145,9 @@ class Entries:
         sources[:0] = self._with("ordinal", partial, wanted, _ORDER, timeout=timeout)
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
-        removed = [] if since is None else self._removed(after)
-        return Catalogue(head.generation, self._below(gone), files, pa.array(removed, pa.int64()))
+        removed = [] if since is None else self._removed(after, timeout=timeout)
+        below = self._below(gone, timeout=timeout)
+        return Catalogue(head.generation, below, files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
@@ -198,7 +200,7 @@ class Entries:
             if error.status != 404:
                 raise
 
-    def _below(self, gone: set[int]) -> int:
+    def _below(self, gone: set[int], *, timeout: float | None) -> int:
         """One more than the greatest ordinal there is, changed or not."""
         query = self._visible(_ENTRY)
         if gone:
@@ -210,7 +212,8 @@ class Entries:
             "sort": [{"ordinal": "desc"}],
             "track_total_hits": False,
         }
-        hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
+        left = self._client.patience if timeout is None else timeout
+        hits = self.search(body, timeout=left)["hits"]["hits"]
         return hits[0]["sort"][0] + 1 if hits else 0
 
     def _removed(self, which: Body, *, timeout: float | None = None) -> list[int]:

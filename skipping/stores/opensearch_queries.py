@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap64
 
-from providers.errors import StoreError
 from providers.index_predicate import (
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -27,21 +27,16 @@ from providers.index_predicate import (
 )
 from providers.values import Value
 from skipping.stores.opensearch_client import Body
-from skipping.stores.opensearch_entries import LONGEST, TERMS, spelled
+from skipping.stores.opensearch_entries import BYTES, LONGEST, TERMS, spelled
+from skipping.stores.opensearch_scripts import unset_bits
 
 __all__ = [
-    "WORDS",
     "among",
-    "bitmap",
     "candidates_query",
     "disproved_query",
     "has_many_numbers",
     "ordinals_query",
-    "words",
 ]
-
-WORDS = 2**16
-"""The most words of a bitmap that are asked for; four million ordinals."""
 
 MANY = 1_000
 """More numbers than these are asked for as a bitmap, where the cluster knows them."""
@@ -52,32 +47,6 @@ _BOUND = 500  # bytes; 2.19 takes ranges to 1,000 ("input automaton is too large
 
 _NOTHING: Body = {"match_none": {}}
 _OPS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-
-_BITMAP: Body = {
-    "scripted_metric": {
-        "init_script": "state.w = new long[params.n];",
-        "map_script": "int o = (int) doc['ordinal'].value; state.w[o >> 6] |= (1L << (o & 63));",
-        "combine_script": "return state.w",
-        "reduce_script": (
-            "long[] r = new long[params.n]; for (s in states) { if (s != null) {"
-            " for (int i = 0; i < params.n; i++) { r[i] |= s[i]; } } } return r;"
-        ),
-    }
-}
-
-
-def bitmap(n: int) -> Body:
-    """The aggregation that gives the ordinals of all documents as `n` words of 64 bits."""
-    return {"scripted_metric": {**_BITMAP["scripted_metric"], "params": {"n": n}}}
-
-
-def words(values: Sequence[int] | None) -> BitMap:
-    """The ordinals in the words of a bitmap."""
-    try:
-        packed = np.array(values or (), np.int64).view(np.uint8)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise StoreError(f"the answer holds no bitmap: {error}") from error
-    return BitMap(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
 
 
 def ordinals_query(visible: Body, below: int) -> Body:
@@ -95,6 +64,8 @@ def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
 
     That is when it has too many keys, or too long a bound. With `bitmaps`, many numbers go as one.
     """
+    if isinstance(test, BitsSet):
+        return _bits_query(test)
     if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
         holds: Body | None = among(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
     else:
@@ -102,6 +73,16 @@ def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
     if holds is None:
         return None
     return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}], "must_not": [holds]}}
+
+
+def _bits_query(test: BitsSet) -> Body:
+    """Documents of a layout that is asked about, each with a script of its own."""
+    asked = [
+        {"bool": {"filter": [{"term": {f"{test.sketch}_{test.layout}": layout}}, script]}}
+        for layout, keys in test.probes
+        if (script := unset_bits(f"{BYTES}.{test.sketch}_{test.field}", keys)) is not None
+    ]
+    return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}, _some(asked)]}}
 
 
 def among(field: str, numbers: pa.Array) -> Body:
@@ -145,7 +126,9 @@ def _is_too_long(value: Value | None) -> bool:
     return isinstance(value, str | bytes) and len(_spelled(value)) > _BOUND
 
 
-def _holds(test: Test) -> Body | None:
+def _holds(
+    test: Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange,
+) -> Body | None:
     sketch = f"{test.sketch}_"
     match test:
         case Compare(name, op, value):

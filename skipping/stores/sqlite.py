@@ -24,7 +24,9 @@ from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, TableId, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.fields import KEPT, Fields, brought_up
 from skipping.stores.sqlite_entries import fields_of, ordinals_of, place, store_sketches, sweep
+from skipping.stores.sqlite_fields import column, sketch_fields
 from skipping.stores.sqlite_schema import create, opened
 from skipping.stores.sqlite_snapshot import Snapshot
 
@@ -36,29 +38,36 @@ _PATIENCE = 30.0
 class SqliteStore:
     """An `IndexStore` in one file, made by the first `define` of a new index.
 
-    `patience` is how many seconds a lock of another process is waited for.
+    `patience` is how many seconds a lock of another process is waited for, `kept`, how many bytes
+    of fields are kept here.
 
     >>> SqliteStore("/tmp/not there.db").definitions()
     Traceback (most recent call last):
     providers.errors.StoreError: the store /tmp/not there.db is not there: create the index anew
     """
 
-    def __init__(self, path: str | Path, *, patience: float = _PATIENCE) -> None:
+    def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
         self._path = Path(path).absolute()
         self._patience = patience
+        self._fields = Fields(kept)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _store, (self._path, self._patience, self._fields.most)
 
     @property
     def location(self) -> str:
         """`sqlite:` and the absolute path."""
         return f"sqlite:{self._path}"
 
-    def definitions(self) -> Sequence[Versioned[Definition]]:
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
-        with self._reading() as connection:
+        with self._reading(wait=timeout) as connection:
             rows = connection.execute(
                 "SELECT definition, revision FROM index_ WHERE definition IS NOT NULL ORDER BY id"
             ).fetchall()
-        return tuple(Versioned(Definition.from_json(text), revision) for text, revision in rows)
+        found = tuple(Versioned(Definition.from_json(text), revision) for text, revision in rows)
+        self._fields.retain({each.value.index for each in found if not each.value.dropped})
+        return found
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
@@ -80,6 +89,7 @@ class SqliteStore:
             if other and not dropped:
                 raise Conflict(f"there is an index on {definition.name} already: {other[0]}")
             if expect is None:
+                self._fields.drop(definition.index)  # of a file that was deleted
                 connection.execute(
                     "INSERT INTO index_ (name, table_, definition, revision, dropped)"
                     " VALUES (?, ?, ?, 1, ?)",
@@ -178,6 +188,7 @@ class SqliteStore:
             for table in ("entry", "removed", "field"):
                 connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (id,))
             connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))
+        self._fields.drop(index)
 
     def catalogue(
         self,
@@ -185,10 +196,11 @@ class SqliteStore:
         *,
         since: Generation | None = None,
         fields: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         after = -1 if since is None else since
-        with self._reading() as connection:
+        with self._reading(wait=timeout) as connection:
             id, generation = _row(connection, index, "id, generation")
             if after > generation:
                 raise StoreError(f"index {index} is at generation {generation}, before {since}")
@@ -196,19 +208,18 @@ class SqliteStore:
                 "SELECT max(ordinal) FROM entry WHERE index_ = ?", (id,)
             ).fetchone()
             # The unary plus keeps the planner from sorting: by generation only where that helps.
-            column = "+generation" if since is None else "generation"
+            by = "+generation" if since is None else "generation"
             rows = connection.execute(
                 f"SELECT ordinal, path, size, stamp, partition FROM entry"
-                f" WHERE index_ = ? AND {column} > ? ORDER BY ordinal",
+                f" WHERE index_ = ? AND {by} > ? ORDER BY ordinal",
                 (id, after),
             ).fetchall()
             columns = list(zip(*rows, strict=True)) or [()] * len(IDENTITY.names)
             files = pa.table(columns, schema=IDENTITY)
-            snapshot = Snapshot(connection, id)
+            ordinals = files["ordinal"].to_numpy()
+            known = fields_of(connection, id)
             for name in fields:
-                files = files.append_column(
-                    name, snapshot.column(name, files["ordinal"].to_numpy())
-                )
+                files = files.append_column(name, column(connection, known, name, ordinals))
             removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
             if since is not None:
                 removed = ordinals_of(
@@ -224,10 +235,38 @@ class SqliteStore:
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
-        with self._reading(wait=timeout) as connection:
-            (id,) = _row(connection, index, "id")
-            snapshot = Snapshot(connection, id, below=below, deadline=deadline)
+        held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
+        with self._reading(wait=deadline - time.monotonic()) as connection:
+            id, generation = _row(connection, index, "id, generation")
+            for sketch, kept in held.items():
+                if kept is not None and kept.generation != generation:
+                    held[sketch] = self._newest(connection, index, sketch, kept)
+            snapshot = Snapshot(connection, id, held, below=below, deadline=deadline)
             return [snapshot.disproved(test) for test in tests]
+
+    def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
+        """The fields of a sketch, as of now or earlier; None if that takes too long."""
+
+        def read() -> Catalogue:
+            with self._reading() as connection:
+                id, generation = _row(connection, index, "id, generation")
+                return sketch_fields(connection, id, sketch, generation)
+
+        held = self._fields.held(index, sketch)
+        return held or self._fields.loaded(index, sketch, read, deadline=deadline)
+
+    def _newest(
+        self, connection: sqlite3.Connection, index: IndexId, sketch: str, kept: Catalogue
+    ) -> Catalogue:
+        """What is kept brought up to what a transaction sees."""
+        id, generation = _row(connection, index, "id, generation")
+        if generation < kept.generation:
+            self._fields.drop(index)
+            raise StoreError(f"the store {self._path} went back to an earlier state: ask again")
+        change = sketch_fields(connection, id, sketch, generation, since=kept.generation)
+        newest = brought_up(kept, change)
+        self._fields.keep(index, sketch, newest)
+        return newest
 
     @contextmanager
     def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
@@ -241,6 +280,10 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
+
+
+def _store(path: Path, patience: float, kept: int) -> SqliteStore:
+    return SqliteStore(path, patience=patience, kept=kept)
 
 
 def _key(table: TableId) -> str:

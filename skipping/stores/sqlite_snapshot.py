@@ -1,8 +1,9 @@
-"""What is read of an SQLite store within one transaction, and the tests asked of it.
+"""Tests asked of an SQLite store within one transaction.
 
-SCALAR fields are read into Arrow for the one evaluator there is, BYTES row by row: those of many
-files are more than should be in memory. TERMS tests go through the inverted index: what counts is
-how many of a file's terms are among those asked for.
+SCALAR fields are kept in Arrow (`fields`) for the one evaluator there is, and with them which files
+are known at all. BYTES are read row by row: those of many files are more than should be in memory.
+TERMS tests go through the inverted index: what counts is how many of a file's terms are among those
+asked for.
 
     Contains(keys), ContainsRange     hits > 0
     ContainsOther(keys)               hits < terms of the file
@@ -12,10 +13,9 @@ so not even "some other term" reads more of the index than its keys.
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 import numpy as np
@@ -28,23 +28,14 @@ from providers.errors import StoreError
 from providers.evaluate import disproved_rows, holds
 from providers.index_predicate import (
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
-    Overlaps,
     Test,
 )
-from skipping.stores.entries import answerable, is_scalar
-from skipping.stores.sqlite_entries import (
-    Numbers,
-    fields_of,
-    from_sql,
-    ordinals_of,
-    to_sql,
-    unpacked,
-)
+from skipping.stores import Catalogue
+from skipping.stores.entries import answerable
+from skipping.stores.sqlite_entries import Numbers, fields_of, to_sql, unpacked
 
 __all__ = ["Snapshot"]
 
@@ -52,61 +43,44 @@ _BATCH = 4_096
 
 
 class Snapshot:
-    """The fields of one index within one read transaction; each is fetched once."""
+    """One index within one read transaction; `held` are the sketches' fields as of it."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         index: int,
+        held: Mapping[str, Catalogue | None],
         *,
-        below: int = 2**31,
-        deadline: float = math.inf,
+        below: int,
+        deadline: float,
     ) -> None:
         self._connection = connection
+        self._held = held
         self._deadline = deadline
         self._fields = fields_of(connection, index)
         self._types = {name: type for name, (_, type) in self._fields.items()}
         self._below = below
-        self._known: dict[str, Numbers] = {}
-        self._columns: dict[str, pa.Array] = {}
-
-    def column(self, name: str, ordinals: Numbers) -> pa.Array:
-        """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
-        if name not in self._fields:
-            return pa.nulls(len(ordinals))
-        field, type = self._fields[name]
-        if not is_scalar(type):
-            raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
-        return self._scalars(field, type, ordinals)
-
-    def _scalars(self, field: int, type: pa.DataType, ordinals: Numbers) -> pa.Array:
-        if not len(ordinals):
-            return pa.array([], type)
-        rows = self._connection.execute(
-            "SELECT ordinal, value FROM scalar WHERE field = ? AND ordinal BETWEEN ? AND ?"
-            " ORDER BY ordinal",
-            (field, int(ordinals[0]), int(ordinals[-1])),
-        ).fetchall()
-        if not rows:
-            return pa.nulls(len(ordinals), type)
-        there, values = zip(*rows, strict=True)
-        numbers = np.array(there, np.int64)
-        at = np.searchsorted(numbers, ordinals)
-        missing = np.append(numbers, -1)[at] != ordinals
-        return from_sql(values, type).take(pa.array(at, mask=missing))
+        self._files: dict[str, pa.Table] = {}
 
     def disproved(self, test: Test) -> BitMap:
         """The ordinals below the bound that the test disproves; none if it cannot be answered."""
         self._in_time()
-        if not answerable(test, self._types):
+        held = self._held[test.sketch]
+        if held is None:
             return BitMap()
-        ordinals = self._known_ordinals(test.sketch)
+        # A field may be declared by a write that gave it no value; then nothing is kept of it.
+        there = {n: t for n, t in self._types.items() if n in held.files.schema.names}
+        there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
+        if not answerable(test, there):
+            return BitMap()
+        files = self._known(test.sketch, held.files)
+        ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
-            rows = ~self._terms_hold(test, ordinals)
+            rows = ~self._terms_hold(test, files, ordinals)
         elif isinstance(test, BitsSet):
-            rows = ~self._bits_hold(test, ordinals)
+            rows = ~self._bits_hold(test, files, ordinals)
         else:
-            rows = disproved_rows(test, self._table(test, ordinals))
+            rows = disproved_rows(test, files)
         self._in_time()
         return BitMap(ordinals[rows])
 
@@ -115,38 +89,28 @@ class Snapshot:
         if time.monotonic() >= self._deadline:
             raise StoreError("the store did not answer in time")
 
-    def _known_ordinals(self, sketch: str) -> Numbers:
-        if sketch not in self._known:
-            field, _ = self._fields[f"{sketch}_known"]
-            self._known[sketch] = ordinals_of(
-                self._connection,
-                "SELECT ordinal FROM scalar WHERE field = ? AND ordinal < ? AND value = 1"
-                " ORDER BY ordinal",
-                (field, self._below),
-            )
-        return self._known[sketch]
+    def _known(self, sketch: str, files: pa.Table) -> pa.Table:
+        """The files under the bound whose sketch is known."""
+        if sketch not in self._files:
+            asked = pc.less(files["ordinal"], self._below)
+            asked = pc.and_(asked, pc.fill_null(files[f"{sketch}_known"], False))
+            self._files[sketch] = files if pc.all(asked).as_py() else files.filter(asked)
+        return self._files[sketch]
 
-    def _table(self, test: Compare | Overlaps | Escapes, ordinals: Numbers) -> pa.Table:
-        columns = {f"{test.sketch}_known": pa.array(np.ones(len(ordinals), np.bool_))}
-        for field in (test.field,) if isinstance(test, Compare) else (test.low, test.high):
-            name = f"{test.sketch}_{field}"
-            if name not in self._columns:
-                self._columns[name] = self.column(name, ordinals)
-            columns[name] = self._columns[name]
-        return pa.table(columns)
-
-    def _bits_hold(self, test: BitsSet, ordinals: Numbers) -> npt.NDArray[np.bool_]:
+    def _bits_hold(
+        self, test: BitsSet, files: pa.Table, ordinals: Numbers
+    ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
         field, _ = self._fields[names[0]]
-        layouts = self.column(names[1], ordinals)
+        layouts = files[names[1]].combine_chunks()
         held = np.ones(len(ordinals), np.bool_)
         for row in self._connection.execute(
             "SELECT ordinals, ends, data FROM bytes WHERE field = ?", (field,)
         ):
             self._in_time()
-            files, values = unpacked(*row)
-            at = np.searchsorted(ordinals, files)
-            asked = np.append(ordinals, -1)[at] == files
+            numbers, values = unpacked(*row)
+            at = np.searchsorted(ordinals, numbers)
+            asked = np.append(ordinals, -1)[at] == numbers
             at = at[asked]
             if len(at):
                 values = values if len(at) == len(values) else values.filter(pa.array(asked))
@@ -155,7 +119,10 @@ class Snapshot:
         return held
 
     def _terms_hold(
-        self, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
+        self,
+        test: Contains | ContainsOther | ContainsRange,
+        files: pa.Table,
+        ordinals: Numbers,
     ) -> npt.NDArray[np.bool_]:
         field, _ = self._fields[f"{test.sketch}_{test.field}"]
         if isinstance(test, Contains):
@@ -164,7 +131,7 @@ class Snapshot:
         if isinstance(test, ContainsRange) and (test.low is not None or test.high is not None):
             held = self._hits(self._within(field, test), ordinals) > 0
             return held
-        terms = self._scalars(field, pa.int64(), ordinals)
+        terms = files[f"{test.sketch}_{test.field}"].combine_chunks()
         counts = pc.fill_null(terms, 0).to_numpy(zero_copy_only=False)
         if isinstance(test, ContainsRange):
             held = counts > 0

@@ -1,0 +1,93 @@
+"""SCALAR fields of sketches, kept on the driver: what is asked of them needs no store.
+
+A sketch's fields are one Arrow table of all its files, as of one generation, and follow the store
+by what changed since. At most so many bytes are kept; those asked for last stay.
+
+An answer has to be of one generation. So who asks takes what is held *before* looking which
+generation the store is at: it can only be older than that, and is then brought up to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import pyarrow as pa
+
+from skipping.definition import IndexId
+from skipping.loading import Loading
+from skipping.stores import Catalogue
+
+__all__ = ["KEPT", "Fields", "brought_up"]
+
+KEPT = 256 << 20
+"""Bytes that are kept unless told otherwise."""
+
+_SHARE = 0.5  # of the time left that is spent on waiting
+
+
+class Fields:
+    """What was read of the sketches that were asked last. Safe to use from several threads.
+
+    The catalogues have the column `ordinal`, in order, and the fields of one sketch.
+    """
+
+    def __init__(self, most: int = KEPT) -> None:
+        self.most = most
+        self._held: dict[tuple[IndexId, str], Catalogue] = {}
+        self._loading = Loading[Catalogue]()
+        self._lock = threading.Lock()
+
+    def held(self, index: IndexId, sketch: str) -> Catalogue | None:
+        """What is kept of a sketch."""
+        with self._lock:
+            found = self._held.pop((index, sketch), None)
+            if found is not None:
+                self._held[index, sketch] = found  # now the last to be dropped
+            return found
+
+    def keep(self, index: IndexId, sketch: str, newest: Catalogue) -> None:
+        """Keep it, unless something newer is, and drop what there is no room for then."""
+        with self._lock:
+            held = self._held.pop((index, sketch), newest)
+            later = held if held.generation > newest.generation else newest
+            self._held[index, sketch] = later
+            bytes = sum(kept.files.nbytes for kept in self._held.values())
+            for key in list(self._held):
+                if bytes <= self.most:
+                    break
+                bytes -= self._held.pop(key).files.nbytes
+
+    def loaded(
+        self, index: IndexId, sketch: str, read: Callable[[], Catalogue], *, deadline: float
+    ) -> Catalogue | None:
+        """What `read` gives, which is kept; None if it takes too long, it goes on then.
+
+        Somebody else may be reading already; then it is of the generation that they saw.
+        """
+
+        def work() -> Catalogue:
+            newest = read()
+            self.keep(index, sketch, newest)
+            return newest
+
+        wait = _SHARE * (deadline - time.monotonic())
+        return self._loading.result((index, sketch), work, timeout=wait)
+
+    def drop(self, index: IndexId) -> None:
+        """Forget an index."""
+        with self._lock:
+            self._held = {key: held for key, held in self._held.items() if key[0] != index}
+
+    def retain(self, live: Collection[IndexId]) -> None:
+        """Forget every other index."""
+        with self._lock:
+            self._held = {key: held for key, held in self._held.items() if key[0] in live}
+
+
+def brought_up(held: Catalogue, change: Catalogue) -> Catalogue:
+    """What is held with what changed since, in the order of the ordinals."""
+    newest = held.after(change)
+    files = newest.files.sort_by("ordinal").combine_chunks()
+    return Catalogue(newest.generation, newest.below, files, pa.array([], pa.int64()))
