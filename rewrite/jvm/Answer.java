@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import org.roaringbitmap.RoaringBitmap;
 
-/** What an index said about one scan: the ordinals that are disproved, altogether and leg by leg. */
+/** What an index said about one scan: the ordinals disproved, altogether and leg by leg. */
 public final class Answer {
   private final Map header;
   private final RoaringBitmap disproved;

@@ -26,7 +26,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
-/** The side of a join that says which keys there are: a plan, its join keys, and which one it is. */
+/** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class Dimension {
   private final LogicalPlan plan;
   private final List keys;

@@ -4,7 +4,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
 
 /**
  * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
@@ -21,13 +21,21 @@ public final class Gate {
     this.skipping = skipping;
     this.scan = scan;
     this.key = key;
-    relation = scan.relation() instanceof HadoopFsRelation ? (HadoopFsRelation) scan.relation() : null;
+    relation =
+        scan.relation() instanceof HadoopFsRelation ? (HadoopFsRelation) scan.relation() : null;
     read = relation == null ? null : PruneScans.read(relation.location());
   }
 
   /** Whether the scan is of a table that has an index. */
   public boolean concerns() {
     return read != null && skipping.hasIndex(read.table());
+  }
+
+  /** Whether the key is a partition column, which Spark prunes by itself. */
+  public boolean isPartition() {
+    List path = Filters.path(Filters.bare(key));
+    return path != null
+        && relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
   }
 
   /**
@@ -50,9 +58,6 @@ public final class Gate {
     if (identity == null || !skipping.hasIndex(read.table(), identity)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
-    if (relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined()) {
-      return path.get(0) + " is a partition column, and Spark's own to prune by";
-    }
     if (!key.dataType().equals(dimension.key().dataType())) {
       return "the join key has another type than " + path.get(path.size() - 1);
     }
@@ -63,7 +68,7 @@ public final class Gate {
       return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
           + " bytes) may cost more than it saves of " + relation.sizeInBytes() + " bytes";
     }
-    return skipping.history().refusal(shape(dimension));
+    return skipping.history().refusal(shape(dimension), scan);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
@@ -85,8 +90,9 @@ public final class Gate {
   }
 
   private static boolean broadcast(Dimension dimension) {
-    long threshold = org.apache.spark.sql.internal.SQLConf$.MODULE$.get().autoBroadcastJoinThreshold();
-    return dimension.plan().stats().sizeInBytes().compareTo(scala.math.BigInt.apply(threshold)) <= 0;
+    scala.math.BigInt most =
+        scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
+    return dimension.plan().stats().sizeInBytes().compareTo(most) <= 0;
   }
 
   private String shape(Dimension dimension) {

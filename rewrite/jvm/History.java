@@ -1,5 +1,6 @@
 package rewrite.jvm;
 
+import java.lang.ref.WeakReference;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -19,11 +20,16 @@ public final class History {
   private final Map shapes = new Recent();
   private final Map asked = new Recent();
 
-  /** Why a shape is not worth asking; null: it is. */
-  public synchronized String refusal(String shape) {
+  /** Why a shape is not worth asking; null: it is. Spark runs a rule several times over a plan, so
+      `scan` tells one query from the next. */
+  public synchronized String refusal(String shape, Object scan) {
     Outcome outcome = (Outcome) shapes.get(shape);
     if (outcome == null || outcome.inVain < PATIENCE) return null;
-    if (++outcome.refused % RETRY == 0) return null;
+    if (outcome.scan.get() != scan) {
+      outcome.scan = new WeakReference(scan);
+      outcome.refused++;
+    }
+    if (outcome.refused % RETRY == 0) return null;
     return "the last " + outcome.inVain + " questions of this shape saved less than "
         + (int) (100 * WORTH) + " % of the files";
   }
@@ -52,6 +58,7 @@ public final class History {
   private static final class Outcome {
     private int inVain;
     private int refused;
+    private WeakReference scan = new WeakReference(null);
   }
 
   /** A map that forgets what was not touched for long. */

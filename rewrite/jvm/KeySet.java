@@ -120,7 +120,8 @@ public final class KeySet {
   private Run start(Skipping skipping) {
     Run run = new Run(this, skipping.maxBytes());
     run.session = in.plan().session();
-    run.future = SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, skipping.threads(), run);
+    run.future =
+        SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, skipping.threads(), run);
     return run;
   }
 

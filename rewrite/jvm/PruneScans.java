@@ -25,8 +25,8 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
  * execution on and off. A swap in the logical plan would lose Delta's deletion-vector filter, which
  * matches on the class of the file index, and deleted rows would come back.
  *
- * <p>The dynamic-pruning expressions of JoinKeys end here, whatever becomes of the scan: one left in
- * a filter fails on executors where Spark does not generate code. With adaptive execution this rule
+ * <p>The dynamic-pruning expressions of JoinKeys end here, whatever becomes of the scan: one left
+ * in a filter fails on executors where Spark does not generate code. With adaptive execution this rule
  * sees a stage when it is about to run: keys are collected, and become plain values. Without, it
  * sees the whole plan long before, and the file index collects them when files are listed.
  */
@@ -65,6 +65,9 @@ public final class PruneScans extends Rule {
   public static List filters(FileSourceScanExec scan) {
     List filters = Scala.list(scan.partitionFilters());
     filters.addAll(Scala.list(scan.dataFilters()));
+    for (java.util.Iterator each = filters.iterator(); each.hasNext(); ) {
+      if (each.next() instanceof DynamicPruningExpression) each.remove(); // Spark's own
+    }
     return filters;
   }
 

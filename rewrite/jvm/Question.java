@@ -86,7 +86,8 @@ public final class Question {
   private String decimals(List values, int scale) {
     ByteBuffer out = allocate(16 * values.size());
     for (int i = 0; i < values.size(); i++) {
-      BigInteger unscaled = ((Decimal) values.get(i)).toJavaBigDecimal().setScale(scale).unscaledValue();
+      BigInteger unscaled =
+          ((Decimal) values.get(i)).toJavaBigDecimal().setScale(scale).unscaledValue();
       out.putLong(unscaled.longValue()).putLong(unscaled.shiftRight(64).longValue());
     }
     return add(out.array());

@@ -50,7 +50,9 @@ public final class Restriction {
 
   /** The plan with the restriction on its scans, or the plan as it is. */
   public LogicalPlan on(LogicalPlan plan, Expression key) {
-    if (key.references().size() != 1) return refuse(plan, key, "the join key is " + Filters.shape(key));
+    if (key.references().size() != 1) {
+      return refuse(plan, key, "the join key is " + Filters.shape(key));
+    }
     if (plan instanceof LogicalRelation) return scan((LogicalRelation) plan, null, key);
     if (plan instanceof Filter) return filter((Filter) plan, key);
     if (plan instanceof Project) return project((Project) plan, key);
@@ -229,6 +231,10 @@ public final class Restriction {
     List conditions = filter == null ? new ArrayList() : Filters.conjuncts(filter.condition());
     Gate gate = new Gate(skipping, scan, key);
     if (!gate.concerns()) return plan;
+    if (gate.isPartition()) {
+      Reasons.add(scan, Filters.shape(key) + " is a partition column, and Spark's own to prune by");
+      return plan;
+    }
     Dimension[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {

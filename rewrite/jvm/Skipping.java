@@ -22,7 +22,7 @@ import org.apache.spark.sql.internal.SQLConf;
  * The bridge to Python: which tables have an index, and what an index says about one scan.
  *
  * <p>Java collects and applies, Python decides. A question waits at most `spark.skipping.timeout`;
- * whatever goes wrong, the answer is "nothing is disproved" with the reason, and the scan reads all.
+ * whatever goes wrong, the answer is "nothing is disproved" with the reason: the scan reads all.
  */
 public final class Skipping {
   /** Prefix of every setting. */

@@ -33,9 +33,15 @@ public final class Units {
   public static long bytes(String text, long otherwise) {
     Matcher parts = SIZE.matcher(text.trim().toLowerCase(Locale.ROOT));
     if (!parts.matches()) return otherwise;
-    String unit = parts.group(2).replaceFirst("(?<=.)i?b$", "");
-    int power = unit.isEmpty() || unit.equals("b") ? 0 : unit.length() > 1 ? -1 : "kmgtp".indexOf(unit) + 1;
-    if (power < 0 || power == 0 && !unit.isEmpty() && !unit.equals("b")) return otherwise;
+    String unit = parts.group(2);
+    int power = 0;
+    if (!unit.isEmpty() && !unit.equals("b")) {
+      power = "kmgtp".indexOf(unit.charAt(0)) + 1;
+      String rest = unit.substring(1);
+      if (power == 0 || !rest.isEmpty() && !rest.equals("b") && !rest.equals("ib")) {
+        return otherwise;
+      }
+    }
     double bytes = Double.parseDouble(parts.group(1)) * Math.pow(1024, power);
     return bytes >= Long.MAX_VALUE ? Long.MAX_VALUE : (long) bytes;
   }
