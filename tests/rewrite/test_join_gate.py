@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from rewrite.bridge import Answers
 from skipping.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, make_table, same_rows, settings
 
+SCRIPT = Path(__file__).with_name("join_limits.py")
 FILES = 8
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
@@ -175,3 +178,15 @@ def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPat
             scan = scan_of(same_rows(spark, joined("name = 3"), conf=conf))
             assert scan.opened == FILES
             assert "asking the index failed" in str(scan)
+
+
+def test_conformance_46_many_keys_few_threads_little_memory(tmp_path: Path) -> None:
+    """What only a session of its own can be set to: see the script."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert "all is well" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
