@@ -37,6 +37,7 @@ bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
 	$(BIN)/python -m tests.benchmarks.literals
+	$(BIN)/python -m tests.benchmarks.lookup
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.stores
 

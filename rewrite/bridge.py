@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -58,7 +59,7 @@ class Answers:
                 self._warn(complaint)
             lookup = self._lookups(settings)
             if header["op"] == "files":
-                return self._files(lookup, header)
+                return self._files(lookup, header, settings)
             return self._disproved(lookup, header, Reader(buffers), settings)
         except Exception as error:
             self._warn(f"no file is skipped: {error}")
@@ -70,11 +71,14 @@ class Answers:
     def _disproved(
         self, lookup: Lookup, header: Mapping[str, Any], reader: Reader, settings: Settings
     ) -> bytes:
+        deadline = time.monotonic() + settings.timeout
         predicate = reader.read(header["filters"])
-        definition = lookup.indexed().get(TableId(*header["table"].split("\n")))
+        indexed = lookup.indexed(timeout=settings.timeout)
+        definition = indexed.get(TableId(*header["table"].split("\n")))
         if definition is None:
             return _message({"reason": "the table has no index"})
-        finding = lookup.ask(definition, predicate, reader.columns, timeout=settings.timeout)
+        left = deadline - time.monotonic()
+        finding = lookup.ask(definition, predicate, reader.columns, timeout=left)
         legs = [(leg, leg.disproved.serialize()) for leg in finding.legs]
         disproved = finding.disproved.serialize()
         return _message(
@@ -93,8 +97,8 @@ class Answers:
             *(bitmap for _, bitmap in legs),
         )
 
-    def _files(self, lookup: Lookup, header: Mapping[str, Any]) -> bytes:
-        catalogue = lookup.catalogue(header["index"])
+    def _files(self, lookup: Lookup, header: Mapping[str, Any], settings: Settings) -> bytes:
+        catalogue = lookup.catalogue(header["index"], timeout=settings.timeout)
         files = catalogue.files.combine_chunks()
         paths = pa.array(files["path"].to_pylist(), pa.string())
         _, offsets, data = paths.buffers()

@@ -6,9 +6,11 @@ The index is kept beside the data, or in the cluster at the address in $OPENSEAR
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import urllib.request
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,6 +64,7 @@ def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
 def main(folder: Path) -> int:
     """Print what is done and read; 0 if fewer files were opened with the index, else 1."""
     shutil.rmtree(folder, ignore_errors=True)
+    cluster = os.environ.get("OPENSEARCH", "")
     builder = (
         SparkSession.builder.master("local[*]")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -69,7 +72,7 @@ def main(folder: Path) -> int:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.skipping.timeout", "30s")  # also on a machine that is busy with other things
-        .config("spark.skipping.store", os.environ.get("OPENSEARCH", ""))  # else beside the data
+        .config("spark.skipping.store", cluster)  # else beside the data
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.databricks.delta.snapshotPartitions", "4")
     )
@@ -89,9 +92,25 @@ def main(folder: Path) -> int:
     without = _run(spark)
     spark.stop()
 
+    if cluster:
+        print(f"one of the {total} documents in OpenSearch, its value list as doc values:")
+        print(_document(cluster))
     opened, unhelped = _opened(with_index), _opened(without)
     print(f"opened {opened} of {total} files, without the index {unhelped} of {total}")
     return 0 if opened is not None and unhelped is not None and opened < unhelped else 1
+
+
+def _document(cluster: str) -> str:
+    """The first file's entry, as the cluster gives it to anybody."""
+    asked = {"size": 1, "sort": ["ordinal"], "docvalue_fields": ["terms.*"]}
+    request = urllib.request.Request(
+        f"http{cluster.removeprefix('opensearch')}/skipping-*,-skipping-catalogue/_search",
+        json.dumps(asked).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        (hit,) = json.load(response)["hits"]["hits"]
+    return json.dumps({key: hit[key] for key in ("_index", "_source", "fields")}, indent=2)
 
 
 def _opened(explanation: Explanation) -> int | None:

@@ -26,7 +26,7 @@ from providers.predicate import (
     negate,
 )
 from providers.values import arrow_type, domain_of, encode
-from skipping.lookup import QueryColumn
+from skipping.question import QueryColumn
 
 __all__ = ["Message", "Reader", "read_message"]
 

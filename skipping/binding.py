@@ -9,7 +9,7 @@ import pyarrow as pa
 from providers.errors import DefinitionError
 from providers.predicate import Between, Compare, In, IsNull, Leaf, Predicate, StartsWith
 from providers.values import arrow_type, domain_of, encode
-from skipping.lookup import QueryColumn
+from skipping.question import QueryColumn
 from skipping.tables import Columns
 
 __all__ = ["Binding"]

@@ -10,45 +10,22 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from providers.index_predicate import All, Any, IndexPredicate, Test, disproved, map_tests, tests
-from providers.predicate import (
-    And,
-    Between,
-    Compare,
-    In,
-    IsNull,
-    Leaf,
-    Or,
-    Predicate,
-    StartsWith,
-    Unknown,
-    fits,
-    label,
-)
-from providers.simplify import simplify
-from providers.values import Domain
-from skipping.definition import Definition, IndexedColumn, IndexId, TableId
+from providers.errors import StoreError
+from providers.index_predicate import Test, disproved, tests
+from providers.predicate import Predicate
+from skipping.definition import Definition, IndexId, TableId
+from skipping.loading import Loading
+from skipping.question import QueryColumn, Question
 from skipping.stores import Catalogue, IndexStore
 
-__all__ = ["Finding", "Leg", "Lookup", "QueryColumn", "changed"]
-
-_USELESS = 0.5
-"""Of the files without a match, the share that an answer worth asking for may keep."""
+__all__ = ["Finding", "Leg", "Lookup", "changed"]
 
 _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
-
-
-@dataclass(frozen=True, slots=True)
-class QueryColumn:
-    """A column as a query sees it: its display name, and the domain it is compared in."""
-
-    name: str
-    domain: Domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +73,7 @@ class Lookup:
         self._lock = threading.Lock()
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
         self._catalogues: dict[IndexId, tuple[float, Catalogue]] = {}
+        self._loading = Loading[Catalogue]()
         self.on_change: Callable[[], object] = lambda: None
         _lookups.add(self)
 
@@ -106,27 +84,47 @@ class Lookup:
             self._catalogues = {i: (-math.inf, c) for i, (_, c) in self._catalogues.items()}
         self.on_change()
 
-    def indexed(self, *, fresh: bool = False) -> Mapping[TableId, Definition]:
-        """The live indexes by table; raises StoreError. With `fresh`, as of now."""
+    def indexed(
+        self, *, fresh: bool = False, timeout: float | None = None
+    ) -> Mapping[TableId, Definition]:
+        """The live indexes by table; raises StoreError, after `timeout` seconds at the latest.
+
+        With `fresh`, as of now.
+        """
         held = self._definitions
         if held is not None and not fresh and self._clock() - held[0] < self._ttl:
             return held[1]
-        live = {d.value.table: d.value for d in self.store.definitions() if not d.value.dropped}
+        found = self.store.definitions(timeout=timeout)
+        live = {d.value.table: d.value for d in found if not d.value.dropped}
         with self._lock:
             self._definitions = self._clock(), live
             for gone in set(self._catalogues) - {d.index for d in live.values()}:
                 del self._catalogues[gone]
         return live
 
-    def catalogue(self, index: IndexId) -> Catalogue:
-        """The files of an index, at most `ttl` seconds old; raises StoreError."""
+    def catalogue(self, index: IndexId, *, timeout: float | None = None) -> Catalogue:
+        """The files of an index, at most `ttl` seconds old; raises StoreError.
+
+        After `timeout` seconds at the latest; the first reading of an index goes on then, so that
+        a later question finds it done.
+        """
         held = self._catalogues.get(index)
-        if held is not None and self._clock() - held[0] < self._ttl:
-            return held[1]
-        if held is None:
-            newest = self.store.catalogue(index)
-        else:
-            newest = held[1].after(self.store.catalogue(index, since=held[1].generation))
+        if held is not None:
+            since = held[1].generation
+            if self._clock() - held[0] < self._ttl:
+                return held[1]
+            changed = self.store.catalogue(index, since=since, timeout=timeout)
+            return self._keep(index, held[1].after(changed))
+        if timeout is None:
+            return self._keep(index, self.store.catalogue(index))
+        newest = self._loading.result(
+            index, lambda: self._keep(index, self.store.catalogue(index)), timeout=timeout
+        )
+        if newest is None:
+            raise StoreError(f"{self.store.location} did not name its files in time")
+        return newest
+
+    def _keep(self, index: IndexId, newest: Catalogue) -> Catalogue:
         with self._lock:
             self._catalogues[index] = self._clock(), newest
         return newest
@@ -144,13 +142,16 @@ class Lookup:
         The predicate names columns by identity; `columns` says what they are to the query. Raises
         StoreError after `timeout` seconds or if the store fails.
         """
-        catalogue = self.catalogue(definition.index)
-        question = _Question(definition, columns, self._providers)
-        question.unused.extend(map(_unanswerable, _unknowns(predicate)))
-        whole = question.translate(simplify(predicate))
+        deadline = time.monotonic() + timeout
+        catalogue = self.catalogue(definition.index, timeout=timeout)
+        question = Question(definition, columns, self._providers)
+        whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
         answers = self.store.disproved(
-            definition.index, asked, below=catalogue.below, timeout=timeout
+            definition.index,
+            asked,
+            below=catalogue.below,
+            timeout=max(0.0, deadline - time.monotonic()),
         )
         by_test = {id(test): bitmap for test, bitmap in zip(asked, answers, strict=True)}
 
@@ -176,110 +177,3 @@ def changed(store: IndexStore) -> None:
             lookup.forget()
         else:
             lookup.on_change()  # its session may name this store by now
-
-
-class _Question:
-    """Translates one predicate for one index, noting which leg is whose and what is unused."""
-
-    def __init__(
-        self, definition: Definition, columns: Mapping[str, QueryColumn], providers: tuple[str, ...]
-    ) -> None:
-        self._definition = definition
-        self._columns = columns
-        self._providers = providers
-        # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
-        # stay alive, and so do their ids.
-        self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
-        self.unused: list[str] = []
-
-    def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
-        """Label, source and part of a translated predicate, for each of its leaves."""
-        if id(predicate) in self._labelled:
-            yield self._labelled[id(predicate)]
-        elif isinstance(predicate, All | Any):
-            for leg in predicate.legs:
-                yield from self.legs(leg)
-
-    def translate(self, predicate: Predicate) -> IndexPredicate | None:
-        """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
-        match predicate:
-            case And(legs):
-                translated = [t for t in map(self.translate, _telling(legs)) if t is not None]
-                return All(tuple(translated)) if translated else None
-            case Or(legs):
-                every = [self.translate(leg) for leg in legs]
-                answered = tuple(t for t in every if t is not None)
-                return Any(answered) if answered and len(answered) == len(every) else None
-            case Unknown():
-                self.unused.append(_unanswerable(predicate))
-                return None
-            case _:
-                return self._leaf(predicate)
-
-    def _leaf(self, leaf: Leaf) -> IndexPredicate | None:
-        column = self._columns[leaf.column]
-        text = label(leaf, column.name)
-        found: list[IndexPredicate] = []
-        for indexed in self._definition.columns:
-            if indexed.identity != leaf.column:
-                continue
-            translated = self._ask_kind(indexed, leaf, column, text)
-            if translated is not None:
-                source = leaf.source if isinstance(leaf, In) else ""
-                self._labelled[id(translated)] = (f"{text}  {indexed.kind}", source, translated)
-                found.append(translated)
-        if not found and all(c.identity != leaf.column for c in self._definition.columns):
-            self.unused.append(f"{text}: {column.name} is not in the index")
-        return All(tuple(found)) if found else None
-
-    def _ask_kind(
-        self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
-    ) -> IndexPredicate | None:
-        try:
-            if indexed.domain != column.domain:
-                self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
-                return None
-            if not fits(leaf, column.domain):
-                self.unused.append(f"{text}: compared with another type")
-                return None
-            provider = indexed.provider(self._providers)
-            survival = provider.survival(leaf)
-            if survival > _USELESS:
-                self.unused.append(
-                    f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
-                )
-                return None
-            translated = provider.rewrite(leaf)
-        except Exception as error:
-            # A kind that is not installed here, or anything somebody's kind may raise; the
-            # definition's other columns still serve.
-            self.unused.append(f"{text}: {error}")
-            return None
-        if translated is None:
-            self.unused.append(f"{text}: {indexed.kind} has no opinion on it")
-            return None
-        # A new object each, so that equal tests of two legs are told apart.
-        return map_tests(translated, lambda test: replace(test, sketch=indexed.sketch))
-
-
-def _unknowns(predicate: Predicate) -> Iterator[Unknown]:
-    """Those anywhere in a predicate, from left to right; `simplify` drops them from an And."""
-    todo = [predicate]
-    while todo:
-        match todo.pop():
-            case And(legs) | Or(legs):
-                todo.extend(reversed(legs))
-            case Unknown() as unknown:
-                yield unknown
-
-
-def _unanswerable(unknown: Unknown) -> str:
-    return f"{unknown.reason or 'a condition'}: no index can answer it"
-
-
-def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
-    """The legs without each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
-    compared = {leg.column for leg in legs if isinstance(leg, Compare | Between | In | StartsWith)}
-    for leg in legs:
-        if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
-            yield leg

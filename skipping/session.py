@@ -41,6 +41,7 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
             certificate=settings.opensearch_certificate,
             key=settings.opensearch_key,
         ),
+        kept=settings.cache_max_bytes,
     )
 
 

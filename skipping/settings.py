@@ -6,13 +6,14 @@ The fields of `Settings` are the table: each carries its key, its reader and its
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 from providers.errors import SettingError
+from skipping import setting_values as values
+from skipping.setting_values import Mode
 
 __all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings"]
 
@@ -20,31 +21,12 @@ PREFIX = "spark.skipping."
 
 LATER: Mapping[str, str] = {
     "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
-    "cache.maxBytes": "the bound on what the driver keeps of an index",
     "explain.values": "showing values in explain and logs, which have counts only",
     "shadow": "asking the index without using its answer",
 }
 """Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
 
-Mode: TypeAlias = Literal["fallback", "strict"]
 _T = TypeVar("_T")
-
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]*)")
-_SECONDS = {
-    "": 1.0,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
-_SIZE = re.compile(r"(-?[0-9]+)\s*([a-z]*)")
-_SHIFTS = {"": 0, "b": 0} | {
-    unit: 10 * n for n, c in enumerate("kmgtp", 1) for unit in (c, f"{c}b", f"{c}ib")
-}
-_CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,58 +56,6 @@ def _setting(
     return made
 
 
-def _boolean(text: str) -> bool:
-    choices = {"true": True, "false": False}
-    return choices[text.lower()]
-
-
-def _mode(text: str) -> Mode:
-    choices: dict[str, Mode] = {"fallback": "fallback", "strict": "strict"}
-    return choices[text.lower()]
-
-
-def _text(text: str) -> str | None:
-    return text or None
-
-
-def _given(text: str) -> str:
-    if not text:
-        raise ValueError(text)
-    return text
-
-
-def _duration(text: str) -> float:
-    match = _DURATION.fullmatch(text.lower())
-    if match is None:
-        raise ValueError(text)
-    seconds = float(match[1]) * _SECONDS[match[2]]
-    if seconds == float("inf"):
-        raise ValueError(text)
-    return seconds
-
-
-def _budget(text: str) -> float:
-    seconds = _duration(text)
-    if seconds == 0:
-        raise ValueError(text)
-    return seconds
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.lower())
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]) << _SHIFTS[match[2]]
-
-
-def _classes(text: str) -> tuple[str, ...]:
-    paths = tuple(path.strip() for path in text.split(",") if path.strip())
-    for path in paths:
-        if not _CLASS.fullmatch(path):
-            raise ValueError(path)
-    return paths
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of one session. Durations are in seconds; `store` None is the default store."""
@@ -133,7 +63,7 @@ class Settings:
     enabled: bool = _setting(
         True,
         "enabled",
-        _boolean,
+        values.boolean,
         text="true",
         takes="true or false",
         meaning="whether queries ask their indexes; false reads every file",
@@ -141,7 +71,7 @@ class Settings:
     store: str | None = _setting(
         None,
         "store",
-        _text,
+        values.text,
         text="",
         takes="a path or an address",
         meaning="where indexes are kept; a file in a local warehouse directory unless set",
@@ -149,15 +79,23 @@ class Settings:
     cache_ttl: float = _setting(
         5.0,
         "cache.ttl",
-        _duration,
+        values.duration,
         text="5s",
         takes="a duration such as 5s, 200ms, 1min, or seconds",
         meaning="how long the driver trusts what it knows of an index before it looks again",
     )
+    cache_max_bytes: int = _setting(
+        256 << 20,
+        "cache.maxBytes",
+        values.size,
+        text="256m",
+        takes="a size such as 256m, 512k, or bytes; 0 keeps nothing",
+        meaning="how many bytes of a store's sketches the driver keeps, so as not to ask for them",
+    )
     timeout: float = _setting(
         2.0,
         "timeout",
-        _budget,
+        values.budget,
         text="2s",
         takes="a duration above zero such as 5s, 200ms, 1min, or seconds",
         meaning="how long one query may spend on asking; then it reads every file",
@@ -165,7 +103,7 @@ class Settings:
     opensearch_prefix: str = _setting(
         "skipping-",
         "opensearch.prefix",
-        _given,
+        values.given,
         text="skipping-",
         takes="what the names of indices begin with",
         meaning="where in a cluster indexes are kept",
@@ -173,7 +111,7 @@ class Settings:
     opensearch_user: str | None = _setting(
         None,
         "opensearch.user",
-        _text,
+        values.text,
         text="",
         takes="a name",
         meaning="who asks OpenSearch; or the environment's SKIPPING_OPENSEARCH_USER",
@@ -181,7 +119,7 @@ class Settings:
     opensearch_password: str | None = _setting(
         None,
         "opensearch.password",
-        _text,
+        values.text,
         text="",
         takes="a password",
         meaning="the user's; or, never in any configuration, SKIPPING_OPENSEARCH_PASSWORD",
@@ -190,7 +128,7 @@ class Settings:
     opensearch_ca: str | None = _setting(
         None,
         "opensearch.ca",
-        _text,
+        values.text,
         text="",
         takes="a PEM file",
         meaning="the authorities trusted to vouch for the cluster, if not those of the system",
@@ -198,7 +136,7 @@ class Settings:
     opensearch_certificate: str | None = _setting(
         None,
         "opensearch.certificate",
-        _text,
+        values.text,
         text="",
         takes="a PEM file",
         meaning="the client's certificate, where the cluster asks for one",
@@ -206,7 +144,7 @@ class Settings:
     opensearch_key: str | None = _setting(
         None,
         "opensearch.key",
-        _text,
+        values.text,
         text="",
         takes="a PEM file",
         meaning="the key of the client's certificate, if it is in a file of its own",
@@ -214,7 +152,7 @@ class Settings:
     mode: Literal["fallback", "strict"] = _setting(
         "fallback",
         "mode",
-        _mode,
+        values.mode,
         text="fallback",
         takes="fallback or strict",
         meaning="what a query does when asking fails: reads every file, or raises (for tests)",
@@ -222,7 +160,7 @@ class Settings:
     dynamic_enabled: bool = _setting(
         True,
         "dynamic.enabled",
-        _boolean,
+        values.boolean,
         text="true",
         takes="true or false",
         meaning="whether a join's keys, collected from its smaller side, prune the other side",
@@ -230,7 +168,7 @@ class Settings:
     dynamic_rows: bool = _setting(
         True,
         "dynamic.rows",
-        _boolean,
+        values.boolean,
         text="true",
         takes="true or false",
         meaning="whether these keys also drop rows in the files that are read",
@@ -238,7 +176,7 @@ class Settings:
     dynamic_max_bytes: int = _setting(
         32 << 20,
         "dynamic.maxBytes",
-        _bytes,
+        values.size,
         text="32m",
         takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
         meaning="how many bytes of keys a query collects from one side of a join at most",
@@ -246,7 +184,7 @@ class Settings:
     providers: tuple[str, ...] = _setting(
         (),
         "providers",
-        _classes,
+        values.classes,
         text="",
         takes="module:Class, several with commas between them",
         meaning="index kinds besides those that installed packages bring",

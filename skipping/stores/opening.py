@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from providers.errors import SettingError
 from skipping.stores import IndexStore
+from skipping.stores.fields import KEPT
 from skipping.stores.memory import MemoryStore
 from skipping.stores.opensearch_access import SCHEMES, Access, server
 from skipping.stores.sqlite import SqliteStore
@@ -24,16 +25,20 @@ _SUPPORTED = (
 )
 
 _memory: dict[str, MemoryStore] = {}
-_clusters: dict[tuple[str, Access], IndexStore] = {}  # each keeps its connections
+# Each keeps its connections, and fields of its indexes.
+_clusters: dict[tuple[str, Access, int], IndexStore] = {}
+_files: dict[tuple[Path, int], SqliteStore] = {}
 _lock = threading.Lock()
 
 
-def open_store(url: str, *, access: Callable[[], Access] = Access.of) -> IndexStore:
+def open_store(
+    url: str, *, access: Callable[[], Access] = Access.of, kept: int = KEPT
+) -> IndexStore:
     """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path, or at
     `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks.
 
-    `memory:` with one name is one store for the whole process, and so is a cluster for one
-    access. Nothing is opened or created yet.
+    One address is one store for the whole process, a cluster for one access. `kept` is how many
+    bytes of fields it keeps here. Nothing is opened or created yet.
     Raises SettingError for anything else, and for OpenSearch without the extra of that name.
 
     >>> open_store("memory:a") is open_store("memory:a")
@@ -47,7 +52,7 @@ def open_store(url: str, *, access: Callable[[], Access] = Access.of) -> IndexSt
         with _lock:
             return _memory.setdefault(rest, MemoryStore(rest))
     if scheme in SCHEMES:
-        return _opensearch(server(url), access())
+        return _opensearch(server(url), access(), kept)
     if scheme == "file":
         parts = urlsplit(url)
         local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
@@ -59,10 +64,12 @@ def open_store(url: str, *, access: Callable[[], Access] = Access.of) -> IndexSt
         raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
     if not rest or "\0" in rest:
         raise SettingError(f"spark.skipping.store: {url!r} names no local path; {_SUPPORTED}")
-    return SqliteStore(Path(rest))
+    path = Path(rest).absolute()
+    with _lock:
+        return _files.setdefault((path, kept), SqliteStore(path, kept=kept))
 
 
-def _opensearch(server: str, access: Access) -> IndexStore:
+def _opensearch(server: str, access: Access, kept: int) -> IndexStore:
     try:
         from skipping.stores.opensearch import OpenSearchStore
     except ModuleNotFoundError as error:
@@ -73,4 +80,5 @@ def _opensearch(server: str, access: Access) -> IndexStore:
             "pip install 'lakehouse-file-skipping[opensearch]'"
         ) from error
     with _lock:
-        return _clusters.setdefault((server, access), OpenSearchStore(server, access))
+        key = server, access, kept
+        return _clusters.setdefault(key, OpenSearchStore(server, access, kept=kept))

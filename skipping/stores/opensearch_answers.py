@@ -20,7 +20,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Compare, ContainsOther, Escapes, Overlaps, Test
 from skipping.definition import IndexId
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable, is_scalar
+from skipping.stores.entries import answerable, bitmap_of, is_scalar
 from skipping.stores.fields import Fields, brought_up
 from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import Body, Refused
@@ -185,7 +185,7 @@ def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> 
 
 def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
     files = files.filter(pc.less(files["ordinal"], below)).combine_chunks()
-    return BitMap(files["ordinal"].to_numpy()[disproved_rows(test, files)])
+    return bitmap_of(files["ordinal"].to_numpy()[disproved_rows(test, files)])
 
 
 def _by_script(

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import StoreError
+from skipping.stores.entries import bitmap_of
 from skipping.stores.opensearch_client import Body
 
 __all__ = ["ANY_FILTER", "WORDS", "bitmap", "unset_bits", "words"]
@@ -66,7 +67,7 @@ def words(values: Sequence[int] | None) -> BitMap:
         packed = np.array(values or (), np.int64).view(np.uint8)
     except (TypeError, ValueError, OverflowError) as error:
         raise StoreError(f"the answer holds no bitmap: {error}") from error
-    return BitMap(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
+    return bitmap_of(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
 
 
 def unset_bits(field: str, keys: pa.FixedSizeListArray) -> Body | None:

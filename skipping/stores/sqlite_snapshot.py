@@ -34,7 +34,7 @@ from providers.index_predicate import (
     Test,
 )
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable
+from skipping.stores.entries import answerable, bitmap_of
 from skipping.stores.sqlite_entries import Numbers, fields_of, to_sql, unpacked
 
 __all__ = ["Snapshot"]
@@ -82,7 +82,7 @@ class Snapshot:
         else:
             rows = disproved_rows(test, files)
         self._in_time()
-        return BitMap(ordinals[rows])
+        return bitmap_of(ordinals[rows])
 
     def _in_time(self) -> None:
         # SQLite is interrupted; this is for the work on Arrow's side.

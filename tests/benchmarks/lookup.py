@@ -1,15 +1,21 @@
-"""The time of an answer from the SQLite store: `python -m tests.benchmarks.lookup [files ...]`.
+"""The time of an answer from the stores: `python -m tests.benchmarks.lookup [files ...]`.
 
 From the message that Java sends to the message it gets, without the JVM. Entries are synthetic:
-file `i` holds the 500 keys from 500 i on, and 20 values that live in five files each.
+file `i` holds the 500 keys from 500 i on, 20 values that live in five files each, and one of a
+hundred full bloom filters of about a KiB. No two questions are equal. OpenSearch is a node on this
+machine ($OPENSEARCH, if it is set).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,96 +23,162 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from providers import BloomFilter, Column, Domain
 from rewrite.bridge import Answers, table_key
 from skipping.definition import Definition, IndexedColumn, TableId
 from skipping.lookup import Lookup
-from skipping.stores import IDENTITY
+from skipping.stores import IDENTITY, IndexStore
+from skipping.stores.opensearch import OpenSearchStore
+from skipping.stores.opensearch_access import Access
 from skipping.stores.sqlite import SqliteStore
 from tests.benchmarks.report import heading, spread, table
+from tests.opensearch import Node
 
 __all__ = ["main"]
 
 KEYS, VALUES, SHARED = 500, 20, 5
+FULL, FPP = 512, 0.001  # so that the gate lets pass a hundred keys
+PART = 10_000  # entries of one write
 TABLE = TableId("delta", "b0", "file:/star")
 INDEX = "00000000-0000-0000-0000-000000000000"
 COLUMNS = (
     IndexedColumn(1, "k", "k", "bigint", "MIN_MAX"),
     IndexedColumn(2, "h", "h", "bigint", "VALUE_LIST"),
+    IndexedColumn(3, "b", "b", "bigint", "BLOOM_FILTER", (("fpp", FPP),)),
 )
 PATIENT = {"spark.skipping.timeout": "600s", "spark.skipping.mode": "strict"}
-ASKED = (("k", 1), ("k", 1_000), ("k", 1_000_000), ("h", 1), ("h", 1_000))
+MANY = (1, 1_000, 100_000, 1_000_000)
+ASKED = (*(("k", n) for n in MANY), *(("h", n) for n in MANY), ("b", 1), ("b", 10), ("b", 100))
 WARM = 9
 
 
 def main(*sizes: int) -> None:
     """Print the table."""
     rows = []
-    for files in sizes or (365, 10_000, 100_000):
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "store.sqlite"
-            start = time.process_time()
-            _fill(SqliteStore(path), files)
-            filled = time.process_time() - start
-            print(f"  {files:,} entries: written with {filled:.1f} s of CPU, ", end="")
-            print(f"{path.stat().st_size / files:.0f} bytes a file")
-            for name, message in _questions(files):
-                answers = _answers(path)  # new: nothing is remembered
-                (cold, *warm) = (_timed(answers, message) for _ in range(1 + WARM))
-                kept = {files - disproved for _, _, disproved in (cold, *warm)}
-                walls, cpus = ([1e3 * run[i] for run in warm] for i in (0, 1))
-                shown = f"{1e3 * cold[0]:.1f}", spread(walls, 1), spread(cpus, 1)
-                rows.append((f"{files:,} {name}", *kept, *shown))
-    heading("An answer of the SQLite store, ms", warm_runs=WARM)
-    table(("files, question", "left", "cold", "warm", "warm, CPU"), rows)
+    with _cluster() as cluster, TemporaryDirectory() as folder:
+        for files in sizes or (1_000, 10_000, 100_000):
+            for name, opened in _stores(cluster, Path(folder), files).items():
+                start = time.perf_counter()
+                _fill(opened(), files)
+                filled = time.perf_counter() - start
+                print(f"  {files:,} entries into {name}: {filled:.1f} s", flush=True)
+                for question, asked in _questions(files):
+                    # A new store and a new lookup: nothing is remembered.
+                    answers = _answers(opened())
+                    cold, *warm = (_timed(answers, asked(turn)) for turn in range(1 + WARM))
+                    left = files - int(np.median([disproved for _, _, disproved in warm]))
+                    walls, cpus = ([1e3 * run[i] for run in warm] for i in (0, 1))
+                    shown = f"{1e3 * cold[0]:.0f}", spread(walls, 1), spread(cpus, 1)
+                    rows.append((f"{files:,} {name}, {question}", left, *shown))
+        server = _server(cluster)
+    heading("An answer of the stores, ms", warm_runs=WARM, OpenSearch=server)
+    table(("files, store, question", "left", "cold", "warm", "CPU here"), rows)
 
 
-def _questions(files: int) -> Iterator[tuple[str, bytes]]:
+@contextmanager
+def _cluster() -> Iterator[str]:
+    running = os.environ.get("OPENSEARCH", "").rpartition("/")[2]
+    if running:
+        yield f"http://{running}"
+        return
+    node = Node(fast=True)
+    try:
+        yield f"http://{node.start()}"
+    finally:
+        node.stop()
+
+
+def _server(cluster: str) -> str:
+    """Version and Java of the first node."""
+    with urllib.request.urlopen(f"{cluster}/_nodes/jvm", timeout=60) as response:
+        node = next(iter(json.load(response)["nodes"].values()))
+    return f"{node['version']} on JDK {node['jvm']['version']}"
+
+
+def _stores(cluster: str, folder: Path, files: int) -> dict[str, Callable[[], IndexStore]]:
+    access = Access(prefix=f"{uuid.uuid4().hex[:8]}-")
+    return {
+        "SQLite": lambda: SqliteStore(folder / f"{files}.sqlite"),
+        "OpenSearch": lambda: OpenSearchStore(cluster, access, patience=600),
+    }
+
+
+def _questions(files: int) -> Iterator[tuple[str, Callable[[int], bytes]]]:
     for column, n in ASKED:
-        keys = _keys(column, n, files)
         kind = next(c.kind for c in COLUMNS if c.name == column)
-        yield f"{kind}, {len(keys):,} keys", _message(column, keys)
-    yield (
-        "numbers, once a generation",
-        _header({"op": "files", "index": INDEX, "settings": PATIENT}),
-    )
+        yield (
+            f"{kind}, {n:,} keys",
+            lambda turn, c=column, n=n: _message(c, _keys(c, n, files, turn)),
+        )
+    numbers = _header({"op": "files", "index": INDEX, "settings": PATIENT})
+    yield "numbers, once a generation", lambda turn: numbers
 
 
-def _fill(store: SqliteStore, files: int) -> None:
+def _fill(store: IndexStore, files: int) -> None:
     revision = store.define(Definition(INDEX, TABLE, "star", COLUMNS), expect=None)
     store.reserve(INDEX, files)
-    numbers = np.arange(files)
     values = np.random.default_rng(7).permutation(files * VALUES) % _distinct(files)
-    ends = pa.array(np.arange(files + 1, dtype=np.int32) * VALUES)
-    nulls = pa.array(np.zeros(files, np.int64))
-    known = pa.array(np.ones(files, np.bool_))
-    columns = {
-        "ordinal": pa.array(numbers),
-        "path": pa.array([f"file:/star/part-{i:06}-c000.snappy.parquet" for i in range(files)]),
-        "size": pa.array(numbers + 1_000_000),
-        "stamp": pa.nulls(files, pa.int64()),
-        "partition": pa.array(["{}"] * files),
-        "s1_known": known,
-        "s1_low": pa.array(numbers * KEYS),
-        "s1_high": pa.array(numbers * KEYS + KEYS - 1),
-        "s1_nulls": nulls,
-        "s2_known": known,
-        "s2_values": pa.ListArray.from_arrays(ends, pa.array(values)),
-        "s2_nulls": nulls,
-    }
-    entries = pa.table(columns)
-    assert entries.select(IDENTITY.names).schema.equals(IDENTITY)
-    store.write(INDEX, entries, revision=revision)
+    filters, layout = _filters()
+    for start in range(0, files, PART):
+        numbers = np.arange(start, min(start + PART, files))
+        n = len(numbers)
+        some = values[start * VALUES : (start + n) * VALUES]
+        nulls = pa.array(np.zeros(n, np.int64))
+        known = pa.array(np.ones(n, np.bool_))
+        ends = pa.array(np.arange(n + 1, dtype=np.int32) * VALUES)
+        full = pa.array([filters[i % len(filters)] for i in numbers], pa.large_binary())
+        columns = {
+            "ordinal": pa.array(numbers),
+            "path": pa.array([f"file:/star/part-{i:06}-c000.snappy.parquet" for i in numbers]),
+            "size": pa.array(numbers + 1_000_000),
+            "stamp": pa.nulls(n, pa.int64()),
+            "partition": pa.array(["{}"] * n),
+            "s1_known": known,
+            "s1_low": pa.array(numbers * KEYS),
+            "s1_high": pa.array(numbers * KEYS + KEYS - 1),
+            "s1_nulls": nulls,
+            "s2_known": known,
+            "s2_values": pa.ListArray.from_arrays(ends, pa.array(some)),
+            "s2_nulls": nulls,
+            "s3_known": known,
+            "s3_filter": full,
+            "s3_layout": pa.array(np.full(n, layout)),
+            "s3_nulls": nulls,
+        }
+        entries = pa.table(columns)
+        assert entries.select(IDENTITY.names).schema.equals(IDENTITY)
+        store.write(INDEX, entries, revision=revision)
+
+
+def _filters() -> tuple[list[bytes], int]:
+    """A hundred filters of FULL values each, and their layout."""
+    kind = BloomFilter.of((Column("b", Domain("integer", pa.int64())),), {"fpp": FPP})
+    random = np.random.default_rng(7)
+    made, layout = [], 0
+    for _ in range(100):
+        collector = kind.collector()
+        collector.add(pa.array(random.choice(2**40, FULL)), 0)
+        found = collector.finish()
+        assert found is not None
+        made.append(bytes(found["filter"]))
+        layout = int(found["layout"])
+    return made, layout
 
 
 def _distinct(files: int) -> int:
     return files * VALUES // SHARED
 
 
-def _keys(column: str, n: int, files: int) -> np.ndarray:
-    """Keys of a tenth of the range, in no order; every value of it where there are fewer."""
+def _keys(column: str, n: int, files: int, turn: int) -> np.ndarray:
+    """Keys of a tenth of the range or more, in no order, others at each turn.
+
+    No file has those for the bloom filters.
+    """
+    random = np.random.default_rng(turn)
+    if column == "b":
+        return (random.choice(2**40, n, replace=False) + 2**41).astype("<i8")
     span = files * KEYS if column == "k" else _distinct(files)
-    tenth = max(span // 10, 1)
-    return np.random.default_rng(7).choice(tenth, min(n, tenth), replace=False).astype("<i8")
+    return (random.choice(max(span // 10, n), n, replace=False) + turn).astype("<i8")
 
 
 def _message(column: str, keys: np.ndarray) -> bytes:
@@ -124,8 +196,8 @@ def _header(header: dict[str, object]) -> bytes:
     return len(head).to_bytes(4, "little") + head
 
 
-def _answers(path: Path) -> Answers:
-    lookup = Lookup(SqliteStore(path), ttl=3_600)
+def _answers(store: IndexStore) -> Answers:
+    lookup = Lookup(store, ttl=3_600)
     return Answers(lambda settings: lookup)
 
 

@@ -17,7 +17,8 @@ from providers.errors import DefinitionError
 from skipping.ddl import Create, parse
 from skipping.defining import numbered
 from skipping.definition import Definition, IndexedColumn, TableId
-from skipping.lookup import Finding, Lookup, QueryColumn
+from skipping.lookup import Finding, Lookup
+from skipping.question import QueryColumn
 from skipping.sketching import Work, entry_schema, sketch_files
 from skipping.stores import IDENTITY, IndexStore
 from skipping.stores.memory import MemoryStore

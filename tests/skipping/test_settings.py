@@ -77,7 +77,7 @@ def test_durations(text, seconds):
         ("cache.ttl", "9" * 400, "takes a duration such as 5s"),
         ("mode", "loose", "spark.skipping.mode takes fallback or strict, not 'loose'"),
         ("providers", "a.b.C", "spark.skipping.providers takes module:Class"),
-        ("dynamic.enabled", "true", "spark.skipping.dynamic.enabled is not supported yet: "),
+        ("shadow", "true", "spark.skipping.shadow is not supported yet: "),
         ("opensearch.usr", "me", "did you mean spark.skipping.opensearch.user?"),
         ("opensearch.prefix", "", "spark.skipping.opensearch.prefix takes what the names"),
     ],

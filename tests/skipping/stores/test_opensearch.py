@@ -21,6 +21,7 @@ import pytest
 
 from providers.errors import Conflict, NoStore, SettingError, StoreError
 from providers.index_predicate import (
+    BitsSet,
     Compare,
     Contains,
     ContainsOther,
@@ -140,9 +141,14 @@ def test_hung(mortal: Node) -> None:
     try:
         began = time.monotonic()
         for asked in (store, at(store, mortal.address)):  # who knows the index, and who does not
-            with pytest.raises(StoreError, match="did not answer within"):
-                answers(asked, timeout=1)
-        assert time.monotonic() - began < 5
+            for use in (
+                lambda asked=asked: answers(asked, timeout=0.5),
+                lambda asked=asked: asked.definitions(timeout=0.5),
+                lambda asked=asked: asked.catalogue("i", timeout=0.5),
+            ):
+                with pytest.raises(StoreError, match="did not answer within"):
+                    use()
+        assert time.monotonic() - began < 8
     finally:
         mortal.signal(signal.SIGCONT)
     assert answers(store) == EXPECTED
@@ -163,6 +169,55 @@ def test_without_scripts(mortal: Node) -> None:
     assert answers(store) == EXPECTED
     (first, _) = store.disproved("i", TESTS, below=n, timeout=60)
     assert list(first) == [o for o in range(n) if o % 3 != 2]
+
+
+def bits_of(ordinals: range) -> pa.Table:
+    """Entries with their ordinals as bytes, of two layouts."""
+    n = len(ordinals)
+    return (
+        entries(ordinals)
+        .append_column("s3_known", pa.array([True] * n))
+        .append_column("s3_filter", pa.array([bytes([o]) for o in ordinals], pa.large_binary()))
+        .append_column("s3_layout", pa.array([o // 5 for o in ordinals], pa.int64()))
+    )
+
+
+def bit(n: int) -> BitsSet:
+    """Bit `n` of layout 0, of 1 the next."""
+    keys = [pa.array([[n + layout]], pa.list_(pa.int64(), 1)) for layout in (0, 1)]
+    return BitsSet("filter", "layout", tuple(enumerate(keys)), "s3")
+
+
+def test_bits_are_asked_with_the_rest(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch, files=0), between.address)
+    store.write("i", bits_of(store.reserve("i", 10)), revision=1)
+    assert store.catalogue("i", fields=["s3_layout"]).files["s3_layout"].to_pylist()[4:6] == [0, 1]
+    between.seen.clear()
+    found = store.disproved("i", [*TESTS, bit(0)], below=10, timeout=30)
+    assert [list(a) for a in found] == [*EXPECTED, [0, 2, 4, 5, 8, 9]]
+    assert [r.method for r in between.seen] == ["GET", "POST"]
+
+
+def test_bits_without_scripts(mortal: Node) -> None:
+    store = make(mortal.address, files=0)
+    store.write("i", bits_of(store.reserve("i", 10)), revision=1)
+    found = store.disproved("i", [bit(0), *TESTS], below=10, timeout=60)
+    assert [list(a) for a in found] == [[], *EXPECTED]
+
+
+def test_bits_where_only_aggregations_may_be_scripts(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch, files=0), between.address)
+    store.write("i", bits_of(store.reserve("i", 10)), revision=1)
+    no = Answer(400, {"error": {"type": "search_phase_execution_exception"}, "status": 400})
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        return no if b'"script":' in request.body else to_node(request.body)
+
+    between.rule = rule
+    for _ in range(2):
+        found = store.disproved("i", [bit(0), *TESTS], below=10, timeout=60)
+        assert [list(a) for a in found] == [[], *EXPECTED]
+    assert any(b"scripted_metric" in r.body for r in between.seen[-1:])
 
 
 def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:

@@ -231,6 +231,35 @@ def test_values_of_another_type_are_a_store_error(path: Path) -> None:
             use()
 
 
+def test_what_is_kept_is_not_read_again(path: Path) -> None:
+    store = make(path)
+    assert answers(store) == EXPECTED
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM scalar")
+    assert answers(store) == EXPECTED
+    assert answers(SqliteStore(path)) == [[], []]
+    assert answers(SqliteStore(path, kept=0)) == [[], []]
+
+
+def test_with_no_room_to_keep_it_is_read_each_time(path: Path) -> None:
+    make(path)
+    store = SqliteStore(path, kept=0)
+    assert answers(store) == EXPECTED
+    store.remove("i", pa.array([0]))
+    assert answers(store) == [answer[1:] for answer in EXPECTED]
+
+
+def test_what_is_kept_of_a_store_that_went_back_is_dropped(path: Path) -> None:
+    store = make(path)
+    shutil.copy(path, f"{path}-kept")
+    store.remove("i", pa.array([0, 1]))
+    assert answers(store) == [answer[2:] for answer in EXPECTED]
+    shutil.copy(f"{path}-kept", path)
+    with pytest.raises(StoreError, match="went back"):
+        answers(store)
+    assert answers(store) == EXPECTED
+
+
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

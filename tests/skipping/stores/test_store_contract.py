@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -667,6 +668,36 @@ def test_many_keys(store: IndexStore) -> None:
     assert ask(store, ContainsOther("values", some, "s4")) == list(range(10, 50))
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool) -> None:
+    """Asked again and again, while this or another copy of the store changes the entries."""
+    store = pickle.loads(pickle.dumps(reachable)) if copied else reachable
+    filled(reachable, bounds([1, 2, 3], [True, False, None]))
+    keys = pa.array(range(100, 200_000))
+
+    def found(below: int = 99) -> list[list[int]]:
+        tests: list[Test] = [
+            Compare("low", ">", 2, "s1"),
+            Overlaps("low", "high", keys, "s1"),
+            Compare("nulls", ">", 0, "s2"),
+            ContainsOther("values", pa.array(["a"]), "s2"),
+        ]
+        return [list(a) for a in reachable.disproved("i", tests, below=below, timeout=60)]
+
+    assert found() == found() == [[0], [0], [], []]
+    store.reserve("i", 3)
+    store.write("i", entries([4, 5], bounds([100, 5])), revision=1)
+    assert found() == [[0], [0, 5], [], []]
+    more = {"s2_known": [True, True, False], "s2_values": [["a"], ["b"], []], "s2_nulls": [0, 1, 0]}
+    store.write("i", entries([2, 0, 4], more | bounds([9, 9, 9])), revision=1)
+    assert found() == [[0], [0, 2, 5], [2], [2]]
+    assert found(below=3) == [[0], [0, 2], [2], [2]]
+    store.remove("i", pa.array([0]))
+    assert found() == [[], [2, 5], [2], [2]]
+    store.write("i", entries([3], bounds([0])), revision=1)
+    assert found() == [[3], [2, 3, 5], [2], [2]]
+
+
 def test_no_tests(store: IndexStore) -> None:
     filled(store, bounds([1]))
     assert list(store.disproved("i", [], below=9, timeout=60)) == []
@@ -676,6 +707,7 @@ def test_an_empty_budget_is_an_error(store: IndexStore) -> None:
     filled(store, bounds([1]))
     with pytest.raises(StoreError, match="answer"):
         store.disproved("i", [Compare("low", ">", 9, "s1")], below=9, timeout=0)
+    assert len(store.definitions(timeout=60)) == len(store.catalogue("i", timeout=60).files) == 1
 
 
 def test_readers_see_whole_writes(store: IndexStore) -> None:

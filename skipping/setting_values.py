@@ -1,0 +1,87 @@
+"""What settings take: each reads its text, and raises KeyError or ValueError for another."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+__all__ = ["Mode", "boolean", "budget", "classes", "duration", "given", "mode", "size", "text"]
+
+Mode: TypeAlias = Literal["fallback", "strict"]
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]*)")
+_SECONDS = {
+    "": 1.0,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_SIZE = re.compile(r"(-?[0-9]+)\s*([a-z]*)")
+_SHIFTS = {"": 0, "b": 0} | {
+    unit: 10 * n for n, c in enumerate("kmgtp", 1) for unit in (c, f"{c}b", f"{c}ib")
+}
+_CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
+
+
+def boolean(text: str) -> bool:
+    """True or False."""
+    choices = {"true": True, "false": False}
+    return choices[text.lower()]
+
+
+def mode(text: str) -> Mode:
+    """`fallback` or `strict`."""
+    choices: dict[str, Mode] = {"fallback": "fallback", "strict": "strict"}
+    return choices[text.lower()]
+
+
+def text(text: str) -> str | None:
+    """The text, None if it is empty."""
+    return text or None
+
+
+def given(text: str) -> str:
+    """The text, which is not empty."""
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+def duration(text: str) -> float:
+    """Seconds."""
+    match = _DURATION.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(text)
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds == float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def budget(text: str) -> float:
+    """Seconds, more than none."""
+    seconds = duration(text)
+    if seconds == 0:
+        raise ValueError(text)
+    return seconds
+
+
+def size(text: str) -> int:
+    """Bytes."""
+    match = _SIZE.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
+def classes(text: str) -> tuple[str, ...]:
+    """Paths of classes, as `module:Class`."""
+    paths = tuple(path.strip() for path in text.split(",") if path.strip())
+    for path in paths:
+        if not _CLASS.fullmatch(path):
+            raise ValueError(path)
+    return paths

@@ -1,0 +1,75 @@
+"""A store that hangs costs a question no more than its budget."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import StoreError
+from providers.predicate import Compare
+from providers.values import domain_of
+from skipping.definition import Definition, IndexedColumn, TableId
+from skipping.lookup import Lookup
+from skipping.question import QueryColumn
+from skipping.stores.memory import MemoryStore
+
+DEFINITION = Definition(
+    "i",
+    TableId("delta", "t", "file:/t"),
+    "t",
+    (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),),
+)
+
+
+class Slow(MemoryStore):
+    """Waits until it may go, as long as it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.go.wait(30 if timeout is None else timeout):
+            raise StoreError("it hangs")
+
+    def definitions(self, *, timeout: float | None = None) -> Any:
+        self._wait(timeout)
+        return super().definitions(timeout=timeout)
+
+    def catalogue(self, index: str, *, timeout: float | None = None, **more: Any) -> Any:
+        self._wait(timeout)
+        return super().catalogue(index, timeout=timeout, **more)
+
+
+def test_a_store_that_hangs() -> None:
+    store = Slow()
+    store.define(DEFINITION, expect=None)
+    file = {"ordinal": store.reserve("i", 1), "path": ["f"], "size": [1], "stamp": [None]}
+    sketch = {"partition": ["{}"], "s1_known": [True], "s1_low": [1], "s1_high": [2]}
+    store.write("i", pa.table({**file, **sketch, "s1_nulls": [0]}), revision=1)
+    domain = domain_of(pa.int64())
+    assert domain is not None
+    lookup = Lookup(store, ttl=0)
+
+    def ask(timeout: float) -> list[int]:
+        lookup.indexed(timeout=timeout)
+        columns = {"x": QueryColumn("x", domain)}
+        return list(
+            lookup.ask(DEFINITION, Compare("x", ">", 9), columns, timeout=timeout).disproved
+        )
+
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="it hangs"):
+        lookup.indexed(timeout=0.1)
+    with pytest.raises(StoreError, match="in time"):
+        lookup.ask(DEFINITION, Compare("x", ">", 9), {}, timeout=0.1)
+    assert time.monotonic() - began < 5
+    store.go.set()  # the first reading of the catalogue went on meanwhile
+    assert ask(30) == [0]
+    store.go.clear()
+    with pytest.raises(StoreError, match="it hangs"):
+        lookup.catalogue("i", timeout=0.1)
