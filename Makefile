@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test lint types bench notebooks clean
+.PHONY: help install demo demo-opensearch test jars lint types bench notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -22,8 +22,11 @@ demo: install  ## a year of flights: files opened with the index and without
 demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
 
-test: lint types  ## everything: lint, types, import law, all tests
-	$(BIN)/python -m pytest
+test: lint types jars  ## everything: lint, types, import law, all tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+jars: install  ## fetch what Spark needs, once, before several processes want it
+	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; rewrite.session().stop()'
 
 lint: install  ## ruff and the import law
 	$(BIN)/ruff check .

@@ -78,7 +78,9 @@ def many_keys(spark: SparkSession) -> None:
     many = """(SELECT int(a.id * 10000 + b.id) AS k FROM range(5000) a CROSS JOIN range(10000) b
         WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
-    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", FILES)
+    check(
+        spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", FILES
+    )
 
 
 def big_results(spark: SparkSession) -> None:

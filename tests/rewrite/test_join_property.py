@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.rewrite.differential import make_table, same_rows
 
-QUERIES = 60
+QUERIES = 40
 
 KEYS = {
     "i": "int(k)",

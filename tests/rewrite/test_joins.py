@@ -192,9 +192,8 @@ ENGINES = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "form",
-    ["inner", "dimension first", "IN", "right outer", "two dimensions", "snowflake, flat",
-     "two keys", "an aggregated dimension"],
-)  # fmt: skip
+    ["inner", "dimension first", "right outer", "snowflake, flat"],
+)
 def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
     query, partners = FORMS[form]
     exactly(spark, query, partners, ENGINES[engine])
