@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 import rewrite
 
 FILES = 12
+ALL = (4800, sum(range(4800)))
 SMJ = "spark.sql.autoBroadcastJoinThreshold"
 
 
@@ -57,19 +58,13 @@ def make(spark: SparkSession) -> None:
     spark.sql("CREATE SKIPPING INDEX ON fact (k VALUE_LIST, k MIN_MAX)")
 
 
-def check(spark: SparkSession, query: str, said: str, opened: int) -> None:
-    def total(enabled: str) -> tuple[object, ...]:
-        spark.conf.set("spark.skipping.enabled", enabled)
-        return tuple(spark.sql(f"SELECT count(*), sum(id) FROM ({query})").first() or ())
-
-    expected = total("false")
-    spark.conf.set("spark.skipping.enabled", "true")
-    df = spark.sql(f"SELECT count(*), sum(id) FROM ({query})")
-    assert tuple(df.first() or ()) == expected, (query, expected)
+def check(spark: SparkSession, query: str, said: str, expected: tuple[int, int]) -> None:
+    df = spark.sql(f"SELECT count(*), coalesce(sum(id), 0) FROM ({query})")
+    assert tuple(df.first() or ()) == expected, query
     explained = str(rewrite.explain(df))
     fact = next(s for s in rewrite.explain(df).scans if s.table.endswith("fact"))
     assert said in explained, explained
-    assert fact.opened == opened, explained
+    assert fact.opened == FILES, explained
     print(f"{said!r}: {time.monotonic() - started:.0f} s", flush=True)
 
 
@@ -78,17 +73,15 @@ def many_keys(spark: SparkSession) -> None:
     many = """(SELECT int(a.id * 10000 + b.id) AS k FROM range(5000) a CROSS JOIN range(10000) b
         WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
-    check(
-        spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", FILES
-    )
+    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", ALL)
 
 
 def big_results(spark: SparkSession) -> None:
     """500,000 keys fit the setting but not what Spark lets its tasks return."""
-    many = """(SELECT hash(a.id, b.id) AS k FROM range(500) a CROSS JOIN range(1000) b
+    many = """(SELECT hash(a.id, b.id) | 1073741824 AS k FROM range(500) a CROSS JOIN range(1000) b
         WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
-    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "collecting failed", FILES)
+    check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "collecting failed", (0, 0))
     spark.conf.set(SMJ, "10m")
 
 
