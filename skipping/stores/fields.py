@@ -36,6 +36,7 @@ class Fields:
     def __init__(self, most: int = KEPT) -> None:
         self.most = most
         self._held: dict[tuple[IndexId, str], Catalogue] = {}
+        self._too_large: set[tuple[IndexId, str]] = set()
         self._loading = Loading[Catalogue]()
         self._lock = threading.Lock()
 
@@ -53,11 +54,17 @@ class Fields:
             held = self._held.pop((index, sketch), newest)
             later = held if held.generation > newest.generation else newest
             self._held[index, sketch] = later
+            if newest.files.nbytes > self.most:
+                self._too_large.add((index, sketch))
             bytes = sum(kept.files.nbytes for kept in self._held.values())
             for key in list(self._held):
                 if bytes <= self.most:
                     break
                 bytes -= self._held.pop(key).files.nbytes
+
+    def fits(self, index: IndexId, sketch: str) -> bool:
+        """Whether it may be kept, as far as is known: then it is worth reading ahead."""
+        return self.most > 0 and (index, sketch) not in self._too_large
 
     def loaded(
         self, index: IndexId, sketch: str, read: Callable[[], Catalogue], *, deadline: float

@@ -8,8 +8,10 @@ disproves nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,11 +88,17 @@ class Answers:
         for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
             answers[i] = found
         for i, test in enumerate(tests):
-            if isinstance(test, _SCALAR) and i not in queries and answerable(test, types):
+            if not isinstance(test, _SCALAR) or not answerable(test, types):
+                continue
+            if i not in queries:
                 kept = self._kept(index, head, entries, test.sketch, held[test.sketch], deadline)
                 if kept is not None:
                     answers[i] = _evaluated(test, kept.files, below)
                 _left(deadline)
+            elif self._fields.fits(index, test.sketch):
+                # For the questions to come; nobody waits for it, or minds if it fails.
+                with suppress(StoreError):
+                    self._kept(index, head, entries, test.sketch, held[test.sketch], -math.inf)
         gone = BitMap(entries.unswept(timeout=_left(deadline)))
         return [answer - gone for answer in answers]
 

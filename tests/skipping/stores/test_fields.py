@@ -85,3 +85,14 @@ def test_a_load_that_fails(error: Exception) -> None:
         with pytest.raises(StoreError, match="away"):
             kept.loaded("i", "s1", read, deadline=soon())
     assert kept.loaded("i", "s1", lambda: fields(1, 0), deadline=soon()) is not None
+
+
+def test_what_is_not_kept_is_not_worth_reading_ahead() -> None:
+    kept = Fields(50)
+    assert kept.fits("i", "s1")
+    kept.keep("i", "s1", fields(1, *range(9)))
+    assert [kept.fits("i", "s1"), kept.fits("i", "s2"), Fields(0).fits("i", "s2")] == [
+        False,
+        True,
+        False,
+    ]

@@ -68,9 +68,9 @@ def entries(ordinals: range, *, terms: int = 3) -> pa.Table:
 
 
 def make(address: str, *, files: int = 10, **more: Any) -> OpenSearchStore:
-    """A store with one index, under a prefix of its own."""
+    """A store with one index, under a prefix of its own, which reads nothing ahead."""
     access = Access(prefix=f"faults-{uuid.uuid4().hex[:12]}-")
-    store = OpenSearchStore(f"http://{address}", access, **more)
+    store = OpenSearchStore(f"http://{address}", access, **{"kept": 0, **more})
     store.define(DEFINITION, expect=None)
     if files:
         store.write("i", entries(store.reserve("i", files)), revision=1)
@@ -79,7 +79,8 @@ def make(address: str, *, files: int = 10, **more: Any) -> OpenSearchStore:
 
 def at(store: OpenSearchStore, address: str, **more: Any) -> OpenSearchStore:
     """The same store, reached in another way."""
-    return OpenSearchStore(f"http://{address}", Access(prefix=store._access.prefix), **more)
+    access = Access(prefix=store._access.prefix)
+    return OpenSearchStore(f"http://{address}", access, **{"kept": 0, **more})
 
 
 def answers(store: OpenSearchStore, *, timeout: float = 30) -> list[list[int]]:
@@ -571,8 +572,11 @@ def test_a_value_too_long_for_a_term_is_unknown(opensearch: str) -> None:
     assert found == [[0], [], [], [0], [], [], [0], [0], [], [0], []]
 
 
-def test_many_keys_are_evaluated_on_fields_that_follow_the_store(opensearch: str) -> None:
-    store = make(opensearch)
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_many_keys_are_evaluated_on_fields_that_follow_the_store(
+    opensearch: str, kept: int
+) -> None:
+    store = make(opensearch, kept=kept)
     keys = pa.array(range(2, 5000))
     asked: list[Test] = [
         Overlaps("low", "high", keys, "s1"),
@@ -589,6 +593,23 @@ def test_many_keys_are_evaluated_on_fields_that_follow_the_store(opensearch: str
     other = at(store, opensearch)
     other.remove("i", pa.array([1]))
     assert ask() == [[3, 4, 6, 7, 9, 10], [2, 5, 11]]
+
+
+def test_fields_are_read_ahead(opensearch: str, between: Front) -> None:
+    """What a query can answer is answered without one as soon as the fields are there."""
+    store = at(make(opensearch), between.address, kept=1 << 20)
+
+    def ask() -> list[int]:
+        return list(store.disproved("i", TESTS[:1], below=10, timeout=30)[0])
+
+    assert ask() == EXPECTED[0]
+    end = time.monotonic() + 30
+    while store._fields.held("i", "s1") is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    between.seen.clear()
+    assert ask() == EXPECTED[0]
+    assert [r.method for r in between.seen] == ["GET"]  # the head, whose generation is asked
 
 
 def test_who_cannot_wait_for_fields_is_answered_without_them(
