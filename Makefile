@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test jars lint types bench notebooks clean
+.PHONY: help install demo demo-opensearch test jars lint types soak bench notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -35,6 +35,9 @@ lint: install  ## ruff and the import law
 
 types: install  ## mypy, strict
 	$(BIN)/mypy
+
+soak: install  ## joins with 50 million keys, and 64 at once, on few threads and little memory
+	$(BIN)/python tests/rewrite/join_limits.py $$(mktemp -d) 50 64
 
 bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom

@@ -1,6 +1,6 @@
 """Joins where keys are many, or threads and memory few: run in a process of its own.
 
-    python join_limits.py FOLDER
+    python join_limits.py FOLDER MILLIONS-OF-KEYS QUERIES-AT-ONCE
 
 A driver of 1 GB, results of at most 1 MB, and pools of two threads for Spark's subqueries and
 broadcasts, none of which can be set in a session that runs. Each query has to end, with the rows
@@ -68,10 +68,10 @@ def check(spark: SparkSession, query: str, said: str, expected: tuple[int, int])
     print(f"{said!r}: {time.monotonic() - started:.0f} s", flush=True)
 
 
-def many_keys(spark: SparkSession) -> None:
-    """50 million keys, and nothing that tells so beforehand."""
-    many = """(SELECT int(a.id * 10000 + b.id) AS k FROM range(5000) a CROSS JOIN range(10000) b
-        WHERE a.id % 1000 < 1000)"""
+def many_keys(spark: SparkSession, millions: int) -> None:
+    """Millions of keys, and nothing that tells so beforehand."""
+    many = f"""(SELECT int(a.id * 10000 + b.id) AS k FROM range({100 * millions}) a
+        CROSS JOIN range(10000) b WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
     check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", ALL)
 
@@ -108,15 +108,16 @@ def concurrent(spark: SparkSession, queries: int, threads: int) -> None:
 
 if __name__ == "__main__":
     started = time.monotonic()
-    spark = session(sys.argv[1], "local[2]")
+    folder, millions, at_once = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    spark = session(folder, "local[2]")
     make(spark)
     big_results(spark)
-    many_keys(spark)
+    many_keys(spark, millions)
     for threshold in ("10m", "-1"):
         spark.conf.set(SMJ, threshold)
-        concurrent(spark, queries=64, threads=64)
+        concurrent(spark, queries=at_once, threads=at_once)
     spark.stop()
-    spark = session(sys.argv[1], "local[1]")
-    concurrent(spark, queries=16, threads=8)
+    spark = session(folder, "local[1]")
+    concurrent(spark, queries=8, threads=8)
     spark.stop()
     print("all is well")
