@@ -44,9 +44,8 @@ class SparkBuild:
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
-        by_reader = ReaderBuild(self._spark, dated=self._dated)
         if any(not w.column.partition for w in work) and not _opens(files["path"][0].as_py()):
-            yield from by_reader(files, work)
+            yield from self._by_reader(files, work)
             return
         slots = self._spark.sparkContext.defaultParallelism
         batch = max(128 * slots, len(files) // 20)
@@ -55,7 +54,10 @@ class SparkBuild:
             unread = _unread(entries, work)
             yield entries.filter(pc.invert(unread))
             if pc.any(unread).as_py():
-                yield from by_reader(entries.filter(unread).select(files.column_names), work)
+                yield from self._by_reader(entries.filter(unread).select(files.column_names), work)
+
+    def _by_reader(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        return ReaderBuild(self._spark, dated=self._dated)(files, work)
 
     def _batch(self, files: pa.Table, work: Sequence[Work]) -> pa.Table:
         dated = self._dated

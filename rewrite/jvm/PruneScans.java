@@ -54,11 +54,11 @@ public final class PruneScans extends Rule {
   }
 
   /** The read behind a scan, or null where it is not one that may be pruned. */
-  public static IndexedScan read(FileIndex location) {
+  public static IndexedScan read(HadoopFsRelation relation, Skipping skipping) {
     // By name first: DeltaScan does not load in a session without Delta.
-    return location.getClass().getSimpleName().equals("PreparedDeltaFileIndex")
-        ? DeltaScan.of(location)
-        : null;
+    return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
+        ? (IndexedScan) DeltaScan.of(relation.location())
+        : (IndexedScan) ParquetScan.of(relation, skipping);
   }
 
   /** The conditions above a scan that Spark handed to it. */
@@ -70,8 +70,8 @@ public final class PruneScans extends Rule {
 
   private SparkPlan prune(FileSourceScanExec scan, List keys) {
     try {
-      IndexedScan read = read(scan.relation().location());
-      if (read == null) return scan;
+      IndexedScan read = read(scan.relation(), skipping);
+      if (read == null || scan.stream().isDefined()) return scan;
       List filters = filters(scan);
       boolean due = true;
       for (int i = 0; i < keys.size(); i++) {
