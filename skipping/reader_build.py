@@ -215,8 +215,10 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
         place = find(footer, column)
     except UnknownError as unknown:
         return Unreadable(column, str(unknown))
-    if place is not None and place.oldest is not None and column.type == "timestamp":
-        # Spark has rebased what a legacy writer says it wrote, and may have passed the limit.
+    written = footer.metadata.metadata or {}
+    zoned = b"org.apache.spark.version" not in written or b"org.apache.spark.timeZone" in written
+    if place is not None and place.oldest is not None and column.type == "timestamp" and not zoned:
+        # Spark has rebased these by a time zone of its own, up to and past the limit.
         return replace(place, oldest=place.oldest + _DAY)
     return place
 

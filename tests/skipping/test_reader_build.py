@@ -128,11 +128,11 @@ def test_every_type_and_writer(spark: SparkSession, tmp_path: Path) -> None:
 def test_columns_of_delta_tables(spark: SparkSession, mode: str) -> None:
     name = f"reader_{mode}"
     spark.sql(
-        f"CREATE TABLE {name} (k INT, `a.b` STRING, s STRUCT<x: INT, t: STRUCT<`y z`: STRING>>, "
+        f"CREATE TABLE {name} (k INT, `a.b` STRING, s STRUCT<x: INT, t: STRUCT<`y.z`: STRING>>, "
         "p STRING) USING delta PARTITIONED BY (p) TBLPROPERTIES "
         f"(delta.columnMapping.mode = '{mode}', delta.enableDeletionVectors = true)"
     )
-    struct = "named_struct('x', {0}, 't', IF({0} = 2, NULL, named_struct('y z', 'v{0}')))"
+    struct = "named_struct('x', {0}, 't', IF({0} = 2, NULL, named_struct('y.z', 'v{0}')))"
     for k in range(4):
         value = "NULL" if k == 3 else struct.format(k)
         spark.sql(f"INSERT INTO {name} VALUES ({k}, 'dot{k}', {value}, 'p {k % 2}'), "
