@@ -155,7 +155,8 @@ def test_a_narrower_type_cuts_values(spark: SparkSession, tmp_path: Path) -> Non
     spark.sql(f"CREATE SKIPPING INDEX ON {name} (k VALUE_LIST)")
     skips(spark, f"SELECT * FROM {name} WHERE k = 65538")
     cut: Query = lambda s: s.read.schema("k SMALLINT").parquet(folder).where("k = 2")  # noqa: E731
-    found = same_rows(spark, cut)
+    # Spark's own bounds of row groups are those of the uncut values.
+    found = same_rows(spark, cut, conf={"spark.sql.parquet.filterPushdown": "false"})
     assert len(found.rows) == 1
     assert "was indexed as int" in str(found.explained)
     spark.sql(f"DROP SKIPPING INDEX ON {name}")

@@ -135,8 +135,11 @@ def test_columns_of_delta_tables(spark: SparkSession, mode: str) -> None:
     struct = "named_struct('x', {0}, 't', IF({0} = 2, NULL, named_struct('y.z', 'v{0}')))"
     for k in range(4):
         value = "NULL" if k == 3 else struct.format(k)
-        spark.sql(f"INSERT INTO {name} VALUES ({k}, 'dot{k}', {value}, 'p {k % 2}'), "
-                  f"({k + 10}, NULL, NULL, 'p {k % 2}')")  # fmt: skip
+        # In one file, so that the row deleted below is deleted by a vector.
+        spark.sql(
+            f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+            f"({k}, 'dot{k}', {value}, 'p {k % 2}'), ({k + 10}, NULL, NULL, 'p {k % 2}')"
+        )
     spark.sql(f"DELETE FROM {name} WHERE k = 11")
     if mode != "none":
         spark.sql(f"ALTER TABLE {name} RENAME COLUMN k TO key")
@@ -146,7 +149,8 @@ def test_columns_of_delta_tables(spark: SparkSession, mode: str) -> None:
     columns = Columns(c for c in table.columns().values() if not c.partition)
     direct, by_reader = both(spark, listed(paths), work_on(columns))
     assert by_reader == direct
-    assert "11" in str(direct), "deleted rows are in the sketches of both"
+    held = [row["s1_values"] for row in direct]
+    assert ["1", "11"] in held, "deleted rows are in the sketches of both"
     spark.sql(f"DROP TABLE {name}")
 
 
