@@ -100,14 +100,19 @@ class Answers:
     def _files(self, lookup: Lookup, header: Mapping[str, Any], settings: Settings) -> bytes:
         catalogue = lookup.catalogue(header["index"], timeout=settings.timeout)
         files = catalogue.files.combine_chunks()
-        paths = pa.array(files["path"].to_pylist(), pa.string())
-        _, offsets, data = paths.buffers()
+        # A format without stamps has values of partition columns that belong to the path.
+        marks = [
+            "" if stamp is None else f"{stamp} {partition or '{}'}"
+            for stamp, partition in zip(
+                files["stamp"].to_pylist(), files["partition"].to_pylist(), strict=True
+            )
+        ]
         return _message(
             {"index": header["index"], "generation": catalogue.generation, "n": len(files)},
             files["ordinal"].to_numpy().astype("<i8").tobytes(),
             files["size"].to_numpy().astype("<i8").tobytes(),
-            np.zeros(1, "<i4").tobytes() if offsets is None else offsets.to_pybytes(),
-            b"" if data is None else data.to_pybytes(),
+            *_texts(files["path"].to_pylist()),
+            *_texts(marks),
         )
 
     def _warn(self, text: str) -> None:
@@ -151,6 +156,15 @@ def original(error: PySparkException) -> Exception | None:
     """The error that `Statements` raised, if `error` is how Spark passed it on."""
     parameters = error.getMessageParameters() or {}
     return _errors.pop(parameters.get("skipping", ""), None)
+
+
+def _texts(values: list[str]) -> tuple[bytes, bytes]:
+    """Texts as Arrow has them: offsets and data."""
+    _, offsets, data = pa.array(values, pa.string()).buffers()
+    return (
+        np.zeros(1, "<i4").tobytes() if offsets is None else offsets.to_pybytes(),
+        b"" if data is None else data.to_pybytes(),
+    )
 
 
 def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:

@@ -100,7 +100,8 @@ class Reader:
         domain = domain_of(arrow) if arrow is not None else None
         if domain is None:
             return None
-        if self.columns.setdefault(identity, QueryColumn(column["name"], domain)).domain != domain:
+        seen = QueryColumn(column["name"], domain, column["type"])
+        if self.columns.setdefault(identity, seen).domain != domain:
             return None
         return identity
 

@@ -29,7 +29,7 @@ class Binding:
         domain = domain_of(arrow) if arrow is not None else None
         if arrow is None or domain is None or column.refusal is not None:
             raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
-        self.columns[column.identity] = QueryColumn(column.name, domain)
+        self.columns[column.identity] = QueryColumn(column.name, domain, column.type)
         try:
             match leaf:
                 case Compare(_, op, value):

@@ -34,6 +34,7 @@ from skipping.lookup import changed
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
 from skipping.stores import IDENTITY, IndexStore
+from skipping.tables import Table
 from skipping.tables.names import qualified, sql_name
 from skipping.tables.opening import open_table
 
@@ -145,7 +146,7 @@ def _extended(index: SkippingIndex) -> Rows:
         ("owner", "none, REFRESH keeps it"),
         ("version", version),
         ("version covered", state.covered),
-        ("lag", None if state.covered is None or index.replaced else _lag(version, state.covered)),
+        ("lag", None if index.replaced else _lag(index.table, version, state.covered)),
         ("files", len(files)),
         ("bytes", sum(files["size"].to_pylist())),
         ("where", definition.where),
@@ -157,7 +158,11 @@ def _extended(index: SkippingIndex) -> Rows:
     return [(item, None if value is None else str(value)) for item, value in facts]
 
 
-def _lag(version: int, covered: int) -> str:
+def _lag(table: Table, version: int, covered: int | None) -> str | None:
+    if covered is None:
+        return None
+    if not table.logged:
+        return "none" if version == covered else "files came, changed or went"
     behind = version - covered
     return f"{behind} version" if behind == 1 else f"{behind} versions"
 
@@ -218,7 +223,8 @@ def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
 
 def _same(one: str, other: str) -> bool:
     """Whether two full names are of one table; Spark ignores case, but in a path."""
-    return one == other if one.startswith("delta.`") else one.casefold() == other.casefold()
+    is_path = one.startswith(("delta.`", "parquet.`"))
+    return one == other if is_path else one.casefold() == other.casefold()
 
 
 def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:

@@ -20,7 +20,7 @@ from skipping.lookup import Lookup, changed
 from skipping.refresh import refresh
 from skipping.scan_plan import ScanPlan
 from skipping.session import settings_of, store_of
-from skipping.stores import IDENTITY, IndexStore
+from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 from skipping.tables.opening import open_table
 
@@ -209,9 +209,13 @@ class SkippingIndex:
     def vacuum(self) -> int:
         """Remove entries of files that no live version of the table can read; how many."""
         files = self.store.catalogue(self.definition.index).files
-        live = pc.is_in(files["path"], value_set=self.table.files()["path"].combine_chunks())
-        candidates = files.filter(pc.invert(live))
-        gone = pc.invert(self.table.retained(candidates["path"].combine_chunks()))
+        table = self.table.files()
+        live = set(identities(table))
+        candidates = files.filter(pa.array([i not in live for i in identities(files)], pa.bool_()))
+        paths = candidates["path"].combine_chunks()
+        # Of a path that is live, what is not was replaced there.
+        replaced = pc.is_in(paths, value_set=table["path"].combine_chunks())
+        gone = pc.or_(replaced, pc.invert(self.table.retained(paths)))
         ordinals = candidates["ordinal"].combine_chunks().filter(gone)
         if len(ordinals):
             self.store.remove(self.definition.index, ordinals)
@@ -236,16 +240,9 @@ class SkippingIndex:
         lookup = Lookup(self.store, ttl=0, providers=settings.providers)
         found = lookup.ask(self.definition, normalised, bound.columns, timeout=settings.timeout)
         entries = lookup.catalogue(self.definition.index).files
-        ordinals = dict(
-            zip(
-                zip(entries["path"].to_pylist(), entries["size"].to_pylist(), strict=True),
-                entries["ordinal"].to_pylist(),
-                strict=True,
-            )
-        )
+        ordinals = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
         live = self.table.files()
-        keys = zip(live["path"].to_pylist(), live["size"].to_pylist(), strict=True)
-        known = [ordinals[key] for key in keys if key in ordinals]
+        known = [ordinals[key] for key in identities(live) if key in ordinals]
         return ScanPlan(
             self.table.name,
             total=len(live),

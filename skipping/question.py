@@ -32,10 +32,11 @@ _USELESS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class QueryColumn:
-    """A column as a query sees it: its display name, and the domain it is compared in."""
+    """A column as a query sees it: display name, the domain it is compared in, Spark type."""
 
     name: str
     domain: Domain
+    type: str = ""
 
 
 class Question:
@@ -101,6 +102,10 @@ class Question:
     ) -> IndexPredicate | None:
         try:
             if indexed.domain != column.domain:
+                self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
+                return None
+            if self._definition.table.format == "parquet" and indexed.type != column.type:
+                # A read of plain files may name any type, and Spark cuts an INT to a SMALLINT.
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
                 return None
             if not fits(leaf, column.domain):

@@ -8,7 +8,7 @@ vectors are passed over on purpose: a restored version shows the deleted rows ag
 from __future__ import annotations
 
 import functools
-import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,21 +18,26 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from providers.values import Domain, arrow_type, domain_of, encode
+from providers.values import encode
+from skipping.locating import Found, UnknownError, find, indexed_domain
 from skipping.storage import locate
 from skipping.tables import TableColumn
 
-__all__ = ["Chunk", "Part", "Unreadable", "read_columns"]
+__all__ = [
+    "SETTLED",
+    "Chunk",
+    "Part",
+    "Unreadable",
+    "part_of",
+    "read_columns",
+    "require_settled",
+]
 
 ROWS = 1 << 16
 """Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
 
-_OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
-"""From here on no rebase changes a value: 1582-10-15 in days, 1900-01-01 in microseconds.
-
-`RebaseDateTime.lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) in Spark.
-timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
-"""
+SETTLED = 2.0
+"""Seconds after which a write is sure to show in a modification time, as coarse as those are."""
 
 
 class Chunk:
@@ -84,50 +89,68 @@ class Unreadable:
 Part: TypeAlias = Chunk | Unreadable
 
 
-class _UnknownError(Exception):
-    """Why a column is unknown."""
-
-
 def read_columns(
-    path: str, columns: Sequence[TableColumn], *, size: int | None = None
+    path: str,
+    columns: Sequence[TableColumn],
+    *,
+    size: int | None = None,
+    modified: int | None = None,
 ) -> Iterator[Part]:
     """Read the columns of a file; every column yields a chunk or is said to be unreadable.
 
     `path` is spelled as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). With
-    `size`, a file of another length is unreadable. Memory: one row group of these columns,
-    compressed, and ROWS rows. Raises TableError for storage that Arrow cannot open; one bad file
-    never raises.
+    `size`, a file of another length is unreadable; with `modified` (milliseconds), one of another
+    modification time, before or after, and one so young that its next write could go unseen.
+    Memory: one row group of these columns, compressed, and ROWS rows. Raises TableError for storage
+    that Arrow cannot open; one bad file never raises.
     """
     filesystem, inner = locate(path)
-    return _guarded(filesystem, inner, tuple(columns), size)
+    return _guarded(filesystem, inner, tuple(columns), size, modified)
 
 
 def _guarded(
-    filesystem: pafs.FileSystem, inner: str, columns: Sequence[TableColumn], size: int | None
+    filesystem: pafs.FileSystem,
+    inner: str,
+    columns: Sequence[TableColumn],
+    size: int | None,
+    modified: int | None,
 ) -> Iterator[Part]:
     try:
+        if modified is not None:
+            before = _modified(filesystem, inner)
+            require_settled(before, modified)
         with filesystem.open_input_file(inner) as source:
             if size is not None and source.size() != size:
-                raise _UnknownError(f"it has {source.size()} bytes, the table says {size}")
+                raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
             yield from _read(source, columns, local=filesystem.type_name == "local")
+        if modified is not None and _modified(filesystem, inner) != before:
+            raise UnknownError("it was written while it was read")
     except Exception as error:
         # Anything a broken file can make a decoder do costs its skipping, never the build.
         for column in columns:
             yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=True)
 
 
+def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
+    return int(filesystem.get_file_info(inner).mtime_ns or 0)
+
+
+def require_settled(found: int, listed: int) -> None:
+    """Raise unless a file's time (nanoseconds) is that of the list (milliseconds), and old enough.
+
+    Object stores list milliseconds and say whole seconds of one file.
+    """
+    same = found // 1_000_000 == listed
+    whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
+    if not same and not whole:
+        raise UnknownError("it was written since it was listed")
+    if time.time() * 1_000 < listed + SETTLED * 1_000:
+        raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")
+
+
 def _short(error: Exception) -> str:
     text = str(error).strip().partition("\n")[0]
-    return text if isinstance(error, _UnknownError) else f"{type(error).__name__}: {text}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A column and its path in the file; values below `oldest` may be in another calendar."""
-
-    column: TableColumn
-    path: tuple[str, ...]
-    oldest: int | None
+    return text if isinstance(error, UnknownError) else f"{type(error).__name__}: {text}"
 
 
 def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool) -> Iterator[Part]:
@@ -139,15 +162,15 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
     )
     file = open_file()
     rows = file.metadata.num_rows
-    found: list[_Found] = []
+    found: list[Found] = []
     for column in columns:
         try:
-            place = _find(file, column)
-        except _UnknownError as unknown:
+            place = find(file, column)
+        except UnknownError as unknown:
             yield Unreadable(column, str(unknown))
             continue
         # Every column gives at least one chunk: with no rows it is known and has no values.
-        stored = _domain(column).stored
+        stored = indexed_domain(column).stored
         yield Chunk(column, pa.array([], stored), rows if place is None else 0)
         if place is not None:
             found.append(place)
@@ -165,11 +188,16 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
                 yield part
 
 
-def _part(place: _Found, batch: pa.RecordBatch) -> Part:
+def _part(place: Found, batch: pa.RecordBatch) -> Part:
     array = batch.column(place.path[0])
     if len(place.path) > 1:
         # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
         array = pc.struct_field(array, list(place.path[1:]))
+    return part_of(place, array)
+
+
+def part_of(place: Found, array: pa.Array) -> Part:
+    """Some rows of a column, normalised, unless a value cannot be."""
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):
@@ -184,7 +212,7 @@ def _part(place: _Found, batch: pa.RecordBatch) -> Part:
     return chunk
 
 
-def _in_dictionaries(file: pq.ParquetFile, found: Sequence[_Found]) -> list[str]:
+def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:
     """Text columns that are dictionary-coded throughout: their values are read once each.
 
     The footer does not say so of the pages, so it is told by the size: a dictionary has up to a
@@ -200,93 +228,3 @@ def _in_dictionaries(file: pq.ParquetFile, found: Sequence[_Found]) -> list[str]
         and chunk.has_dictionary_page
         and chunk.total_uncompressed_size <= (5 << 18) + 3 * chunk.num_values
     ]
-
-
-def _domain(column: TableColumn) -> Domain:
-    arrow = arrow_type(column.type)
-    domain = domain_of(arrow) if arrow is not None else None
-    if domain is None or column.refusal is not None:
-        raise _UnknownError(column.refusal or f"type {column.type} cannot be indexed")
-    return domain
-
-
-def _find(file: pq.ParquetFile, column: TableColumn) -> _Found | None:
-    """Where the column is; None where all rows read null; raises _UnknownError where in doubt."""
-    domain = _domain(column)
-    fields = list(file.schema_arrow)
-    branch = _by_name(fields, column) if column.field_id is None else _by_id(fields, column)
-    if branch is None:
-        if column.backfilled:
-            raise _UnknownError("it is not in the file, whose rows read a default")
-        return None
-    path = tuple(field.name for field in branch)
-    type = branch[-1].type
-    if pa.types.is_dictionary(type):
-        type = type.value_type
-    leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
-    int96 = pa.types.is_timestamp(type) and ("INT96", ".".join(path)) in [
-        (leaf.physical_type, leaf.path) for leaf in leaves
-    ]
-    if int96:
-        if not (file.metadata.created_by or "").startswith("parquet-mr"):
-            raise _UnknownError(f"INT96 timestamps of {file.metadata.created_by}")
-        type = pa.timestamp("us", "UTC")
-    if domain_of(type) != domain or _width(type) > _width(arrow_type(column.type)):
-        raise _UnknownError(f"the file has type {type}, the table {column.type}")
-    corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
-    return _Found(column, path, None if corrected else _OLDEST.get(domain.name))
-
-
-def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
-    branch: list[pa.Field] = []
-    for name in column.physical:
-        if branch:
-            parent = branch[-1]
-            if not pa.types.is_struct(parent.type):
-                raise _UnknownError(f"{parent.name} is no struct in the file")
-            fields = list(parent.type)
-        alike = [field for field in fields if field.name.lower() == name.lower()]
-        if not alike:
-            return None
-        if len(alike) > 1 or alike[0].name != name:
-            # Whether Spark takes these for one column depends on a setting of the query's session.
-            raise _UnknownError(f"the file has {', '.join(f.name for f in alike)} for {name}")
-        branch.append(alike[0])
-    return branch
-
-
-def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
-    branches = list(_branches(fields, []))
-    ids = [(branch[-1].metadata or {}).get(b"PARQUET:field_id") for branch in branches]
-    wanted = str(column.field_id).encode()
-    found = [branch for branch, id in zip(branches, ids, strict=True) if id == wanted]
-    if not any(ids):
-        raise _UnknownError("the file has no field ids")
-    if len(found) > 1 or any(len(branch) != len(column.physical) for branch in found):
-        raise _UnknownError(f"field id {column.field_id} is not where the table has it")
-    return found[0] if found else None
-
-
-def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa.Field]]:
-    for field in fields:
-        yield [*above, field]
-        if pa.types.is_struct(field.type):
-            yield from _branches(list(field.type), [*above, field])
-
-
-def _width(type: pa.DataType) -> int:
-    """How much a numeric type holds: Spark may cut values of a wider one, or refuse the file."""
-    if pa.types.is_decimal(type):
-        return int(type.precision)
-    return int(type.bit_width) if pa.types.is_primitive(type) else 0
-
-
-def _is_corrected(footer: dict[bytes, bytes], *, int96: bool) -> bool:
-    """Whether Spark takes dates as they stand (`DataSourceUtils.getRebaseSpec`)."""
-    least, legacy = ((3, 1), b"legacyINT96") if int96 else ((3, 0), b"legacyDateTime")
-    version = re.match(rb"(\d+)\.(\d+)", footer.get(b"org.apache.spark.version", b""))
-    return (
-        version is not None
-        and (int(version[1]), int(version[2])) >= least
-        and b"org.apache.spark." + legacy not in footer
-    )

@@ -7,6 +7,7 @@ entries. The log only makes finding it cheap; where it has a gap, the states are
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,9 @@ from tqdm import tqdm
 from providers.values import arrow_type, domain_of
 from skipping.build import SparkBuild
 from skipping.definition import Definition, IndexedColumn, State, Versioned
+from skipping.reading import SETTLED
 from skipping.sketching import Work
-from skipping.stores import IDENTITY, Catalogue, IndexStore
+from skipping.stores import IDENTITY, Catalogue, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
 __all__ = ["current", "refresh"]
@@ -125,20 +127,17 @@ def _missing(
     if files is None:
         files = table.files(version, where=definition.where)
     missing = [_Missing(_without(files, catalogue), columns)]
-    live = files["path"].combine_chunks()
+    live = set(identities(files))
     for indexed, lacking in lacks:
-        still_live = lacking.filter(pc.is_in(lacking["path"], value_set=live))
+        still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
         missing.append(_Missing(still_live.select(IDENTITY.names), (indexed,)))
     return [m for m in missing if len(m.files) and m.lacking]
 
 
 def _without(files: pa.Table, catalogue: Catalogue) -> pa.Table:
     """The files that have no entry, as IDENTITY columns with null ordinals."""
-    known = set(
-        zip(*(catalogue.files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
-    )
-    keys = zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
-    new = files.filter(pa.array([key not in known for key in keys], pa.bool_()))
+    known = set(identities(catalogue.files))
+    new = files.filter(pa.array([i not in known for i in identities(files)], pa.bool_()))
     partition = [json.dumps(dict(pairs or ())) for pairs in new["partition"].to_pylist()]
     return pa.table(
         [
@@ -158,9 +157,11 @@ def _build(
     missing: Sequence[_Missing],
     providers: Sequence[str],
 ) -> None:
-    index, build = definition.value.index, SparkBuild(spark)
+    index, build = definition.value.index, SparkBuild(spark, dated=not table.logged)
     by_number = {i.number: column for i, column in current(definition.value, table.columns())}
     total = sum(len(m.files) for m in missing)
+    if total and not table.logged:
+        _settle([m.files for m in missing])
     # disable=None shows the bar on a terminal only, and only where there is something to wait for.
     with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:
         for each in missing:
@@ -168,6 +169,12 @@ def _build(
             for entries in build(_numbered(store, index, each.files), work):
                 store.write(index, entries, revision=definition.revision)
                 bar.update(len(entries))
+
+
+def _settle(files: Sequence[pa.Table]) -> None:
+    """Wait a moment for files that were written just now; the build passes over what is younger."""
+    youngest = max(pc.max(each["stamp"]).as_py() for each in files) / 1_000
+    time.sleep(min(max(youngest + SETTLED + 0.05 - time.time(), 0), SETTLED))
 
 
 def _numbered(store: IndexStore, index: str, files: pa.Table) -> pa.Table:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from providers.provider import Collector, Field, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
 from skipping.partition_values import partition_value
-from skipping.reading import Unreadable, read_columns
+from skipping.reading import Part, Unreadable, read_columns
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
-__all__ = ["Work", "entry_schema", "sketch_files"]
+__all__ = ["Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,28 @@ def _stored(field: Field) -> pa.DataType:
             return field.type
 
 
-def sketch_files(files: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
+def sketch_files(
+    files: pa.RecordBatch, work: Sequence[Work], *, dated: bool = False
+) -> pa.RecordBatch:
     """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
+
+    `dated`: the files' stamps are modification times, which they must have before and after.
 
     A column that cannot be read exactly is not known; a file that cannot be read now is an entry
     whose sketches are not there yet, so that the next refresh tries again. Neither raises. Raises
     TableError for storage that Python cannot open.
     """
+
+    def read(file: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterable[Part]:
+        modified = file["stamp"] if dated else None
+        return read_columns(file["path"], columns, size=file["size"], modified=modified)
+
+    return entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
+
+
+def entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.RecordBatch:
+    """Files with their sketches, as a batch of `entry_schema`."""
     schema = entry_schema(work)
-    rows = [{**file, **_sketch(file, work)} for file in files.to_pylist()]
     arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -77,11 +90,16 @@ def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     )
 
 
-def _sketch(file: Mapping[str, Any], work: Sequence[Work]) -> dict[str, Any]:
+Read: TypeAlias = Callable[[Mapping[str, Any], Sequence[TableColumn]], Iterable[Part]]
+"""Gives the parts of a file's columns."""
+
+
+def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[str, Any]:
+    """The sketches of one file; none where it cannot be read now."""
     collectors: dict[str, list[tuple[Work, Collector]]] = {}
     for each in work:
         collectors.setdefault(each.column.identity, []).append((each, each.provider.collector()))
-    unreadable = _collect(file, [each.column for each in work], collectors)
+    unreadable = _collect(file, [each.column for each in work], collectors, read)
     if unreadable is None:
         return {}
     row: dict[str, Any] = {}
@@ -98,6 +116,7 @@ def _collect(
     file: Mapping[str, Any],
     columns: Sequence[TableColumn],
     collectors: Mapping[str, Sequence[tuple[Work, Collector]]],
+    read: Read,
 ) -> set[str] | None:
     """Feed the collectors; the identities of unreadable columns, None for an unreadable file."""
     unreadable: set[str] = set()
@@ -111,7 +130,7 @@ def _collect(
         for _, collector in collectors[column.identity]:
             collector.add(value.drop_null(), value.null_count)
     stored = [c for c in distinct.values() if not c.partition]
-    for part in read_columns(file["path"], stored, size=file["size"]) if stored else ():
+    for part in read(file, stored) if stored else ():
         if isinstance(part, Unreadable):
             if part.of_file:
                 return None

@@ -72,8 +72,8 @@ public final class Answer {
   }
 
   /** The file's ordinal; -1: the index does not know it. */
-  public int ordinal(String path, long size) {
-    return numbers.ordinal(path, size);
+  public int ordinal(String path, long size, String mark) {
+    return numbers.ordinal(path, size, mark);
   }
 
   /** Whether a file is proven to hold no matching row. */

@@ -1,7 +1,10 @@
 package rewrite.jvm;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -41,6 +44,14 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
 
   public int files() {
     return files.preparedScan().files().size();
+  }
+
+  public String mark(InternalRow partition, FileStatus file) {
+    return "";
+  }
+
+  public Folders now(Collection folders) {
+    return null;
   }
 
   public String identity(List path) {
@@ -100,7 +111,7 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
   }
 
   /** As skipping/tables/delta.py spells identities: a dot inside a name is no step down. */
-  private static String escape(String name) {
+  static String escape(String name) {
     return name.indexOf('.') < 0 && name.indexOf('`') < 0
         ? name
         : "`" + name.replace("`", "``") + "`";

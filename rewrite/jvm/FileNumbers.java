@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The ordinals of an index's files by identity: path and size. Immutable. */
+/** The ordinals of an index's files by identity: path, size and mark. Immutable. */
 public final class FileNumbers {
   /** Knows no file. */
   public static final FileNumbers NONE = new FileNumbers();
@@ -22,7 +22,8 @@ public final class FileNumbers {
     ordinals = new HashMap();
   }
 
-  /** Reads a message: header length, JSON header, ordinals, sizes, path offsets, paths. */
+  /** Reads a message: header length, JSON header, ordinals, sizes, then paths and marks, each as
+      offsets and text. */
   public FileNumbers(byte[] message) throws IOException {
     ByteBuffer in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
     Map header = Json.header(in);
@@ -33,14 +34,22 @@ public final class FileNumbers {
     int sizes = start + 8 * n;
     int offsets = sizes + 8 * n;
     int paths = offsets + 4 * (n + 1);
+    int markOffsets = paths + in.getInt(offsets + 4 * n);
+    int marks = markOffsets + 4 * (n + 1);
     ordinals = new HashMap(2 * n);
     for (int i = 0; i < n; i++) {
-      int from = in.getInt(offsets + 4 * i);
-      int to = in.getInt(offsets + 4 * (i + 1));
-      String path = new String(message, paths + from, to - from, StandardCharsets.UTF_8);
+      String path = text(in, offsets, paths, i);
+      String mark = text(in, markOffsets, marks, i);
       ordinals.put(
-          key(path, in.getLong(sizes + 8 * i)), Integer.valueOf((int) in.getLong(start + 8 * i)));
+          key(path, in.getLong(sizes + 8 * i), mark),
+          Integer.valueOf((int) in.getLong(start + 8 * i)));
     }
+  }
+
+  private static String text(ByteBuffer in, int offsets, int data, int i) {
+    int from = in.getInt(offsets + 4 * i);
+    int to = in.getInt(offsets + 4 * (i + 1));
+    return new String(in.array(), data + from, to - from, StandardCharsets.UTF_8);
   }
 
   /** Whether it is of this index and generation. */
@@ -49,12 +58,12 @@ public final class FileNumbers {
   }
 
   /** The ordinal of a file, or -1. */
-  public int ordinal(String path, long size) {
-    Integer ordinal = (Integer) ordinals.get(key(path, size));
+  public int ordinal(String path, long size, String mark) {
+    Integer ordinal = (Integer) ordinals.get(key(path, size, mark));
     return ordinal == null ? -1 : ordinal.intValue();
   }
 
-  private static String key(String path, long size) {
-    return size + " " + path;
+  private static String key(String path, long size, String mark) {
+    return mark.isEmpty() ? size + " " + path : size + " " + path + "\n" + mark;
   }
 }

@@ -23,7 +23,7 @@ public final class Gate {
     this.key = key;
     relation =
         scan.relation() instanceof HadoopFsRelation ? (HadoopFsRelation) scan.relation() : null;
-    read = relation == null ? null : PruneScans.read(relation.location());
+    read = relation == null ? null : PruneScans.read(relation, skipping);
   }
 
   /** Whether the scan is of a table that has an index. */

@@ -26,9 +26,9 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
  * matches on the class of the file index, and deleted rows would come back.
  *
  * <p>The dynamic-pruning expressions of JoinKeys end here, whatever becomes of the scan: one left
- * in a filter fails on executors where Spark does not generate code. With adaptive execution this rule
- * sees a stage when it is about to run: keys are collected, and become plain values. Without, it
- * sees the whole plan long before, and the file index collects them when files are listed.
+ * in a filter fails on executors where Spark does not generate code. With adaptive execution this
+ * rule sees a stage when it is about to run: keys are collected, and become plain values. Without,
+ * it sees the whole plan long before, and the file index collects them when files are listed.
  */
 public final class PruneScans extends Rule {
   private final Skipping skipping;
@@ -54,11 +54,11 @@ public final class PruneScans extends Rule {
   }
 
   /** The read behind a scan, or null where it is not one that may be pruned. */
-  public static IndexedScan read(FileIndex location) {
+  public static IndexedScan read(HadoopFsRelation relation, Skipping skipping) {
     // By name first: DeltaScan does not load in a session without Delta.
-    return location.getClass().getSimpleName().equals("PreparedDeltaFileIndex")
-        ? DeltaScan.of(location)
-        : null;
+    return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
+        ? (IndexedScan) DeltaScan.of(relation.location())
+        : (IndexedScan) ParquetScan.of(relation, skipping);
   }
 
   /** The conditions above a scan that Spark handed to it. */
@@ -73,8 +73,8 @@ public final class PruneScans extends Rule {
 
   private SparkPlan prune(FileSourceScanExec scan, List keys) {
     try {
-      IndexedScan read = read(scan.relation().location());
-      if (read == null) return scan;
+      IndexedScan read = read(scan.relation(), skipping);
+      if (read == null || scan.stream().isDefined()) return scan;
       List filters = filters(scan);
       boolean due = true;
       for (int i = 0; i < keys.size(); i++) {

@@ -2,8 +2,10 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
@@ -109,6 +111,7 @@ public final class PrunedFileIndex implements FileIndex {
 
   private Seq without(Seq listed) {
     List directories = Scala.list(listed);
+    Folders now = read.now(folders(directories));
     List out = new ArrayList();
     int total = 0;
     int unknown = 0;
@@ -120,7 +123,9 @@ public final class PrunedFileIndex implements FileIndex {
       List kept = new ArrayList();
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        int ordinal = answer.ordinal(file.getPath().toString(), file.getLen());
+        int ordinal = ordinal(directory, file);
+        // A file that was replaced since it was listed is not the one that is known.
+        if (now != null && answer.disproves(ordinal) && !now.has(file.fileStatus())) ordinal = -1;
         total++;
         if (ordinal < 0) unknown++;
         for (int k = 0; k < legs.length; k++) {
@@ -141,6 +146,25 @@ public final class PrunedFileIndex implements FileIndex {
     counts.put("counts", legs);
     learn(total, legs);
     return Scala.seq(out);
+  }
+
+  private int ordinal(PartitionDirectory directory, FileStatusWithMetadata file) {
+    String mark = read.mark(directory.values(), file.fileStatus());
+    return answer.ordinal(file.getPath().toString(), file.getLen(), mark);
+  }
+
+  /** The folders with files that are disproved. */
+  private Set folders(List directories) {
+    Set out = new HashSet();
+    for (int i = 0; i < directories.size() && answer.index() != null; i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      List files = Scala.list(directory.files());
+      for (int j = 0; j < files.size(); j++) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+        if (answer.disproves(ordinal(directory, file))) out.add(file.getPath().getParent());
+      }
+    }
+    return out;
   }
 
   /** Notes what each set of keys disproved alone. */

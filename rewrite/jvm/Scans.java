@@ -114,7 +114,8 @@ public final class Scans {
       out = ((PrunedFileIndex) location).count(scan.partitionFilters(), scan.dataFilters());
     } else {
       out = new HashMap();
-      out.put("reason", skipping.refusal(PruneScans.read(location), PruneScans.filters(scan)));
+      IndexedScan read = PruneScans.read(scan.relation(), skipping);
+      out.put("reason", skipping.refusal(read, PruneScans.filters(scan)));
     }
     out.put("table", name(scan));
     out.put("without keys", Reasons.of(scan));

@@ -122,7 +122,10 @@ public final class Skipping {
 
   /** Why no index would be asked about a scan with these filters; null: it would. */
   public String refusal(IndexedScan scan, List filters) {
-    if (scan == null) return "only queries on Delta tables are pruned";
+    if (scan == null) {
+      return "only queries on Delta tables and on Parquet tables without buckets or field ids are"
+          + " pruned";
+    }
     if (!attached) return "rewrite.disable was called";
     if (!enabled()) return PREFIX + "enabled is false";
     if (!hasIndex(scan.table())) return "the table has no index";
@@ -196,7 +199,8 @@ public final class Skipping {
     return "strict".equalsIgnoreCase(conf().getConfString(PREFIX + "mode", "fallback").trim());
   }
 
-  private static double timeout() {
+  /** Seconds that a query waits for what is asked. */
+  static double timeout() {
     return Units.seconds(conf().getConfString(PREFIX + "timeout", ""), DEFAULT_TIMEOUT);
   }
 

@@ -23,7 +23,7 @@ column                  type              meaning
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -34,7 +34,7 @@ from pyroaring import BitMap
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore"]
+__all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore", "identities"]
 
 Generation: TypeAlias = int
 """Counts the changes of an index's entries; equal generations mean equal entries."""
@@ -49,6 +49,11 @@ IDENTITY = pa.schema(
     ]
 )
 """The columns every entry has."""
+
+
+def identities(files: pa.Table) -> Iterator[tuple[str, int, int | None]]:
+    """What tells files apart: path, size and stamp of each."""
+    return zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -74,7 +74,11 @@ class Columns(Mapping[str, TableColumn]):
 
 
 class Table(Protocol):
-    """A format read through its log."""
+    """A format read through its log, or, where it has none, through what Spark lists."""
+
+    logged: ClassVar[bool]
+    """Whether versions count up and files never change. If not, a version is a digest of the files,
+    `stamp` a file's modification time in milliseconds, and a file may be replaced at its path."""
 
     @property
     def id(self) -> TableId:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import posixpath
-import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError
-from providers.values import arrow_type, domain_of
 from skipping.definition import TableId
-from skipping.tables import FILES, Columns, TableColumn
+from skipping.tables import FILES, Columns
+from skipping.tables.paths import resolve_path
+from skipping.tables.spark_schema import following, leaves
 
 __all__ = ["DeltaTable", "resolve_path"]
 
@@ -43,25 +39,27 @@ class DeltaTable:
     root: str
     name: str
 
+    logged: ClassVar[bool] = True
+
     @property
     def id(self) -> TableId:
         """The id in the metadata, with the root: copies of a folder share the id."""
-        with _following(self.name):
+        with following(self.name):
             return TableId("delta", str(self._snapshot().metadata().id()), self.root)
 
     def version(self) -> int:
         """The newest version; raises TableError if the table is gone."""
-        with _following(self.name):
+        with following(self.name):
             return int(self._snapshot().version())
 
     def columns(self) -> Columns:
         """The columns as of now; structs, arrays and others that cannot be indexed say why."""
-        with _following(self.name):
+        with following(self.name):
             metadata = self._snapshot().metadata()
             schema = StructType.fromJson(json.loads(metadata.schemaString()))
             partition = _strings(metadata.partitionColumns())
             mode = str(metadata.columnMappingMode().name())
-        return Columns(_leaves(schema, mode, partition))
+        return Columns(leaves(schema, partition, mode=mode))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
@@ -69,7 +67,7 @@ class DeltaTable:
         Raises TableError for a version that cannot be read any more, DefinitionError for a
         condition that is no condition on this table.
         """
-        with _following(self.name):
+        with following(self.name):
             snapshot = self._snapshot(version)
             frame = None
             if where is not None:
@@ -111,7 +109,7 @@ class DeltaTable:
 
         Those are the files of the earliest version that the log can rebuild, and all added since.
         """
-        with _following(self.name):
+        with following(self.name):
             earliest = int(self._log().history().getEarliestRecreatableCommit())
         live, since = self.files(earliest), self.changes(earliest, self.version())
         if since is None:
@@ -182,44 +180,6 @@ class DeltaTable:
         )
 
 
-def resolve_path(root: str, paths: pa.Array) -> pa.Array:
-    """Paths of the log, URL-encoded and relative or absolute, as a scan's FileStatus spells them.
-
-    >>> resolve_path("file:/t", pa.array(["p=a%2520b/x", "s3://bucket/a%20b/x"])).to_pylist()
-    ['file:/t/p=a%20b/x', 's3://bucket/a b/x']
-    """
-    base = root.rstrip("/")
-    plain = pc.binary_join_element_wise(pa.scalar(base), paths, "/")
-    special = pc.match_substring_regex(paths, r"%|:|^/|//|(^|/)\.\.?(/|$)")
-    if not pc.any(special).as_py():
-        return plain
-    resolved = [_resolve(base, path) for path in paths.filter(special).to_pylist()]
-    return pc.replace_with_mask(plain, special, pa.array(resolved, pa.string()))
-
-
-def _resolve(base: str, path: str) -> str:
-    """Hadoop's `new Path(new URI(path))`, taken relative to the root, spelled by its toString."""
-    uri = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", path, re.DOTALL)
-    assert uri is not None, "every part of the pattern is optional"
-    scheme, authority, rest = uri[1], uri[2], uri[3]
-    inner = posixpath.normpath(unquote(rest))
-    if not inner.startswith("/"):
-        return f"{base}/{inner}"
-    prefix = f"{scheme}:" if scheme else ""
-    return prefix + (f"//{authority}" if authority else "") + "/" + inner.lstrip("/")
-
-
-@contextlib.contextmanager
-def _following(name: str) -> Iterator[None]:
-    """Turn what the JVM throws into a TableError."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        java = getattr(error, "java_exception", None)
-        reason = str(java.getMessage() if java else error).strip().partition("\n")[0]
-        raise TableError(f"cannot follow table {name}: {reason}") from error
-
-
 def _strings(sequence: Any) -> list[str]:
     return [str(sequence.apply(i)) for i in range(sequence.size())]
 
@@ -233,53 +193,3 @@ def _distinct(files: pa.Table) -> pa.Table:
     numbered = files.select(["path", "size"]).append_column("row", pa.array(range(len(files))))
     first = numbered.group_by(["path", "size"], use_threads=False).aggregate([("row", "min")])
     return files.take(first.column("row_min")).combine_chunks()
-
-
-def _leaves(
-    schema: StructType, mode: str, partition: Sequence[str], above: tuple[StructField, ...] = ()
-) -> Iterator[TableColumn]:
-    for field in schema.fields:
-        branch = (*above, field)
-        yield _column(branch, mode, partitioned=not above and field.name in partition)
-        if isinstance(field.dataType, StructType):
-            yield from _leaves(field.dataType, mode, partition, branch)
-
-
-def _column(branch: tuple[StructField, ...], mode: str, *, partitioned: bool) -> TableColumn:
-    field = branch[-1]
-    physical = tuple(
-        f.name if mode == "none" else str(f.metadata["delta.columnMapping.physicalName"])
-        for f in branch
-    )
-    number = int(field.metadata["delta.columnMapping.id"]) if mode == "id" else None
-    return TableColumn(
-        name=_dotted([f.name for f in branch]),
-        identity=_dotted(physical) if number is None else f"#{number}",
-        type=field.dataType.simpleString(),
-        physical=physical,
-        field_id=number,
-        partition=partitioned,
-        refusal=_refusal(branch),
-        backfilled=any("EXISTS_DEFAULT" in f.metadata for f in branch),
-    )
-
-
-def _dotted(parts: Sequence[str]) -> str:
-    """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
-    return ".".join(f"`{p.replace('`', '``')}`" if "." in p or "`" in p else p for p in parts)
-
-
-def _refusal(branch: tuple[StructField, ...]) -> str | None:
-    name, type = _dotted([f.name for f in branch]), branch[-1].dataType
-    spelled = str(branch[-1].metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
-    if spelled.startswith("char"):
-        return f"{name} is {spelled}, which compares padded; make it a STRING"
-    if isinstance(type, StructType):
-        leaves = ", ".join(f"{name}.{_dotted([f.name])}" for f in type.fields)
-        return f"{name} is a struct; name its leaves: {leaves}"
-    return None if _has_domain(type) else f"{name} is {type.simpleString()}, which has no index"
-
-
-def _has_domain(type: DataType) -> bool:
-    arrow = arrow_type(type.simpleString())
-    return arrow is not None and domain_of(arrow) is not None

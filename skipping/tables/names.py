@@ -23,8 +23,8 @@ def sql_name(parts: Sequence[str]) -> str:
 
 def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
     """The full name of a table that need not exist any more; a path as Hadoop spells it."""
-    if len(parts) == 2 and parts[0].lower() == "delta":
+    if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
         path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
-        return f"delta.`{path.rstrip('/')}`"
+        return f"{parts[0].lower()}.`{path.rstrip('/')}`"
     defaults = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
     return sql_name([*defaults[: 3 - len(parts)], *parts])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -13,14 +11,21 @@ from pyspark.sql import SparkSession
 
 from providers.errors import TableError
 from skipping.tables.delta import DeltaTable
+from skipping.tables.names import sql_name
+from skipping.tables.parquet import ParquetTable
 
 __all__ = ["open_table"]
 
 _DELTA = "org.apache.spark.sql.delta.files.Tahoe"
+_LISTED = (
+    "org.apache.spark.sql.execution.datasources.InMemoryFileIndex",
+    "org.apache.spark.sql.execution.datasources.CatalogFileIndex",
+)
+"""Lists of files that are all of a table: no stream's, no single version's."""
 
 
-def open_table(spark: SparkSession, name: str) -> DeltaTable:
-    r"""Open `flights`, `db.flights`, `spark_catalog.db.flights` or ``delta.`/path` ``.
+def open_table(spark: SparkSession, name: str) -> DeltaTable | ParquetTable:
+    r"""Open `t`, `db.t`, `spark_catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
 
     Raises TableError for what is not there, a view (naming its tables), a stream, a version of a
     table (``delta.`/path@v1` ``), and tables of another format.
@@ -37,11 +42,26 @@ def open_table(spark: SparkSession, name: str) -> DeltaTable:
         raise TableError(f"{name} is a view, which has no files; name its table{_tables(plan)}")
     location = _location(relation)
     if location is None:
-        raise TableError(f"{name} is not a Delta table: {_describe(relation)}")
+        raise TableError(f"{name} is no Delta or Parquet table: {_describe(relation)}")
+    if not location.getClass().getName().startswith(_DELTA):
+        return _parquet(spark, name, relation)
     if location.isTimeTravelQuery():
         raise TableError(f"{name} is one version of a table; an index is of the whole table")
     root = str(location.deltaLog().dataPath().toString())
     return DeltaTable(spark, root, _catalog_name(relation) or f"delta.`{root}`")
+
+
+def _parquet(spark: SparkSession, name: str, leaf: Any) -> ParquetTable:
+    relation = leaf.relation()
+    roots = relation.location().rootPaths()
+    if roots.size() != 1:
+        raise TableError(f"{name} names {roots.size()} places; an index is of one folder")
+    if relation.bucketSpec().isDefined():
+        raise TableError(
+            f"{name} is bucketed: Spark reads its files by bucket, and none is skipped"
+        )
+    root = str(roots.apply(0).toString())
+    return ParquetTable(spark, root, _catalog_name(leaf) or sql_name(["parquet", root]))
 
 
 def _relation(plan: Any) -> Any | None:
@@ -56,11 +76,15 @@ def _relation(plan: Any) -> Any | None:
 
 
 def _location(leaf: Any) -> Any | None:
-    """The file index of a Delta relation."""
+    """The file index of a Delta or Parquet relation."""
     if not _is(leaf, "LogicalRelation") or not _is(leaf.relation(), "HadoopFsRelation"):
         return None
     location = leaf.relation().location()
-    return location if location.getClass().getName().startswith(_DELTA) else None
+    listed = location.getClass().getName()
+    if listed.startswith(_DELTA):
+        return location
+    parquet = leaf.relation().fileFormat().getClass().getSimpleName() == "ParquetFileFormat"
+    return location if parquet and listed in _LISTED else None
 
 
 def _is(value: Any, name: str) -> bool:
@@ -84,12 +108,7 @@ def _catalog_name(leaf: Any) -> str | None:
     if table is None:
         return None
     parts = table.identifier().nameParts()
-    return _sql_name([str(parts.apply(i)) for i in range(parts.size())])
-
-
-def _sql_name(parts: Sequence[str]) -> str:
-    """A dotted name, with backticks around what is not a plain word."""
-    return ".".join(p if re.fullmatch(r"\w+", p) else f"`{p.replace('`', '``')}`" for p in parts)
+    return sql_name([str(parts.apply(i)) for i in range(parts.size())])
 
 
 def _tables(plan: Any) -> str:
@@ -97,11 +116,17 @@ def _tables(plan: Any) -> str:
     names = set()
     for i in range(leaves.size()):
         leaf = leaves.apply(i)
-        location = _location(leaf)
-        path = f"delta.`{location.deltaLog().dataPath().toString()}`" if location else None
-        names.add(_catalog_name(leaf) or path)
+        names.add(_catalog_name(leaf) or _path_name(_location(leaf)))
     known = sorted(name for name in names if name)
     return f": {', '.join(known)}" if known else ""
+
+
+def _path_name(location: Any | None) -> str | None:
+    if location is None:
+        return None
+    if location.getClass().getName().startswith(_DELTA):
+        return f"delta.`{location.deltaLog().dataPath().toString()}`"
+    return sql_name(["parquet", str(location.rootPaths().apply(0).toString())])
 
 
 def _describe(leaf: Any) -> str:
@@ -109,4 +134,6 @@ def _describe(leaf: Any) -> str:
     provider = table.provider() if table is not None else None
     if provider is not None and provider.isDefined():
         return f"its provider is {provider.get()}"
+    if _is(leaf, "LogicalRelation") and _is(leaf.relation(), "HadoopFsRelation"):
+        return f"its files are {leaf.relation().fileFormat()}"
     return f"Spark reads it as {leaf.nodeName()}"

@@ -329,7 +329,7 @@ class TestCreate:
     def test_names_that_are_no_table(self, spark: SparkSession, t: str, tmp_path: Path) -> None:
         spark.sql(f"CREATE VIEW {t}_view AS SELECT * FROM {t} WHERE id > 3")
         spark.sql(f"CREATE TEMPORARY VIEW {t}_temp AS SELECT * FROM {t}")
-        spark.sql(f"CREATE TABLE {t}_parquet USING parquet AS SELECT 1 AS id")
+        spark.sql(f"CREATE TABLE {t}_orc USING orc AS SELECT 1 AS id")
         stream = spark.readStream.table(t)
         stream.createOrReplaceTempView(f"{t}_stream")
         full = f"spark_catalog.default.{t}"
@@ -337,7 +337,7 @@ class TestCreate:
             f"{t}_view": f"is a view, which has no files; name its table: {full}",
             f"{t}_temp": f"is a view, which has no files; name its table: {full}",
             f"{t}_stream": f"is a stream; name the table it reads: {full}",
-            f"{t}_parquet": "is not a Delta table: its provider is parquet",
+            f"{t}_orc": "is no Delta or Parquet table: its provider is orc",
             f"{t}_gone": "cannot open table",
             f"delta.`{tmp_path}/gone`": "cannot open table",
         }
@@ -350,7 +350,7 @@ class TestCreate:
             spark.sql(f"DROP VIEW {t}_view")
             spark.sql(f"DROP VIEW {t}_temp")
             spark.sql(f"DROP VIEW {t}_stream")
-            spark.sql(f"DROP TABLE {t}_parquet")
+            spark.sql(f"DROP TABLE {t}_orc")
 
     def test_a_setting_that_is_unknown_stops_every_statement(
         self, spark: SparkSession, t: str

@@ -344,7 +344,7 @@ def test_old_dates_need_a_writer_that_tells_its_calendar(
 
 
 def test_switch_days_are_those_of_spark(spark: SparkSession) -> None:
-    from skipping.reading import _OLDEST
+    from skipping.locating import _OLDEST
 
     rebase = spark._jvm.org.apache.spark.sql.catalyst.util.RebaseDateTime  # type: ignore[union-attr]
     assert _OLDEST["date"] == rebase.lastSwitchJulianDay()

@@ -56,7 +56,7 @@ def test_what_is_no_delta_table_says_so(spark: SparkSession, name: str, tmp_path
     spark.sql(f"CREATE TABLE {name} (k INT) USING delta")
     insert(spark, name, "(1)")
     spark.sql(f"CREATE VIEW {name}_v AS SELECT a.k FROM {name} a JOIN {name} b USING (k)")
-    spark.sql(f"CREATE TABLE {name}_p (k INT) USING parquet")
+    spark.sql(f"CREATE TABLE {name}_p (k INT) USING orc")
     spark.table(name).createOrReplaceTempView(f"{name}_tv")
     spark.readStream.table(name).createOrReplaceTempView(f"{name}_sv")
     spark.range(3).createOrReplaceTempView(f"{name}_rv")
@@ -67,7 +67,7 @@ def test_what_is_no_delta_table_says_so(spark: SparkSession, name: str, tmp_path
             f"{name}_tv": f"is a view.*{base}",
             f"{name}_sv": f"is a stream.*spark_catalog.default.{name}$",
             f"{name}_rv": "is a view",
-            f"{name}_p": "is not a Delta table: its provider is parquet",
+            f"{name}_p": "is no Delta or Parquet table: its provider is orc",
             "nothing_here": "cannot open table nothing_here: .*cannot be found",
             f"delta.`{tmp_path}`": "cannot open table",
             f"delta.`{open_table(spark, name).root}@v0`": "one version",

@@ -13,6 +13,13 @@ from tests.skipping.tables.formats import FORMATS, SPECIAL, Format, paths
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 class TestEveryFormat:
+    @pytest.fixture(autouse=True)
+    def _lacking(self, request: pytest.FixtureRequest, form: Format) -> None:
+        """What a format cannot promise must fail, so that it is noticed once it can."""
+        reason = form.lacks.get(request.node.originalname)
+        if reason is not None:
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
     def make(self, spark: SparkSession, form: Format, columns: str, more: str = "") -> str:
         name = form.name()
         spark.sql(f"CREATE TABLE {name} ({columns}) USING {form.using} {more}")
@@ -70,7 +77,8 @@ class TestEveryFormat:
         spark.sql(f"INSERT INTO {name} VALUES {values}, (99, NULL)")
         files = table.files()
         assert paths(files) == form.scanned(spark, name)
-        assert paths(table.changes(table.version() - 1, table.version())) == paths(files)
+        if table.logged:
+            assert paths(table.changes(table.version() - 1, table.version())) == paths(files)
         key = table.columns().resolve("P")
         assert key.partition
         for file in files.to_pylist():
@@ -96,7 +104,8 @@ class TestEveryFormat:
         assert paths(table.files(where="k = 7")) == []
         assert paths(table.files(where="1 = 0")) == []
         assert paths(table.files(where="abs(k) >= 0")) == everything
-        assert len(paths(table.files(table.version() - 1, where="k >= 2"))) == 1
+        if table.logged:
+            assert len(paths(table.files(table.version() - 1, where="k >= 2"))) == 1
         for wrong in ("nope = 1", "k +", "k"):
             with pytest.raises(DefinitionError):
                 table.files(where=wrong)

@@ -1,0 +1,77 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * Folders as they are now. What Spark listed may be old, and a file replaced at its path since:
+ * Spark would read the new rows, so what is known of the old ones must not count.
+ */
+public final class Folders {
+  /** Knows nothing of any. */
+  public static final Folders NONE = new Folders();
+
+  private static final int AT_ONCE = 16;
+
+  private final Map listings = new ConcurrentHashMap();
+
+  private Folders() {}
+
+  /** Lists folders, for at most so many seconds; of those that are not done, nothing is known. */
+  public static Folders list(
+      final Configuration conf, Collection paths, Skipping skipping, double seconds) {
+    final Folders out = new Folders();
+    final Queue todo = new ConcurrentLinkedQueue(paths);
+    List running = new ArrayList();
+    for (int i = 0; i < Math.min(AT_ONCE, paths.size()); i++) {
+      running.add(skipping.threads().submit(new Callable() {
+        public Object call() throws Exception {
+          for (Object next = todo.poll(); next != null; next = todo.poll()) {
+            Path folder = (Path) next;
+            out.listings.put(folder, listing(folder.getFileSystem(conf).listStatus(folder)));
+          }
+          return null;
+        }
+      }));
+    }
+    long end = System.nanoTime() + (long) (seconds * 1e9);
+    try {
+      for (Iterator each = running.iterator(); each.hasNext(); ) {
+        java.util.concurrent.Future one = (java.util.concurrent.Future) each.next();
+        one.get(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+      }
+    } catch (Exception failure) {
+      todo.clear();
+    }
+    return out;
+  }
+
+  private static Map listing(FileStatus[] files) {
+    Map out = new HashMap();
+    for (int i = 0; i < files.length; i++) {
+      out.put(files[i].getPath(), files[i]);
+    }
+    return out;
+  }
+
+  /** Whether a file still is what it was when it was listed. */
+  public boolean has(FileStatus listed) {
+    Map files = (Map) listings.get(listed.getPath().getParent());
+    FileStatus file = files == null ? null : (FileStatus) files.get(listed.getPath());
+    return file != null
+        && file.getLen() == listed.getLen()
+        && file.getModificationTime() == listed.getModificationTime();
+  }
+}

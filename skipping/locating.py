@@ -1,0 +1,129 @@
+"""Where a column is in a Parquet file, by its footer, and whether Spark reads it as it stands.
+
+What is in doubt is said to be unknown: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from providers.values import Domain, arrow_type, domain_of
+from skipping.tables import TableColumn
+
+__all__ = ["Found", "UnknownError", "find", "indexed_domain"]
+
+_OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
+"""From here on no rebase changes a value: 1582-10-15 in days, 1900-01-01 in microseconds.
+
+`RebaseDateTime.lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) in Spark.
+timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
+"""
+
+
+class UnknownError(Exception):
+    """Why a column, or all of a file, is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A column and its path in the file; values below `oldest` may be in another calendar."""
+
+    column: TableColumn
+    path: tuple[str, ...]
+    oldest: int | None
+
+
+def indexed_domain(column: TableColumn) -> Domain:
+    """What its values are compared in; raises UnknownError for a column without an index."""
+    arrow = arrow_type(column.type)
+    domain = domain_of(arrow) if arrow is not None else None
+    if domain is None or column.refusal is not None:
+        raise UnknownError(column.refusal or f"type {column.type} cannot be indexed")
+    return domain
+
+
+def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
+    """Where the column is; None where all rows read null; raises UnknownError where in doubt."""
+    domain = indexed_domain(column)
+    fields = list(file.schema_arrow)
+    branch = _by_name(fields, column) if column.field_id is None else _by_id(fields, column)
+    if branch is None:
+        if column.backfilled:
+            raise UnknownError("it is not in the file, whose rows read a default")
+        return None
+    path = tuple(field.name for field in branch)
+    type = branch[-1].type
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
+    int96 = pa.types.is_timestamp(type) and ("INT96", ".".join(path)) in [
+        (leaf.physical_type, leaf.path) for leaf in leaves
+    ]
+    if int96:
+        if not (file.metadata.created_by or "").startswith("parquet-mr"):
+            raise UnknownError(f"INT96 timestamps of {file.metadata.created_by}")
+        type = pa.timestamp("us", "UTC")
+    if domain_of(type) != domain or _width(type) > _width(arrow_type(column.type)):
+        raise UnknownError(f"the file has type {type}, the table {column.type}")
+    corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
+    return Found(column, path, None if corrected else _OLDEST.get(domain.name))
+
+
+def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
+    branch: list[pa.Field] = []
+    for name in column.physical:
+        if branch:
+            parent = branch[-1]
+            if not pa.types.is_struct(parent.type):
+                raise UnknownError(f"{parent.name} is no struct in the file")
+            fields = list(parent.type)
+        alike = [field for field in fields if field.name.lower() == name.lower()]
+        if not alike:
+            return None
+        if len(alike) > 1 or alike[0].name != name:
+            # Whether Spark takes these for one column depends on a setting of the query's session.
+            raise UnknownError(f"the file has {', '.join(f.name for f in alike)} for {name}")
+        branch.append(alike[0])
+    return branch
+
+
+def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
+    branches = list(_branches(fields, []))
+    ids = [(branch[-1].metadata or {}).get(b"PARQUET:field_id") for branch in branches]
+    wanted = str(column.field_id).encode()
+    found = [branch for branch, id in zip(branches, ids, strict=True) if id == wanted]
+    if not any(ids):
+        raise UnknownError("the file has no field ids")
+    if len(found) > 1 or any(len(branch) != len(column.physical) for branch in found):
+        raise UnknownError(f"field id {column.field_id} is not where the table has it")
+    return found[0] if found else None
+
+
+def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa.Field]]:
+    for field in fields:
+        yield [*above, field]
+        if pa.types.is_struct(field.type):
+            yield from _branches(list(field.type), [*above, field])
+
+
+def _width(type: pa.DataType) -> int:
+    """How much a numeric type holds: Spark may cut values of a wider one, or refuse the file."""
+    if pa.types.is_decimal(type):
+        return int(type.precision)
+    return int(type.bit_width) if pa.types.is_primitive(type) else 0
+
+
+def _is_corrected(footer: dict[bytes, bytes], *, int96: bool) -> bool:
+    """Whether Spark takes dates as they stand (`DataSourceUtils.getRebaseSpec`)."""
+    least, legacy = ((3, 1), b"legacyINT96") if int96 else ((3, 0), b"legacyDateTime")
+    version = re.match(rb"(\d+)\.(\d+)", footer.get(b"org.apache.spark.version", b""))
+    return (
+        version is not None
+        and (int(version[1]), int(version[2])) >= least
+        and b"org.apache.spark." + legacy not in footer
+    )
