@@ -123,8 +123,7 @@ public final class Skipping {
   /** Why no index would be asked about a scan with these filters; null: it would. */
   public String refusal(IndexedScan scan, List filters) {
     if (scan == null) {
-      return "only queries on Delta tables and on Parquet tables without buckets or field ids are"
-          + " pruned";
+      return "no query on a Delta table, or on a Parquet table without buckets and field ids";
     }
     if (!attached) return "rewrite.disable was called";
     if (!enabled()) return PREFIX + "enabled is false";

@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The copy keyword is deprecated"),
 ]
 
+NO_QUERY = "no query on a Delta table, or on a Parquet table without buckets and field ids"
+
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
@@ -125,7 +127,7 @@ class TestExecutions:
         df = spark.sql("SELECT * FROM facts WHERE id = 5")
         df.write.format("noop").mode("overwrite").save()
         scan = only(rewrite.explain(df))
-        assert scan == ScanPlan(tables[0], opened=4, reason="not a read that can be pruned")
+        assert scan == ScanPlan(tables[0], opened=4, reason=NO_QUERY)
 
     @pytest.mark.usefixtures("tables")
     def test_the_last_one_counts(self, spark: SparkSession) -> None:
@@ -289,15 +291,15 @@ class TestReasons:
         ("query", "reason"),
         [
             ("SELECT * FROM plain WHERE id = 5", "the table has no index"),
-            ("SELECT * FROM facts", "the query has no condition on this table"),
-            ("SELECT * FROM {parquet} WHERE id = 5", "not a read that can be pruned"),
+            ("SELECT * FROM facts", "no condition of the query reached this scan"),
+            ("SELECT * FROM {orc} WHERE id = 5", NO_QUERY),
         ],
     )
     def test_why_no_index_was_asked(
         self, spark: SparkSession, query: str, reason: str, tmp_path: Path
     ) -> None:
-        spark.range(3).write.parquet(str(tmp_path / "x"))
-        df = spark.sql(query.format(parquet=f"parquet.`{tmp_path}/x`"))
+        spark.range(3).write.orc(str(tmp_path / "x"))
+        df = spark.sql(query.format(orc=f"orc.`{tmp_path}/x`"))
         for _ in ("plan", "execution"):
             scan = only(rewrite.explain(df))
             assert (scan.reason, scan.total) == (reason, None)
