@@ -117,7 +117,8 @@ if __name__ == "__main__":
         spark.conf.set(SMJ, threshold)
         concurrent(spark, queries=at_once, threads=at_once)
     spark.stop()
-    spark = session(folder, "local[1]")
+    spark = session(f"{folder}/1", "local[1]")  # the catalog went with the first session
+    make(spark)
     concurrent(spark, queries=8, threads=8)
     spark.stop()
     print("all is well")
