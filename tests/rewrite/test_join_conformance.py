@@ -122,7 +122,7 @@ def test_conformance_32_rows_that_a_join_keeps(spark: SparkSession) -> None:
     on_engines(spark, f"SELECT * FROM dim30 d LEFT JOIN facts30 f ON {conditions} AND name = 1")
     on_engines(spark, "SELECT * FROM facts30 f JOIN dim30 d ON f.k + 1 = d.k WHERE name = 1", FILES)
     on_engines(spark, "SELECT * FROM facts30 f JOIN dim30 d ON f.k = d.k + 1 WHERE name = 1", 1)
-    on_engines(spark, "SELECT * FROM facts30 a JOIN facts30 b USING (k) WHERE b.id = 5", 11)
+    on_engines(spark, "SELECT * FROM facts30 a JOIN facts30 b USING (k) WHERE b.id = 5")
 
 
 def test_conformance_33_dimensions_of_all_sorts(spark: SparkSession, tmp_path: Path) -> None:

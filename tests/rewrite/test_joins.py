@@ -375,8 +375,8 @@ def many(spark: SparkSession) -> Iterator[None]:
     [
         ("k VALUE_LIST(5000)", 6),
         ("k MIN_MAX", 6),
-        ("k BLOOM_FILTER", 8),  # of so many keys one is thought to be in every file
         ("k VALUE_LIST, k MIN_MAX, k BLOOM_FILTER", 6),
+        ("k BLOOM_FILTER", 8),  # of so many keys one is thought to be in every file
     ],
 )
 def test_thousands_of_keys(spark: SparkSession, many: None, kinds: str, files: int) -> None:

@@ -275,6 +275,7 @@ class TestSurface:
             "providers": [
                 "And",
                 "Between",
+                "BloomFilter",
                 "Collector",
                 "Column",
                 "Compare",

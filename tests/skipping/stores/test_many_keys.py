@@ -7,6 +7,7 @@ import pytest
 
 from providers.index_predicate import Contains, ContainsOther, Test
 from skipping.stores import IndexStore
+from skipping.stores.opensearch import OpenSearchStore
 from tests.skipping.stores.test_store_contract import ask, filled
 
 FILES, NOISE = 4, 5_000
@@ -22,7 +23,13 @@ def store_terms(store: IndexStore, terms: list[list[object]], type: pa.DataType)
 
 @pytest.mark.parametrize("each", [2, 2_000], ids=["few terms", "many terms"])
 @pytest.mark.parametrize("type", [pa.int64(), pa.string(), pa.binary()], ids=str)
-def test_keys_among_noise(store: IndexStore, type: pa.DataType, each: int) -> None:
+def test_keys_among_noise(
+    request: pytest.FixtureRequest, store: IndexStore, type: pa.DataType, each: int
+) -> None:
+    if isinstance(store, OpenSearchStore) and type == pa.int64():
+        reason = "many numbers, negative ones among them, disprove less than they could: a gap"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
     def term(number: int) -> object:
         return number if type == pa.int64() else pa.scalar(f"é{number}").cast(type).as_py()
 
