@@ -364,7 +364,7 @@ def test_what_is_left_alone(spark: SparkSession, flat: str, t: str, tmp_path: Pa
     spark.sql(ROWS).write.bucketBy(4, "k").sortBy("k").saveAsTable(t)
     with pytest.raises(SkippingError, match="is bucketed"):
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (k MIN_MAX)")
-    reads_all(spark, f"SELECT * FROM {t} WHERE k = 7", "Parquet tables without buckets")
+    reads_all(spark, f"SELECT * FROM {t} WHERE k = 7", "Parquet table without buckets")
     folder = root(spark, flat)
     stream = spark.readStream.schema("k INT").parquet(str(folder)).where("k = 7")
     query = stream.writeStream.format("memory").queryName("pq_out").trigger(availableNow=True)

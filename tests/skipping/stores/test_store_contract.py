@@ -705,7 +705,7 @@ def test_no_tests(store: IndexStore) -> None:
 
 def test_an_empty_budget_is_an_error(store: IndexStore) -> None:
     filled(store, bounds([1]))
-    with pytest.raises(StoreError, match="answer|locked"):
+    with pytest.raises(StoreError, match=r"answer|locked"):
         store.disproved("i", [Compare("low", ">", 9, "s1")], below=9, timeout=0)
     assert len(store.definitions(timeout=60)) == len(store.catalogue("i", timeout=60).files) == 1
 
