@@ -101,11 +101,9 @@ class Question:
         self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
     ) -> IndexPredicate | None:
         try:
-            if indexed.domain != column.domain:
-                self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
-                return None
-            if self._definition.table.format == "parquet" and indexed.type != column.type:
-                # A read of plain files may name any type, and Spark cuts an INT to a SMALLINT.
+            # A read of plain files may name any type, and Spark cuts an INT to a SMALLINT.
+            plain = self._definition.table.format == "parquet"
+            if indexed.domain != column.domain or (plain and indexed.type != column.type):
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
                 return None
             if not fits(leaf, column.domain):

@@ -1,7 +1,6 @@
 package rewrite.jvm;
 
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.List;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -48,10 +47,6 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
 
   public String mark(InternalRow partition, FileStatus file) {
     return "";
-  }
-
-  public Folders now(Collection folders) {
-    return null;
   }
 
   public String identity(List path) {

@@ -1,6 +1,5 @@
 package rewrite.jvm;
 
-import java.util.Collection;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.catalyst.InternalRow;
 
@@ -17,7 +16,4 @@ public interface IndexedScan {
 
   /** What identifies a file beside path and size; "" if nothing does. */
   String mark(InternalRow partition, FileStatus file);
-
-  /** These folders as they are now; null where a file never changes at its path. */
-  Folders now(Collection folders);
 }

@@ -26,7 +26,7 @@ import org.apache.spark.sql.types.TimestampType;
  * <p>An index of a folder speaks of files, whoever reads them: a file below the folder that is the
  * same by path, size, time and values of partition columns, in columns of the same name and type.
  */
-public final class ParquetScan implements IndexedScan, ColumnIdentities {
+public final class ParquetScan implements IndexedScan, ColumnIdentities, ReplaceableFiles {
   private static final String FORMAT = "parquet\n\n";
 
   private final HadoopFsRelation relation;

@@ -111,7 +111,10 @@ public final class PrunedFileIndex implements FileIndex {
 
   private Seq without(Seq listed) {
     List directories = Scala.list(listed);
-    Folders now = read.now(folders(directories));
+    Folders now =
+        read instanceof ReplaceableFiles
+            ? ((ReplaceableFiles) read).now(folders(directories))
+            : null;
     List out = new ArrayList();
     int total = 0;
     int unknown = 0;

@@ -47,7 +47,6 @@ def measure(spark: SparkSession) -> None:
             ("bigint", pa.int64(), types.LongType),
             ("string", pa.string(), types.StringType),
         ):
-            values = jvm.java.util.ArrayList()
             numbers = jvm.java.util.stream.LongStream.range(0, n).boxed().toList()
             if name == "bigint":
                 values = numbers
