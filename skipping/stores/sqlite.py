@@ -25,7 +25,14 @@ from skipping.definition import Definition, IndexId, Revision, State, TableId, V
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields, brought_up
-from skipping.stores.sqlite_entries import fields_of, ordinals_of, place, store_sketches, sweep
+from skipping.stores.sqlite_entries import (
+    fields_of,
+    forget,
+    ordinals_of,
+    place,
+    store_sketches,
+    sweep,
+)
 from skipping.stores.sqlite_fields import column, sketch_fields
 from skipping.stores.sqlite_schema import create, opened
 from skipping.stores.sqlite_snapshot import Snapshot
@@ -182,11 +189,7 @@ class SqliteStore:
             id, dropped = row
             if not dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            for field, _ in fields_of(connection, id).values():
-                for table in ("scalar", "terms", "bytes"):
-                    connection.execute(f"DELETE FROM {table} WHERE field = ?", (field,))
-            for table in ("entry", "removed", "field"):
-                connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (id,))
+            forget(connection, id)
             connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))
         self._fields.drop(index)
 
