@@ -143,7 +143,7 @@ def _extended(index: SkippingIndex) -> Rows:
         ("store", index.store.location),
         ("index", definition.index),
         ("state", "table was replaced: refresh" if index.replaced else state.status),
-        ("owner", "none, REFRESH keeps it"),
+        ("owner", index.store.lease(definition.index).described()),
         ("version", version),
         ("version covered", state.covered),
         ("lag", None if index.replaced else _lag(index.table, version, state.covered)),

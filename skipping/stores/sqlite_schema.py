@@ -14,6 +14,7 @@ table       one row                                   remark
             for TERMS how many terms the file has
 ``terms``   a term: the ordinals that one write gave  inverted index, ordinals as sorted uint32
 ``bytes``   a BYTES field of some files of one write  ordinals likewise, ends as int64 from 0 on
+``lease``   who keeps an index up to date             files of earlier releases get it when one does
 =========== ========================================= =============================================
 
 Text values are BLOBs of UTF-8: they compare as bytes, which is the order of the domain, and a NUL
@@ -82,6 +83,7 @@ CREATE TABLE bytes (
     data BLOB NOT NULL
 );
 CREATE INDEX bytes_field ON bytes (field);
+CREATE TABLE lease (index_ INTEGER PRIMARY KEY, lease TEXT NOT NULL);
 """
 
 _ADVICE = (
