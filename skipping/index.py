@@ -21,7 +21,7 @@ from skipping.defining import carried_over, numbered, require_answerable
 from skipping.definition import Definition, Revision, State, Versioned
 from skipping.lookup import Lookup, changed
 from skipping.options import IndexOptions
-from skipping.refresh import missing, refresh
+from skipping.refresh import aimed_at, listed, missing, refresh
 from skipping.scan_plan import ScanPlan
 from skipping.session import settings_of, store_of
 from skipping.stores import IDENTITY, IndexStore, identities
@@ -30,8 +30,6 @@ from skipping.tables.opening import open_table
 from skipping.vacuum import vacuum
 
 __all__ = ["SkippingIndex"]
-
-PENDING = pa.schema([IDENTITY.field("path"), IDENTITY.field("size")])
 
 
 class SkippingIndex:
@@ -141,7 +139,7 @@ class SkippingIndex:
 
     @property
     def revision(self) -> Revision:
-        """Of the definition."""
+        """How often the definition was written."""
         return self._definition.revision
 
     @property
@@ -159,12 +157,14 @@ class SkippingIndex:
         """The options it was defined with, or got since."""
         return IndexOptions.of(dict(self.definition.options))
 
-    def refresh(self, *, token: int | None = None, limit: int | None = None) -> State:
+    def refresh(
+        self, *, token: int | None = None, limit: int | None = None, until: int | None = None
+    ) -> State:
         """Index every file of the version that is newest now; returns when that is done.
 
-        With `limit`, no more than so many files. `token` is that of the lease, for its owner. Goes
-        on with the definition as it is when somebody alters it meanwhile. Raises DefinitionError if
-        the index was dropped, Conflict if another owner took the lease.
+        With `limit`, no more than so many files; with `until`, of that version. `token` is that of
+        the lease, for its owner. Goes on with the definition as it is when somebody alters it
+        meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease.
         """
         while True:
             self.reread()
@@ -180,6 +180,7 @@ class SkippingIndex:
                     providers=settings_of(self._spark).providers,
                     token=token,
                     limit=limit,
+                    until=until,
                 )
                 break
             except Conflict:
@@ -189,13 +190,11 @@ class SkippingIndex:
         changed(self.store)
         return state
 
-    def pending(self) -> pa.Table:
-        """The files of the newest version that lack an entry, or a sketch: path and size."""
-        version = self.table.version()
-        todo = missing(self.store, self.table, self._definition, version, self.state)
-        return pa.concat_tables(
-            [PENDING.empty_table(), *(m.files.select(PENDING.names) for m in todo)]
-        )
+    def pending(self, *, until: int | None = None) -> pa.Table:
+        """The files of a version, the newest, that lack an entry or a sketch: path and size."""
+        state = self.state
+        version = aimed_at(self.table, state, until)
+        return listed(missing(self.store, self.table, self._definition, version, state))
 
     def reread(self) -> None:
         """See what others made of the definition."""

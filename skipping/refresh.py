@@ -26,7 +26,7 @@ from skipping.sketching import Work
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["Missing", "current", "missing", "refresh"]
+__all__ = ["Missing", "aimed_at", "current", "listed", "missing", "refresh"]
 
 
 def refresh(
@@ -38,20 +38,22 @@ def refresh(
     providers: Sequence[str] = (),
     token: int | None = None,
     limit: int | None = None,
+    until: int | None = None,
 ) -> State:
     """Index every file of the version that is newest as this begins; returns when that is so.
 
-    With `limit` no more than so many files: the rest is `State.left` for the next time. `token` is
-    that of the index's lease, if the caller has it. Raises what goes wrong, after the index was
-    marked as failed: it is still asked, because what it knows stays true. Another refresher at work
-    at the same time does no harm.
+    With `limit` no more than so many files: the rest is `State.left` for the next time. With
+    `until`, the version to get to is that, where versions count up. `token` is that of the index's
+    lease, if the caller has it. Raises what goes wrong, after the index was marked as failed: it is
+    still asked, because what it knows stays true. Another refresher at work at the same time does
+    no harm.
     """
     index = definition.value.index
     before = store.state(index)
     begun: Status = "refreshing" if before.covered is not None else "creating"
     store.report(index, replace(before, status=begun, error=None), token=token)
     try:
-        version = table.version()
+        version = aimed_at(table, before, until)
         definition = _brought_up(store, definition, table.columns())
         todo = missing(store, table, definition, version, before)
         some, left = _limited(todo, limit)
@@ -67,6 +69,14 @@ def refresh(
             store.report(index, failed, token=token)
         raise
     return state
+
+
+def aimed_at(table: Table, state: State, until: int | None) -> int:
+    """The version to get to: the newest, or `until`, but none before what is covered."""
+    newest = table.version()
+    if until is None or not table.logged:
+        return newest
+    return min(newest, max(until, state.covered or 0))
 
 
 def current(definition: Definition, columns: Columns) -> list[tuple[IndexedColumn, TableColumn]]:
@@ -151,6 +161,12 @@ def missing(
         return []
     known = store.ordinals(definition.value.index, files)
     return _worth([Missing(_unnumbered(files.filter(pc.is_null(known))), columns)])
+
+
+def listed(todo: Sequence[Missing]) -> pa.Table:
+    """The files of all of it: path and size."""
+    files = (each.files.select(["path", "size"]) for each in todo)
+    return pa.concat_tables([IDENTITY.empty_table().select(["path", "size"]), *files])
 
 
 def _compared(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -42,14 +43,22 @@ class FileEvents:
         spark: SparkSession,
         name: str,
         index: Callable[[], SkippingIndex],
+        guard: Callable[[], AbstractContextManager[None]],
         *,
         limit: int | None,
     ) -> None:
-        """`index` opens the index as it is now; `limit`: files of one batch at most."""
+        """`index` opens the index as it is now; `limit`: files of one batch at most.
+
+        Under `guard` errors become short ones: Spark searches their text in a way that overflows
+        its stack on long ones. It lets none pass while the query is being stopped.
+        """
         self._spark = spark
         self._name = name
         self._index = index
+        self._guard = guard
         self._limit = limit
+        self.until = 0
+        """The table version that the last batch is about."""
 
     def stream(self) -> DataFrame:
         """The stream, to be started."""
@@ -67,6 +76,11 @@ class FileEvents:
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
         """Where there is to get from `start`: `start` itself if the index has all there is."""
+        with self._guard():
+            return self._latest(start)
+        return start
+
+    def _latest(self, start: Any) -> Any:
         index = self._index()
         version, state = index.table.version(), index.state
         offset = {"version": version}
@@ -84,9 +98,14 @@ class FileEvents:
 
     def getBatch(self, start: Any, end: Any) -> Any:
         """The events of one batch, as a Dataset that counts as streaming."""
-        files = self._index().pending().slice(0, self._limit)
+        self.until = json.loads(end.json())["version"]
+        with self._guard():
+            return self._events(self.until)
+        return None
+
+    def _events(self, version: int) -> Any:
+        files = self._index().pending(until=version).slice(0, self._limit)
         n = len(files)
-        version = json.loads(end.json())["version"]
         events = pa.table(
             {
                 "version": pa.repeat(version, n).cast(pa.int64()),
@@ -111,7 +130,9 @@ class FileEvents:
 
     def reportLatestOffset(self) -> Any:
         """The newest version, for people."""
-        return self._offset({"version": self._index().table.version()})
+        with self._guard():
+            return self._offset({"version": self._index().table.version()})
+        return None
 
     def getOffset(self) -> Any:
         """As `latestOffset` from nowhere; Spark asks that instead."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from providers.errors import Conflict, SkippingError, StoreError
+from providers.errors import Conflict, SkippingError, StoreError, TableError
 from skipping.definition import Definition, IndexId
 from skipping.index import SkippingIndex
 from skipping.lease import PATIENCE, Lease, Watch, owner_of
@@ -56,6 +56,7 @@ class Keeper:
         self._failures = 0
         self._due = 0.0
         self._ended = threading.Event()
+        self._stopping = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"keep {name}", daemon=True)
         self.query: StreamingQuery | None = None
@@ -159,15 +160,15 @@ class Keeper:
                 self._lease = None
 
     def _started(self, index: IndexId) -> StreamingQuery:
-        events = FileEvents(
-            self._spark, self._name, self._opened, limit=self._options.max_files_per_batch
-        )
+        limit = self._options.max_files_per_batch
+        source = FileEvents(self._spark, self._name, self._opened, self._guard, limit=limit)
+        self._stopping.clear()
         milliseconds = max(1, round(self._options.refresh_interval * 1_000))
         writer = (
-            events.stream()
+            source.stream()
             .writeStream.queryName(f"skipping index of {self._name}")
             .trigger(processingTime=f"{milliseconds} milliseconds")
-            .foreachBatch(self._batch)
+            .foreachBatch(lambda events, id: self._batch(source, events))
         )
         if self._options.checkpoint_location is not None:
             place = self._options.checkpoint_location.rstrip("/")
@@ -177,24 +178,40 @@ class Keeper:
     def _opened(self) -> SkippingIndex:
         return SkippingIndex.on(self._spark, self._name, store=self._store)
 
-    def _batch(self, events: DataFrame, id: int) -> None:
-        events.count()  # so that Spark's progress counts them
-        index = self._opened()
-        index.carry_over()
-        if index.definition.index != self._index and not self._held(index.definition.index):
-            raise Conflict(f"another owner keeps the skipping index of {self._name}")
-        lease = self._lease
-        if lease is None:
-            raise Conflict(f"another owner took over the skipping index of {self._name}")
-        index.refresh(token=lease.token, limit=self._options.max_files_per_batch)
-        self._failures, self.error = 0, None
+    def _batch(self, source: FileEvents, events: DataFrame) -> None:
+        with self._guard():
+            events.count()  # so that Spark's progress counts them
+            index = self._opened()
+            index.carry_over()
+            if index.definition.index != self._index:
+                self._held(index.definition.index)
+            lease = self._lease
+            if lease is None:
+                raise Conflict(f"another owner took over the skipping index of {self._name}")
+            limit = self._options.max_files_per_batch
+            try:
+                index.refresh(token=lease.token, limit=limit, until=source.until)
+            except TableError:  # the log of that version is gone by now
+                index.refresh(token=lease.token, limit=limit)
+            self._failures, self.error = 0, None
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self._stopping.is_set():
+                return  # its thread was interrupted
+            self._say(error)
+            raise SkippingError(self.error) from None
 
     def _failed(self, query: StreamingQuery) -> None:
         """Note why a query ended, and when to start the next."""
         self.query = None
         self._due = time.monotonic() + min(2.0**self._failures, _LONGEST)
         self._failures += 1
-        self._say(query.exception() or "its streaming query was stopped")
+        if self.error is None:
+            self._say(query.exception() or "its streaming query was stopped")
         index, lease = self._index, self._lease
         if index is not None and lease is not None:
             state = self._store.state(index)
@@ -205,20 +222,11 @@ class Keeper:
     def _stop_query(self) -> None:
         query, self.query = self.query, None
         if query is not None:
+            self._stopping.set()
             query.stop()
 
-    def _say(self, error: Any) -> None:
-        text = _reason(str(error))
+    def _say(self, error: object) -> None:
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
         if text != self.error:
             log.warning("the skipping index of %s is not kept: %s", self._name, text)
         self.error = text
-
-
-def _reason(text: str) -> str:
-    """The last line of a Python traceback that came through Java, or the first line there is."""
-    lines = text.strip().splitlines()
-    for n, line in enumerate(lines):
-        if line.startswith("Traceback"):
-            rest = [each for each in lines[n + 1 :] if each and not each.startswith((" ", "\t"))]
-            return rest[0].partition(": ")[2] or rest[0] if rest else line
-    return lines[0] if lines else "no reason given"
