@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from skipping.stores import IDENTITY, Generation
+from skipping.stores import IDENTITY, Generation, identities
 from skipping.stores.entries import is_scalar, sketches
 from skipping.stores.sqlite_bytes import delete_groups, insert_bytes
 
@@ -29,6 +29,7 @@ __all__ = [
     "fields_of",
     "forget",
     "from_sql",
+    "holders",
     "ordinals_of",
     "place",
     "store_sketches",
@@ -44,6 +45,7 @@ _TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCAL
 _TYPES["large_binary"] = pa.large_binary()
 _NAMES = {type: name for name, type in _TYPES.items()}
 _MASK = 2**31 - 1
+_VARIABLES = 500  # of a query at a time
 
 
 def fields_of(connection: sqlite3.Connection, index: int) -> Fields:
@@ -56,6 +58,21 @@ def ordinals_of(connection: sqlite3.Connection, sql: str, values: tuple[int, ...
     """The only column of a query."""
     rows = connection.execute(sql, values).fetchall()
     return np.array(rows, np.int64).reshape(len(rows))
+
+
+def holders(connection: sqlite3.Connection, index: int, files: pa.Table) -> pa.Array:
+    """Of each file (path, size, stamp) the ordinal of its entry, or null."""
+    found: dict[tuple[str, int, int | None], int] = {}
+    paths = files["path"].to_pylist()
+    for start in range(0, len(paths), _VARIABLES):
+        some = paths[start : start + _VARIABLES]
+        for ordinal, *identity in connection.execute(
+            "SELECT ordinal, path, size, stamp FROM entry"
+            f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
+            (index, *some),
+        ):
+            found[tuple(identity)] = ordinal
+    return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
 
 
 def place(

@@ -16,6 +16,7 @@ table       one row                                   remark
 ``bytes``   a BYTES field of some files of one write  ordinals likewise, all values of one length
 ``slices``  the values of a row of ``bytes`` at some  turned round: of all its files the first
             positions                                 byte, then of all the second, and so on
+``lease``   who keeps an index up to date             files of earlier releases get it when one does
 =========== ========================================= =============================================
 
 Text values are BLOBs of UTF-8: they compare as bytes, which is the order of the domain, and a NUL
@@ -85,6 +86,7 @@ CREATE TABLE bytes (
 );
 CREATE INDEX bytes_field ON bytes (field);
 CREATE TABLE slices (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE lease (index_ INTEGER PRIMARY KEY, lease TEXT NOT NULL);
 """
 
 _ADVICE = (

@@ -51,8 +51,9 @@ def main(files: int, rows: int, rounds: int, delay: int | None) -> None:
             store.delay(delay)
         lines = []
         for percent in PERCENT:
-            query = QUERY.format(dimension="dim", key="h", places=files * percent // 100)
-            lines.append(_line(spark, f"{percent} %", query, files * percent // 100, where, rounds))
+            match = max(1, files * percent // 100)
+            query = QUERY.format(dimension="dim", key="h", places=match)
+            lines.append(_line(spark, f"{percent} %", query, match, where, rounds))
         query = QUERY.format(dimension="every", key="c", places=10)
         lines.append(_line(spark, "in every file", query, files, where, rounds))
         heading(

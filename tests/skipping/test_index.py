@@ -297,7 +297,15 @@ class TestSurface:
                 "ValueList",
             ],
             "rewrite": ["Explanation", "Session", "disable", "enable", "explain", "session"],
-            "skipping": ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"],
+            "skipping": [
+                "ScanPlan",
+                "SkippingError",
+                "SkippingIndex",
+                "Stream",
+                "schema",
+                "sql",
+                "streams",
+            ],
         }
         for package in (providers, rewrite, skipping):
             for name in package.__all__:
