@@ -38,7 +38,7 @@ from skipping.lease import Lease
 __all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore", "identities"]
 
 Generation: TypeAlias = int
-"""Counts the changes of an index's entries; equal generations mean equal entries."""
+"""Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""
 
 IDENTITY = pa.schema(
     [
@@ -158,7 +158,8 @@ class IndexStore(Protocol):
 
         `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
         `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
-        seconds; None: the store's own patience.
+        seconds (None: the store's own patience), and Rewound if `since` is no generation that came
+        before the present one, or so many before that this is forgotten.
         """
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
@@ -168,9 +169,17 @@ class IndexStore(Protocol):
         """
 
     def disproved(
-        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves: known, evaluated, fails.
 
-        Raises StoreError after `timeout` seconds. A test it cannot answer disproves nothing.
+        Raises StoreError after `timeout` seconds, and Rewound as `catalogue` does if it would not
+        follow on from `generation`, that of the catalogue by which who asks numbers the files.
+        A test it cannot answer disproves nothing.
         """
