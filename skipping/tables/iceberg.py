@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError
 from skipping.definition import TableId
@@ -107,22 +108,21 @@ class IcebergTable:
 
     def _listed(self, table: Any, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
         """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
-        values = metadata.values
-        listed = (
-            self._metadata_table(table, "DATA_FILES", snapshot_id=snapshot)
-            .select(
-                F.col("file_path").alias("path"),
-                F.col("file_size_in_bytes").alias("size"),
-                F.col("record_count").alias("stamp"),
-                F.col("spec_id").alias("spec"),
-                F.col("file_format").alias("format"),
-                *(
-                    F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
-                    for id, name in values.items()
-                ),
-            )
-            .toArrow()
-        )
+        frame = self._metadata_table(table, "DATA_FILES", snapshot_id=snapshot)
+        struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
+        assert isinstance(struct, StructType), "a partition has fields"
+        values = {id: name for id, name in metadata.values.items() if name in struct.names}
+        listed = frame.select(
+            F.col("file_path").alias("path"),
+            F.col("file_size_in_bytes").alias("size"),
+            F.col("record_count").alias("stamp"),
+            F.col("spec_id").alias("spec"),
+            F.col("file_format").alias("format"),
+            *(
+                F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
+                for id, name in values.items()
+            ),
+        ).toArrow()
         files = data_files(listed, {id: listed[f"_{id}"] for id in values}, metadata)
         matching = None if where is None else self._matching(snapshot, where)
         if matching is None:
