@@ -62,6 +62,8 @@ class IcebergTable:
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
             raise TableError(f"{self.name} has no version {version}, or not any more")
+        if where is not None:
+            self._require_condition(where)
         with following(self.name):
             listed = [self._listed(table, metadata, head, where) for head in heads]
         return first_of_each(pa.concat_tables([FILES.empty_table(), *listed]))
@@ -152,13 +154,15 @@ class IcebergTable:
                     found.append(partition.get(places[id], anything) if id in places else None)
         return data_files(listed_table(rows), values, metadata)
 
-    def _matching(self, head: int, where: str) -> pa.Array | None:
-        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
+    def _require_condition(self, where: str) -> None:
         try:
             self.spark.table(self.name).where(where)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise DefinitionError(f"WHERE {where}: {reason}") from error
+
+    def _matching(self, head: int, where: str) -> pa.Array | None:
+        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
         at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
         try:
             plan: Any = self.spark.sql(at).where(where)._jdf.queryExecution().optimizedPlan()
