@@ -126,6 +126,8 @@ def _missing(
         files = table.changes(covered, version)
     if files is None:
         files = table.files(version, where=definition.where)
+    # Files of other formats have no entry: they are unknown, and read.
+    files = files.filter(pc.equal(files["format"], "parquet"))
     missing = [_Missing(_without(files, catalogue), columns)]
     live = set(identities(files))
     for indexed, lacking in lacks:

@@ -121,15 +121,19 @@ def _collect(
     """Feed the collectors; the identities of unreadable columns, None for an unreadable file."""
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
-    for column in [c for c in distinct.values() if c.partition]:
-        text = json.loads(file["partition"] or "{}").get(column.identity)
-        value = partition_value(text, column.type)
+    logged = json.loads(file["partition"] or "{}")
+    stored = [
+        c for c in distinct.values() if not c.partition or (c.in_files and c.identity not in logged)
+    ]
+    for column in [c for c in distinct.values() if c not in stored]:
+        value = None
+        if column.identity in logged:
+            value = partition_value(logged[column.identity], column.type)
         if value is None:
             unreadable.add(column.identity)
             continue
         for _, collector in collectors[column.identity]:
             collector.add(value.drop_null(), value.null_count)
-    stored = [c for c in distinct.values() if not c.partition]
     for part in read(file, stored) if stored else ():
         if isinstance(part, Unreadable):
             if part.of_file:
