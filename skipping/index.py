@@ -5,24 +5,29 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
-from providers.errors import Conflict, DefinitionError, NoStore
-from providers.predicate import Predicate, map_leaves
-from skipping.binding import Binding
+from providers.errors import Conflict, DefinitionError, NoStore, TableError
+from providers.predicate import Predicate
+from skipping.asking import Asking
 from skipping.ddl import ColumnSpec, Create, parse
 from skipping.defining import numbered
 from skipping.definition import Definition, IndexedColumn, State, Versioned
-from skipping.lookup import Lookup, changed
+from skipping.lookup import changed
 from skipping.refresh import refresh
 from skipping.scan_plan import ScanPlan
-from skipping.session import settings_of, store_of
+from skipping.source import Source, open_source
 from skipping.stores import IDENTITY, IndexStore, identities
+from skipping.stores.opening import open_store
 from skipping.tables import Table
-from skipping.tables.opening import open_table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import DataScan
+    from pyiceberg.table import Table as PyIceberg
+    from pyspark.sql import SparkSession
 
 __all__ = ["SkippingIndex"]
 
@@ -32,39 +37,68 @@ class SkippingIndex:
 
     >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
     >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
+
+    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
+
+    >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
+    >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
+    >>> index.scan("tailnum = 'N201AA'").to_pandas()  # doctest: +SKIP
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        table: Table,
-        store: IndexStore,
-        definition: Versioned[Definition],
+        self, source: Source, store: IndexStore, definition: Versioned[Definition]
     ) -> None:
-        self._spark = spark
+        self._source = source
         self._definition = definition
-        self.table = table
+        self.table: Table = source.table
         self.store = store
+
+    @overload
+    @classmethod
+    def create(
+        cls,
+        source: SparkSession,
+        table: str,
+        columns: str,
+        *,
+        where: str | None = ...,
+        build: bool = ...,
+        store: IndexStore | str | None = ...,
+    ) -> SkippingIndex: ...
+
+    @overload
+    @classmethod
+    def create(
+        cls,
+        source: PyIceberg,
+        columns: str,
+        /,
+        *,
+        where: str | None = ...,
+        build: bool = ...,
+        store: IndexStore | str,
+    ) -> SkippingIndex: ...
 
     @classmethod
     def create(
         cls,
-        spark: SparkSession,
+        source: Any,
         table: str,
-        columns: str,
+        columns: str | None = None,
         *,
         where: str | None = None,
         build: bool = True,
-        store: IndexStore | None = None,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
         StatementError, DefinitionError, TableError, and Conflict if the table has an index.
         """
+        name, columns = (None, table) if columns is None else (table, columns)
         statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
         assert isinstance(statement, Create), "the text above is a CREATE"
-        index = cls.define(spark, table, statement.columns, where=where, store=store)
+        index = cls.define(source, name, statement.columns, where=where, store=store)
         if build:
             index.refresh()
         return index
@@ -72,18 +106,17 @@ class SkippingIndex:
     @classmethod
     def define(
         cls,
-        spark: SparkSession,
-        table: str,
+        source: SparkSession | PyIceberg,
+        table: str | None,
         columns: Sequence[ColumnSpec],
         *,
         where: str | None = None,
-        store: IndexStore | None = None,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """`create` with parsed columns, and without building."""
-        settings = settings_of(spark)
-        store = store or store_of(spark, settings)
-        opened = open_table(spark, table)
-        indexed = numbered(columns, opened.columns(), settings.providers)
+        given = open_source(source, table)
+        store, opened = _store(store, given), given.table
+        indexed = numbered(columns, opened.columns(), given.settings().providers)
         if where is not None:
             _require_answerable(opened, where)
         if cls._found(store, opened) is not None:
@@ -92,19 +125,23 @@ class SkippingIndex:
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where)
         revision = store.define(definition, expect=None)
         changed(store)
-        return cls(spark, opened, store, Versioned(definition, revision))
+        return cls(given, store, Versioned(definition, revision))
 
     @classmethod
     def on(
-        cls, spark: SparkSession, table: str, *, store: IndexStore | None = None
+        cls,
+        source: SparkSession | PyIceberg,
+        table: str | None = None,
+        *,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """The index that a table has; raises DefinitionError if it has none.
 
         A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
         that was defined under its name; the next `refresh` builds it for what the table is now.
         """
-        store = store or store_of(spark, settings_of(spark))
-        opened = open_table(spark, table)
+        given = open_source(source, table)
+        store, opened = _store(store, given), given.table
         found = cls._found(store, opened)
         if found is None:
             raise DefinitionError(
@@ -112,7 +149,7 @@ class SkippingIndex:
                 f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
                 about="table",
             )
-        return cls(spark, opened, store, found)
+        return cls(given, store, found)
 
     @staticmethod
     def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
@@ -152,8 +189,9 @@ class SkippingIndex:
             raise self._gone()
         if self.replaced:
             self._carry_over()
-        providers = settings_of(self._spark).providers
-        state = refresh(self._spark, self.store, self.table, self._definition, providers=providers)
+        providers = self._source.settings().providers
+        build = self._source.build
+        state = refresh(build, self.store, self.table, self._definition, providers=providers)
         self._definition = self._newest()
         changed(self.store)
         return state
@@ -234,23 +272,31 @@ class SkippingIndex:
 
         Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
         """
-        bound = Binding(self.table.columns())
-        normalised = map_leaves(predicate, bound.leaf)
-        settings = settings_of(self._spark)
-        lookup = Lookup(self.store, ttl=0, providers=settings.providers)
-        found = lookup.ask(self.definition, normalised, bound.columns, timeout=settings.timeout)
-        entries = lookup.catalogue(self.definition.index).files
-        ordinals = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
-        live = self.table.files()
-        known = [ordinals[key] for key in identities(live) if key in ordinals]
-        return ScanPlan(
-            self.table.name,
-            total=len(live),
-            disproved=sum(ordinal in found.disproved for ordinal in known),
-            unknown=len(live) - len(known),
-            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
-            unused=found.unused,
-        )
+        return self._asking.plan(predicate, self.table)
+
+    def scan(self, row_filter: Any = "", **options: Any) -> DataScan:
+        """PyIceberg's `Table.scan`, over the files that may have a matching row.
+
+        Takes what that takes and gives what that gives (`to_arrow`, `to_pandas`, `count`, ...), the
+        same rows. Raises TableError for a table of a Spark session, which skips files by itself.
+        """
+        scan = getattr(self.table, "scan", None)
+        if scan is None:
+            raise TableError(f"{self.table.name} was opened with Spark: query it there")
+        if row_filter:
+            options["row_filter"] = row_filter
+        scanned: DataScan = scan(self._asking.disproved, **options)
+        return scanned
+
+    @property
+    def _asking(self) -> Asking:
+        return Asking(self.store, self.definition, self._source.settings())
+
+
+def _store(given: IndexStore | str | None, source: Source) -> IndexStore:
+    if isinstance(given, str):
+        return open_store(given)
+    return source.store() if given is None else given
 
 
 def _require_answerable(table: Table, where: str) -> None:

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 from tqdm import tqdm
 
 from providers.values import arrow_type, domain_of
-from skipping.build import SparkBuild
 from skipping.definition import Definition, IndexedColumn, State, Versioned
 from skipping.reading import SETTLED
-from skipping.sketching import Work
+from skipping.sketching import Build, Work
 from skipping.stores import IDENTITY, Catalogue, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
@@ -28,7 +26,7 @@ __all__ = ["current", "refresh"]
 
 
 def refresh(
-    spark: SparkSession,
+    build: Build,
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
@@ -47,7 +45,7 @@ def refresh(
         version = table.version()
         definition = _brought_up(store, definition, table.columns())
         missing = _missing(store, table, definition.value, version, covered)
-        _build(spark, store, table, definition, missing, providers)
+        _build(build, store, table, definition, missing, providers)
     except Exception as error:
         store.report(index, State("failed", covered, str(error)))
         raise
@@ -152,14 +150,14 @@ def _without(files: pa.Table, catalogue: Catalogue) -> pa.Table:
 
 
 def _build(
-    spark: SparkSession,
+    build: Build,
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
     missing: Sequence[_Missing],
     providers: Sequence[str],
 ) -> None:
-    index, build = definition.value.index, SparkBuild(spark, dated=not table.logged)
+    index = definition.value.index
     by_number = {i.number: column for i, column in current(definition.value, table.columns())}
     total = sum(len(m.files) for m in missing)
     if total and not table.logged:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -14,10 +14,11 @@ from providers.provider import Collector, Field, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
 from skipping.partition_values import partition_value
 from skipping.reading import Part, Unreadable, read_columns
+from skipping.storage import Locate, locate
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
-__all__ = ["Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
+__all__ = ["Build", "Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,13 @@ class Work:
     indexed: IndexedColumn
     column: TableColumn
     provider: SkippingProvider
+
+
+class Build(Protocol):
+    """Sketches files, in batches as large as it likes."""
+
+    def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """Entries for files with the IDENTITY columns."""
 
 
 def entry_schema(work: Sequence[Work]) -> pa.Schema:
@@ -51,7 +59,11 @@ def _stored(field: Field) -> pa.DataType:
 
 
 def sketch_files(
-    files: pa.RecordBatch, work: Sequence[Work], *, dated: bool = False
+    files: pa.RecordBatch,
+    work: Sequence[Work],
+    *,
+    dated: bool = False,
+    locate: Locate = locate,
 ) -> pa.RecordBatch:
     """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
 
@@ -64,7 +76,9 @@ def sketch_files(
 
     def read(file: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterable[Part]:
         modified = file["stamp"] if dated else None
-        return read_columns(file["path"], columns, size=file["size"], modified=modified)
+        return read_columns(
+            file["path"], columns, size=file["size"], modified=modified, locate=locate
+        )
 
     return entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
 
@@ -123,7 +137,7 @@ def _collect(
     distinct = {column.identity: column for column in columns}
     logged = json.loads(file["partition"] or "{}")
     stored = [
-        c for c in distinct.values() if not c.partition or (c.in_files and c.identity not in logged)
+        c for c in distinct.values() if c.opened and not (c.partition and c.identity in logged)
     ]
     for column in [c for c in distinct.values() if c not in stored]:
         value = None

@@ -34,7 +34,7 @@ from pyroaring import BitMap
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore", "identities"]
+__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "identities"]
 
 Generation: TypeAlias = int
 """Counts the changes of an index's entries; equal generations mean equal entries."""
@@ -51,8 +51,12 @@ IDENTITY = pa.schema(
 """The columns every entry has."""
 
 
-def identities(files: pa.Table) -> Iterator[tuple[str, int, int | None]]:
-    """What tells files apart: path, size and stamp of each."""
+Identity: TypeAlias = tuple[str, int, int | None]
+"""What tells a file apart: path, size and stamp."""
+
+
+def identities(files: pa.Table) -> Iterator[Identity]:
+    """That of each file."""
     return zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
 
 

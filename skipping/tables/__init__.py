@@ -50,6 +50,11 @@ class TableColumn:
     in_files: bool = False
     imported: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def opened(self) -> bool:
+        """Whether a file may have to be opened for its values."""
+        return self.in_files or not self.partition
+
 
 class Columns(Mapping[str, TableColumn]):
     """The leaf columns of a table by their dotted name, found as Spark finds them: in any case."""

@@ -87,6 +87,8 @@ class Metadata:
                 at = self.snapshots[at].parent
             if at is not None:
                 heads[at] = None
+            elif version > 0:
+                return None
         return list(heads)
 
     def between(self, since: int, until: int) -> list[Snapshot] | None:

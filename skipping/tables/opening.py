@@ -56,15 +56,25 @@ def open_table(spark: SparkSession, name: str) -> Table:
 
 
 def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
-    table = relation.table()
-    if table.getClass().getSimpleName() != "SparkTable":
+    table = relation.table().table()
+    if "BaseTable" not in _classes(table):
         raise TableError(f"{name} is a metadata table, which has no files of its own")
-    if table.snapshotId() is not None or table.branch() is not None:
-        raise TableError(f"{name} is one version of a table; an index is of the whole table")
     full = _catalog_name(relation)
     if full is None:
         raise TableError(f"{name} is in no catalog; name it by one, as catalog.db.table")
+    # Branches, tags and snapshots are names below the table's: db.t.branch_x.
+    if not str(table.name()).endswith(f".{relation.identifier().get().name()}"):
+        raise TableError(f"{name} is one version of a table; an index is of the whole table")
     return IcebergTable(spark, full)
+
+
+def _classes(value: Any) -> set[str]:
+    """The names of an object's class and those above it."""
+    names, above = set(), value.getClass()
+    while above is not None:
+        names.add(str(above.getSimpleName()))
+        above = above.getSuperclass()
+    return names
 
 
 def _is_iceberg(leaf: Any) -> bool:
@@ -131,6 +141,8 @@ def _catalog_name(leaf: Any) -> str | None:
         if leaf.catalog().isEmpty() or leaf.identifier().isEmpty():
             return None
         place = leaf.identifier().get()
+        if place.getClass().getSimpleName() == "PathIdentifier":
+            return None
         return sql_name([str(leaf.catalog().get().name()), *place.namespace(), place.name()])
     table = _catalog_table(leaf)
     if table is None:
