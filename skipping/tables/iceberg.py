@@ -109,7 +109,7 @@ class IcebergTable:
         """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
         values = metadata.values
         listed = (
-            self._metadata_table(table, "DATA_FILES", snapshot_id=snapshot)
+            self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
             .select(
                 F.col("file_path").alias("path"),
                 F.col("file_size_in_bytes").alias("size"),
