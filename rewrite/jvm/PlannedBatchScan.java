@@ -56,6 +56,7 @@ final class PlannedBatchScan extends PlannedScan {
       that it was there, and it may have been Spark's own. */
   public List keys() {
     List out = new ArrayList();
+    if (scan.runtimeFilters().isEmpty()) return out;
     boolean partitioned = !partitionColumns().isEmpty();
     for (int i = 0; i < scan.runtimeFilters().size(); i++) {
       KeySet set = keys((Expression) scan.runtimeFilters().apply(i));

@@ -39,7 +39,7 @@ public final class PrunedFileIndex implements FileIndex {
         takeFinished();
         pruning.collectAndAsk();
       }
-      return without(listed);
+      return without(listed, pruning);
     } catch (Unanswered strict) {
       throw strict;
     } catch (Throwable failure) {
@@ -87,11 +87,11 @@ public final class PrunedFileIndex implements FileIndex {
     return null;
   }
 
-  private Seq without(Seq listed) {
+  private Seq without(Seq listed, Pruning pruning) {
     List directories = Scala.list(listed);
     Folders now =
         read instanceof ReplaceableFiles
-            ? ((ReplaceableFiles) read).now(folders(directories))
+            ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
     Pruning.Tally tally = pruning.tally();
@@ -101,7 +101,7 @@ public final class PrunedFileIndex implements FileIndex {
       List kept = new ArrayList();
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        int ordinal = ordinal(directory, file);
+        int ordinal = ordinal(directory, file, pruning);
         // A file that was replaced since it was listed is not the one that is known.
         boolean replaced =
             now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
@@ -113,20 +113,21 @@ public final class PrunedFileIndex implements FileIndex {
     return Scala.seq(out);
   }
 
-  private int ordinal(PartitionDirectory directory, FileStatusWithMetadata file) {
+  private int ordinal(
+      PartitionDirectory directory, FileStatusWithMetadata file, Pruning pruning) {
     String mark = read.mark(directory.values(), file.fileStatus());
     return pruning.answer().ordinal(file.getPath().toString(), file.getLen(), mark);
   }
 
   /** The folders with files that are disproved. */
-  private Set folders(List directories) {
+  private Set folders(List directories, Pruning pruning) {
     Set out = new HashSet();
     for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = Scala.list(directory.files());
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (pruning.answer().disproves(ordinal(directory, file))) {
+        if (pruning.answer().disproves(ordinal(directory, file, pruning))) {
           out.add(file.getPath().getParent());
         }
       }
@@ -136,11 +137,11 @@ public final class PrunedFileIndex implements FileIndex {
 
   /** Counts what happened to each file of a scan with these filters, for explain. */
   public Map count(Seq partitionFilters, Seq dataFilters) {
-    if (!pruning.isCounted()) {
-      if (!pruning.isAsked()) pruning.ask();
-      without(inner.listFiles(partitionFilters, own(dataFilters)));
+    Pruning shown = pruning.forecast();
+    if (!shown.isCounted()) {
+      without(inner.listFiles(partitionFilters, own(dataFilters)), shown);
     }
-    return pruning.describe();
+    return shown.describe();
   }
 
   public Seq rootPaths() {

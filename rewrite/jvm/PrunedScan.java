@@ -84,9 +84,9 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
 
   /** Counts what becomes of each file, for explain. */
   public Map count() throws Exception {
-    if (!pruning.isAsked()) pruning.ask();
-    if (!pruning.isCounted()) disproved = read.disproved(pruning);
-    return pruning.describe();
+    Pruning shown = pruning.forecast();
+    if (!shown.isCounted()) read.disproved(shown);
+    return shown.describe();
   }
 
   private InputPartition[] plan() {

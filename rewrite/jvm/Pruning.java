@@ -64,6 +64,15 @@ public final class Pruning {
         : Answer.failed("there are no keys, and no condition of the query reached this scan");
   }
 
+  /** Itself once it has asked; till then what it would do without keys, which leaves it as it is:
+      explaining a query must not make it run without them. */
+  public Pruning forecast() {
+    if (isAsked()) return this;
+    Pruning out = new Pruning(skipping, read, filters, keys);
+    out.ask();
+    return out;
+  }
+
   /** Collects the keys that Spark does not, then asks. */
   public void collectAndAsk() {
     List again = new ArrayList();

@@ -352,6 +352,11 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
 
     jobs("false")  # Delta looks into its log, once
     assert jobs("true") <= jobs("false")
+    with settings(spark, engine):
+        df = spark.sql(FORMS["inner"][0])
+        rewrite.explain(df)
+        df.collect()
+        assert [s.opened for s in rewrite.explain(df).scans if s.keys] == [1], "nor does it spoil"
 
 
 @on_every_format
