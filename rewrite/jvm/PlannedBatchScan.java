@@ -57,11 +57,23 @@ final class PlannedBatchScan extends PlannedScan {
   public List keys() {
     List out = new ArrayList();
     if (scan.runtimeFilters().isEmpty()) return out;
-    boolean partitioned = !partitionColumns().isEmpty();
+    Set partition = partitionColumns();
     for (int i = 0; i < scan.runtimeFilters().size(); i++) {
       KeySet set = keys((Expression) scan.runtimeFilters().apply(i));
-      if (set == null) continue;
-      if (set.column() == null ? !partitioned : isIndexed(set)) out.add(set);
+      if (set == null || isOwn(set, partition)) continue;
+      if (set.column() == null ? partition.isEmpty() : isIndexed(set)) out.add(set);
+    }
+    return out;
+  }
+
+  /** The runtime filters that the connector prunes partitions by. */
+  private List own() {
+    List out = new ArrayList();
+    Set partition = partitionColumns();
+    for (int i = 0; i < scan.runtimeFilters().size(); i++) {
+      Expression filter = (Expression) scan.runtimeFilters().apply(i);
+      KeySet set = keys(filter);
+      if (set == null || isOwn(set, partition)) out.add(filter);
     }
     return out;
   }
@@ -70,6 +82,15 @@ final class PlannedBatchScan extends PlannedScan {
     return runtimeFilter instanceof DynamicPruningExpression
         ? KeySet.of(((DynamicPruningExpression) runtimeFilter).child(), skipping.history())
         : null;
+  }
+
+  /** Whether Spark put it there, for partitions. Without adaptive execution one that reads its
+      dimension again has lost its name, but Spark makes none of these unless told to. */
+  private boolean isOwn(KeySet set, Set partition) {
+    return set.column() != null
+        && partition.contains(root(set).name())
+        && !skipping.history().knows(set.expression().exprId())
+        && (set.isBroadcast() || !isIndexed(set));
   }
 
   private boolean isIndexed(KeySet set) {
@@ -84,23 +105,6 @@ final class PlannedBatchScan extends PlannedScan {
     NamedReference[] columns = ((SupportsRuntimeV2Filtering) scan.scan()).filterAttributes();
     for (int i = 0; i < columns.length; i++) {
       out.add(columns[i].fieldNames()[0]);
-    }
-    return out;
-  }
-
-  /** The runtime filters that the connector prunes partitions by. */
-  private List own() {
-    List out = new ArrayList();
-    Set columns = partitionColumns();
-    for (int i = 0; i < scan.runtimeFilters().size(); i++) {
-      Expression filter = (Expression) scan.runtimeFilters().apply(i);
-      KeySet set = keys(filter);
-      boolean isOwn =
-          set == null
-              || set.column() != null
-                  && columns.contains(root(set).name())
-                  && (set.isBroadcast() || !isIndexed(set));
-      if (isOwn) out.add(filter);
     }
     return out;
   }
@@ -131,10 +135,11 @@ final class PlannedBatchScan extends PlannedScan {
     return pruned;
   }
 
-  /** Spark hands on no values for a column within a cast. */
+  /** Spark hands on the values for a bare column only, of their own type. */
   private static Expression onColumn(KeySet set) {
+    Attribute column = root(set).withDataType(set.column().dataType());
     return (Expression) set.expression().withNewChildren(
-        Scala.seq(Collections.singletonList(root(set))));
+        Scala.seq(Collections.singletonList(column)));
   }
 
   /** A runtime filter that collects nothing: Spark asks a scan for its files late if it has one. */
