@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,36 +53,10 @@ class SkippingIndex:
         self.table: Table = source.table
         self.store = store
 
-    @overload
     @classmethod
     def create(
         cls,
-        source: SparkSession,
-        table: str,
-        columns: str,
-        *,
-        where: str | None = ...,
-        build: bool = ...,
-        store: IndexStore | str | None = ...,
-    ) -> SkippingIndex: ...
-
-    @overload
-    @classmethod
-    def create(
-        cls,
-        source: PyIceberg,
-        columns: str,
-        /,
-        *,
-        where: str | None = ...,
-        build: bool = ...,
-        store: IndexStore | str,
-    ) -> SkippingIndex: ...
-
-    @classmethod
-    def create(
-        cls,
-        source: Any,
+        source: SparkSession | PyIceberg,
         table: str,
         columns: str | None = None,
         *,
@@ -92,8 +66,10 @@ class SkippingIndex:
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
-        StatementError, DefinitionError, TableError, and Conflict if the table has an index.
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
+        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where` is
+        in PyIceberg's language. Raises StatementError, DefinitionError, TableError, and Conflict if
+        the table has an index.
         """
         name, columns = (None, table) if columns is None else (table, columns)
         statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")

@@ -136,13 +136,12 @@ def _collect(
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
     logged = json.loads(file["partition"] or "{}")
-    stored = [
-        c for c in distinct.values() if c.opened and not (c.partition and c.identity in logged)
-    ]
+    # Where the log has a value, readers take that, whatever the file has.
+    stored = [c for c in distinct.values() if c.opened and c.logged_as not in logged]
     for column in [c for c in distinct.values() if c not in stored]:
         value = None
-        if column.identity in logged:
-            value = partition_value(logged[column.identity], column.type)
+        if column.logged_as in logged:
+            value = partition_value(logged[column.logged_as], column.type)
         if value is None:
             unreadable.add(column.identity)
             continue

@@ -22,7 +22,7 @@ FILES = pa.schema(
         ("path", pa.string()),  # fully qualified, as the format identifies the file
         ("size", pa.int64()),  # bytes, from the log
         ("stamp", pa.int64()),  # what else tells it apart: its time, its record count; or null
-        ("partition", pa.map_(pa.string(), pa.string())),  # by column identity, as the log has them
+        ("partition", pa.map_(pa.string(), pa.string())),  # by `logged_as`, as the log has them
         ("format", pa.string()),  # only "parquet" is ever opened; others stay unknown
     ]
 )
@@ -49,6 +49,11 @@ class TableColumn:
     backfilled: bool = False
     in_files: bool = False
     imported: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def logged_as(self) -> str:
+        """What the log's partition values are kept under."""
+        return self.identity if self.field_id is None else f"#{self.field_id}"
 
     @property
     def opened(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError
 from skipping.definition import TableId
@@ -57,12 +58,14 @@ class IcebergTable:
         With `where`, those that Iceberg's planning keeps. Raises TableError for a version that
         cannot be read any more, DefinitionError for what is no condition on this table.
         """
-        table, metadata = self._load()
+        _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
             raise TableError(f"{self.name} has no version {version}, or not any more")
+        if where is not None:
+            self._require_condition(where)
         with following(self.name):
-            listed = [self._listed(table, metadata, head, where) for head in heads]
+            listed = [self._listed(metadata, head, where) for head in heads]
         return first_of_each(pa.concat_tables([FILES.empty_table(), *listed]))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
@@ -79,9 +82,9 @@ class IcebergTable:
 
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
-        table, _ = self._load()
+        self._load()
         with following(self.name):
-            known = self._metadata_table(table, "ALL_DATA_FILES").select("file_path").distinct()
+            known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
             return pc.is_in(paths, value_set=known.toArrow()[0].cast(pa.string()).combine_chunks())
 
     def _load(self) -> tuple[Any, Metadata]:
@@ -95,34 +98,23 @@ class IcebergTable:
             current = table.operations().current()
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 
-    def _metadata_table(self, table: Any, kind: str, **options: object) -> DataFrame:
-        jvm: Any = self.spark._jvm
-        session = self.spark._jsparkSession
-        type = getattr(jvm.org.apache.iceberg.MetadataTableType, kind)
-        given = jvm.java.util.HashMap()
-        for key, value in options.items():
-            given.put(key.replace("_", "-"), str(value))
-        load = jvm.org.apache.iceberg.spark.SparkTableUtil.loadMetadataTable
-        return DataFrame(load(session, table, type, given), self.spark)
-
-    def _listed(self, table: Any, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
+    def _listed(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
         """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
-        values = metadata.values
-        listed = (
-            self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
-            .select(
-                F.col("file_path").alias("path"),
-                F.col("file_size_in_bytes").alias("size"),
-                F.col("record_count").alias("stamp"),
-                F.col("spec_id").alias("spec"),
-                F.col("file_format").alias("format"),
-                *(
-                    F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
-                    for id, name in values.items()
-                ),
-            )
-            .toArrow()
-        )
+        frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
+        struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
+        assert isinstance(struct, StructType), "a partition has fields"
+        values = {id: name for id, name in metadata.values.items() if name in struct.names}
+        listed = frame.select(
+            F.col("file_path").alias("path"),
+            F.col("file_size_in_bytes").alias("size"),
+            F.col("record_count").alias("stamp"),
+            F.col("spec_id").alias("spec"),
+            F.col("file_format").alias("format"),
+            *(
+                F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
+                for id, name in values.items()
+            ),
+        ).toArrow()
         files = data_files(listed, {id: listed[f"_{id}"] for id in values}, metadata)
         matching = None if where is None else self._matching(snapshot, where)
         if matching is None:
@@ -152,13 +144,15 @@ class IcebergTable:
                     found.append(partition.get(places[id], anything) if id in places else None)
         return data_files(listed_table(rows), values, metadata)
 
-    def _matching(self, head: int, where: str) -> pa.Array | None:
-        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
+    def _require_condition(self, where: str) -> None:
         try:
             self.spark.table(self.name).where(where)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise DefinitionError(f"WHERE {where}: {reason}") from error
+
+    def _matching(self, head: int, where: str) -> pa.Array | None:
+        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
         at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
         try:
             plan: Any = self.spark.sql(at).where(where)._jdf.queryExecution().optimizedPlan()

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from providers.values import arrow_type
 from skipping.tables import FILES
 from skipping.tables.iceberg_metadata import Metadata
-from skipping.tables.iceberg_schema import identity
 
 __all__ = ["LISTED", "data_files", "first_of_each", "listed_table"]
 
@@ -43,11 +42,11 @@ def data_files(
     are one file. Only values of identity transforms are a column's own; those that a file's spec
     has not are left out, which is not the same as null.
     """
-    types = {c.identity: c.type for c in metadata.columns().values()}
-    texts = {id: _texts(array, types.get(identity(id), "")) for id, array in values.items()}
+    types = {c.field_id: c.type for c in metadata.columns().values()}
+    texts = {id: _texts(array, types.get(id, "")) for id, array in values.items()}
     logged = {s: [i for i in metadata.places_of(s) if i in texts] for s in metadata.specs}
     partition = [
-        [(identity(id), texts[id][row]) for id in logged.get(spec, ())]
+        [(f"#{id}", texts[id][row]) for id in logged.get(spec, ())]
         for row, spec in enumerate(listed["spec"].to_pylist())
     ]
     return pa.table(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, TypeAlias
 
 from skipping.tables import TableColumn
 
 __all__ = ["identity", "leaves"]
+
+NameMapping: TypeAlias = Sequence[Mapping[str, Any]]
+"""The table property `schema.name-mapping.default`."""
 
 _SPARK = {
     "boolean": "boolean",
@@ -26,15 +29,35 @@ _SPARK = {
 neither so."""
 
 
-def identity(id: int) -> str:
-    """The identity of the column with a field id."""
-    return f"#{id}"
+def identity(id: int, mapping: NameMapping) -> str:
+    """The identity of the column with a field id.
+
+    Files without ids are read by names, so what is known of a column holds as long as these do: in
+    a table with a name mapping they belong to it (`IcebergIdentity.java`).
+
+    >>> identity(2, ()), identity(2, [{"field-id": 2, "names": ["key", "k"]}])
+    ('#2', '#2 `k`,`key`')
+    """
+    path = _mapped(id, mapping)
+    parts = [",".join(f"`{n.replace('`', '``')}`" for n in sorted(names)) for names in path]
+    return " ".join([f"#{id}", ".".join(parts)]).rstrip()
+
+
+def _mapped(id: int, mapping: NameMapping) -> list[list[str]]:
+    """The names of each part of the path to an id; empty if it has none."""
+    for field in mapping:
+        names = list(map(str, field.get("names") or ()))
+        if field.get("field-id") == id:
+            return [names]
+        if inner := _mapped(id, field.get("fields") or ()):
+            return [names, *inner]
+    return []
 
 
 def leaves(
     fields: Sequence[Mapping[str, Any]],
     partition: Set[int],
-    mapping: Sequence[Mapping[str, Any]] = (),
+    mapping: NameMapping = (),
     *,
     above: tuple[Mapping[str, Any], ...] = (),
 ) -> Iterator[TableColumn]:
@@ -52,14 +75,14 @@ def leaves(
 
 def _column(
     branch: tuple[Mapping[str, Any], ...],
-    mapping: Sequence[Mapping[str, Any]],
+    mapping: NameMapping,
     *,
     partitioned: bool,
 ) -> TableColumn:
     id = int(branch[-1]["id"])
     return TableColumn(
         name=_dotted(branch),
-        identity=identity(id),
+        identity=identity(id, mapping),
         type=_spark_type(branch[-1]["type"]),
         physical=tuple(str(field["name"]) for field in branch),
         field_id=id,
@@ -95,7 +118,7 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _names(ids: Sequence[int], mapping: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
+def _names(ids: Sequence[int], mapping: NameMapping) -> tuple[tuple[str, ...], ...]:
     """The names that stand for each part of a path in files without ids; empty where unmapped."""
     names: list[tuple[str, ...]] = []
     for id in ids:

@@ -22,8 +22,11 @@ from pyiceberg.table import StaticTable, Table
 from providers import Compare
 from providers.errors import Conflict, DefinitionError, SettingError, StoreError, TableError
 from skipping import SkippingIndex
-from skipping.stores import identities
+from skipping.definition import IndexedColumn
+from skipping.sketching import Work, sketch_files
+from skipping.stores import IDENTITY, identities
 from skipping.stores.memory import MemoryStore
+from skipping.tables import TableColumn
 from skipping.tables.pyiceberg import PyIcebergTable
 from tests.skipping.tables.formats import paths
 
@@ -392,6 +395,27 @@ class TestTable:
         assert known.pop("outside.parquet") is False
         assert list(known.values()) == [True]
 
+    def test_names_of_files_from_elsewhere_belong_to_a_column(
+        self, catalog: SqlCatalog, store: MemoryStore, tmp_path: Path
+    ) -> None:
+        table = make(catalog, files=0)
+        outside = tmp_path / "outside.parquet"
+        pq.write_table(rows(5), outside)
+        table.add_files([f"file://{outside}"])
+        assert PyIcebergTable(table).columns()["st.t.y"].identity == "#12 `st`.`t`.`y`"
+        index = SkippingIndex.create(table, "k VALUE_LIST, big VALUE_LIST", store=store)
+        mapping = table.metadata.properties["schema.name-mapping.default"]
+        swapped = mapping.replace('"k"', '"?"').replace('"big"', '"k"').replace('"?"', '"big"')
+        with table.transaction() as change:
+            change.set_properties({"schema.name-mapping.default": swapped})
+        table.refresh()
+        for given in ("k = 5", "big = 5", "big is null"):
+            whole = table.scan(given)
+            assert plain(index.scan(given).to_arrow()) == plain(whole.to_arrow())
+        index.refresh()
+        assert index.lookup(Compare("big", "=", 5)).kept == 1
+        assert index.lookup(Compare("big", "=", 6)).kept == 0
+
     def test_a_static_table(self, catalog: SqlCatalog, store: MemoryStore) -> None:
         table = make(catalog)
         index = SkippingIndex.create(table, "k VALUE_LIST", store=store)
@@ -400,6 +424,20 @@ class TestTable:
         assert again.definition == index.definition
         assert len(list(again.scan("k = 1").plan_files())) == 1
         assert list(identities(again.table.files())) == list(identities(index.table.files()))
+
+
+@pytest.mark.parametrize("partition", [True, False])
+def test_values_of_the_log_go_before_those_of_the_file(tmp_path: Path, partition: bool) -> None:
+    # As Hive leaves them, files have no partition columns; the spec of today may not either.
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"k": [1]}), path)
+    column = TableColumn("p", "#2 `p`", "bigint", ("p",), 2, partition=partition, in_files=True)
+    indexed = IndexedColumn(1, "p", column.identity, "bigint", "MIN_MAX", partition=partition)
+    values = [[0, 1], [str(path)] * 2, [path.stat().st_size] * 2, [1, 1], ['{"#2": "7"}', "{}"]]
+    files = pa.RecordBatch.from_arrays(list(map(pa.array, values)), schema=IDENTITY)
+    logged, other = sketch_files(files, [Work(indexed, column, indexed.provider())]).to_pylist()
+    assert (logged["s1_known"], logged["s1_low"], logged["s1_high"]) == (True, 7, 7)
+    assert other["s1_known"] is False
 
 
 def _long() -> Any:
