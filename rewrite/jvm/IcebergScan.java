@@ -112,7 +112,7 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
 
   public String identity(List path) {
     Types.NestedField field = field(path);
-    return field == null ? null : "#" + field.fieldId();
+    return field == null ? null : IcebergIdentity.of(table, field.fieldId());
   }
 
   public String json(List path, DataType type) {
