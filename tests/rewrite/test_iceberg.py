@@ -332,6 +332,7 @@ GROUPED = {
 def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[str, str]) -> None:
     """Partitions are joined as they lie, so an empty one has to stay."""
     for name in ("t", "u"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
         make_table(spark, f"{name}_flat", ROWS)
         spark.sql(f"CREATE TABLE {name} USING iceberg PARTITIONED BY (m) AS"
                   f" SELECT * FROM {name}_flat")  # fmt: skip
