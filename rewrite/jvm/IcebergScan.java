@@ -14,7 +14,6 @@ import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
-import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.types.DataType;
 import scala.collection.immutable.Seq;
 
@@ -77,8 +76,18 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
     }
   }
 
+  /** Not Iceberg's estimate, which is of rows in memory, and of some columns. */
   public long bytes() {
-    return ((SupportsReportStatistics) scan).estimateStatistics().sizeInBytes().orElse(0);
+    long sum = 0;
+    try {
+      List tasks = members.tasks(scan);
+      for (int i = 0; i < tasks.size(); i++) {
+        sum += IcebergTasks.file(tasks.get(i)).fileSizeInBytes();
+      }
+    } catch (Exception failure) {
+      // Nothing is known to be saved.
+    }
+    return sum;
   }
 
   /** Only one that all files are partitioned by as it stands: Iceberg drops whole buckets and

@@ -13,7 +13,7 @@ public interface IndexedScan {
   /** How many files the table format would read by itself; more where it cannot tell yet. */
   int files();
 
-  /** How many bytes Spark thinks it reads. */
+  /** How many bytes its files have. */
   long bytes();
 
   /** Whether the column at a path of names is one that Spark prunes partitions by itself. */

@@ -110,8 +110,9 @@ public final class PruneScans extends Rule {
   private SparkPlan under(SparkPlan child, List above, List keys) {
     PlannedScan scan = PlannedScan.of(child, skipping);
     if (scan != null) {
-      boolean alone = above == null && !scan.hasFilters();
-      return alone || scan.isPruned() ? child : prune(scan, above, keys);
+      // Else it is visited later, by itself or under a filter of its own.
+      boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
+      return now && !scan.isPruned() ? prune(scan, above, keys) : child;
     }
     if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
     // A column above a projection need not be the scan's of that name.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -58,14 +58,14 @@ class IcebergTable:
         With `where`, those that Iceberg's planning keeps. Raises TableError for a version that
         cannot be read any more, DefinitionError for what is no condition on this table.
         """
-        table, metadata = self._load()
+        _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
             raise TableError(f"{self.name} has no version {version}, or not any more")
         if where is not None:
             self._require_condition(where)
         with following(self.name):
-            listed = [self._listed(table, metadata, head, where) for head in heads]
+            listed = [self._listed(metadata, head, where) for head in heads]
         return first_of_each(pa.concat_tables([FILES.empty_table(), *listed]))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
@@ -82,9 +82,9 @@ class IcebergTable:
 
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
-        table, _ = self._load()
+        self._load()
         with following(self.name):
-            known = self._metadata_table(table, "ALL_DATA_FILES").select("file_path").distinct()
+            known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
             return pc.is_in(paths, value_set=known.toArrow()[0].cast(pa.string()).combine_chunks())
 
     def _load(self) -> tuple[Any, Metadata]:
@@ -98,19 +98,9 @@ class IcebergTable:
             current = table.operations().current()
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 
-    def _metadata_table(self, table: Any, kind: str, **options: object) -> DataFrame:
-        jvm: Any = self.spark._jvm
-        session = self.spark._jsparkSession
-        type = getattr(jvm.org.apache.iceberg.MetadataTableType, kind)
-        given = jvm.java.util.HashMap()
-        for key, value in options.items():
-            given.put(key.replace("_", "-"), str(value))
-        load = jvm.org.apache.iceberg.spark.SparkTableUtil.loadMetadataTable
-        return DataFrame(load(session, table, type, given), self.spark)
-
-    def _listed(self, table: Any, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
+    def _listed(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
         """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
-        frame = self._metadata_table(table, "DATA_FILES", snapshot_id=snapshot)
+        frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
         struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
         assert isinstance(struct, StructType), "a partition has fields"
         values = {id: name for id, name in metadata.values.items() if name in struct.names}

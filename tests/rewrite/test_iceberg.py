@@ -51,8 +51,16 @@ def catalog(spark: SparkSession) -> Iterator[None]:
     with in_catalog_of(spark, "iceberg"):
         rows = "SELECT int(id) AS k, concat('n', id % 8) AS name, 0 AS _f FROM range(80)"
         make_table(spark, "few", rows)
+        make_table(spark, "base", ROWS, INDEX)
         yield
+        drop(spark, "base")
         spark.sql("DROP TABLE few")
+
+
+@pytest.fixture
+def base() -> str:
+    """A table that no test changes."""
+    return "base"
 
 
 @pytest.fixture
@@ -88,17 +96,17 @@ def test_only_files_with_a_match_are_opened(spark: SparkSession, version: str) -
     drop(spark, "t")
 
 
-def test_explain(spark: SparkSession, table: str) -> None:
-    df = spark.sql(f"SELECT * FROM {table} WHERE k = 3")
+def test_explain(spark: SparkSession, base: str) -> None:
+    df = spark.sql(f"SELECT * FROM {base} WHERE k = 3")
     assert "Skipping(" in df._jdf.queryExecution().toString()
     planned = rewrite.explain(df).scans[0]
     assert (planned.total, planned.kept, planned.opened) == (FILES, 1, None)
     df.collect()
     (scan,) = rewrite.explain(df).scans
-    assert scan.table == "iceberg.default.t"
+    assert scan.table == "iceberg.default.base"
     assert (scan.total, scan.disproved, scan.unknown, scan.opened) == (FILES, 7, 0, 1)
-    reads_all(spark, f"SELECT * FROM {table}", "no condition of the query reached this scan")
-    reads_all(spark, f"SELECT *, _file FROM {table} WHERE k = 3", "no query on a Delta or Iceberg")
+    reads_all(spark, f"SELECT * FROM {base}", "no condition of the query reached this scan")
+    reads_all(spark, f"SELECT *, _file FROM {base} WHERE k = 3", "no query on a Delta or Iceberg")
     reads_all(spark, "SELECT * FROM few WHERE k = 3", "the table has no index")
 
 
@@ -289,25 +297,25 @@ def test_what_is_no_read_of_the_table_is_left_alone(spark: SparkSession, table: 
 
 
 UNIONS = [
-    "SELECT /*+ REPARTITION(2, s) */ s, id FROM t WHERE k = {a}",
-    "SELECT s, count(*) AS n FROM t WHERE k = {a} GROUP BY s",
-    "SELECT /*+ REPARTITION(2, s) */ s, id FROM t JOIN few USING (k) WHERE name = 'n{a}'",
+    "SELECT /*+ REPARTITION(2, s) */ s, id FROM base WHERE k = {a}",
+    "SELECT s, count(*) AS n FROM base WHERE k = {a} GROUP BY s",
+    "SELECT /*+ REPARTITION(2, s) */ s, id FROM base JOIN few USING (k) WHERE name = 'n{a}'",
 ]
 
 
 @on_both_engines
 @pytest.mark.parametrize("leg", UNIONS)
 def test_differently_pruned_scans_never_mix(
-    spark: SparkSession, table: str, leg: str, engine: dict[str, str]
+    spark: SparkSession, base: str, leg: str, engine: dict[str, str]
 ) -> None:
     with settings(spark, engine):
         for a, b in ((3, 4), (3, 3), (3, 999), (998, 999)):
             found = same_rows(spark, f"{leg.format(a=a)} UNION ALL {leg.format(a=b)}")
-            scans = [s for s in found.explained.scans if s.table.endswith(".t")]
+            scans = [s for s in found.explained.scans if s.table.endswith(".base")]
             assert [s.opened for s in scans] == [int(x < 100) for x in (a, b)][: len(scans)]
-        twice = "SELECT * FROM t a JOIN t b ON a.m = b.m WHERE a.k = 3 AND b.k = 11"
+        twice = "SELECT * FROM base a JOIN base b ON a.m = b.m WHERE a.k = 3 AND b.k = 11"
         assert [s.opened for s in same_rows(spark, twice).explained.scans] == [1, 1]
-        twice = "SELECT * FROM t a FULL JOIN (SELECT * FROM t WHERE k = 4) b ON a.id = b.id"
+        twice = "SELECT * FROM base a FULL JOIN (SELECT * FROM base WHERE k = 4) b ON a.id = b.id"
         assert {s.opened for s in same_rows(spark, twice).explained.scans} == {FILES, 1}
 
 
@@ -324,6 +332,7 @@ GROUPED = {
 def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[str, str]) -> None:
     """Partitions are joined as they lie, so an empty one has to stay."""
     for name in ("t", "u"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
         make_table(spark, f"{name}_flat", ROWS)
         spark.sql(f"CREATE TABLE {name} USING iceberg PARTITIONED BY (m) AS"
                   f" SELECT * FROM {name}_flat")  # fmt: skip
@@ -352,24 +361,24 @@ def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[
 
 @on_both_engines
 def test_options_limits_and_aggregates(
-    spark: SparkSession, table: str, engine: dict[str, str]
+    spark: SparkSession, base: str, engine: dict[str, str]
 ) -> None:
     def split(session: SparkSession) -> Any:
         options = {"split-size": "2000", "vectorization-enabled": "false"}
-        return session.read.options(**options).table("t").where("k = 3")
+        return session.read.options(**options).table("base").where("k = 3")
 
     with settings(spark, engine):
-        assert one_of(same_rows(spark, split)) == 1
+        assert one_of(same_rows(spark, split), ".base") == 1
         for query, opened in (
-            ("SELECT count(*), max(k) FROM t WHERE k = 3", 1),
-            ("SELECT * FROM (SELECT * FROM t WHERE k = 3 ORDER BY id LIMIT 2)", 1),
-            ("SELECT (SELECT max(id) FROM t WHERE k = 3) AS x", 1),
-            ("SELECT * FROM few WHERE EXISTS (SELECT 1 FROM t WHERE t.k = 3 AND few.k = t.m)", 1),
+            ("SELECT count(*), max(k) FROM base WHERE k = 3", 1),
+            ("SELECT * FROM (SELECT * FROM base WHERE k = 3 ORDER BY id LIMIT 2)", 1),
+            ("SELECT (SELECT max(id) FROM base WHERE k = 3) AS x", 1),
+            ("SELECT * FROM few f WHERE EXISTS (SELECT 1 FROM base WHERE k = 3 AND f.k = m)", 1),
         ):
-            assert one_of(same_rows(spark, query)) == opened, query
-        same_rows(spark, "SELECT count(*), max(id), min(k) FROM t")
-        assert len(same_rows(spark, "SELECT id FROM t WHERE k = 3 LIMIT 5").rows) == 5
-        nothing = same_rows(spark, "SELECT * FROM t LIMIT 0")
+            assert one_of(same_rows(spark, query), ".base") == opened, query
+        same_rows(spark, "SELECT count(*), max(id), min(k) FROM base")
+        assert len(same_rows(spark, "SELECT id FROM base WHERE k = 3 LIMIT 5").rows) == 5
+        nothing = same_rows(spark, "SELECT * FROM base LIMIT 0")
         assert nothing.rows == []
 
 
@@ -460,12 +469,12 @@ def test_row_groups_are_skipped_by_the_keys(spark: SparkSession) -> None:
     drop(spark, "t")
 
 
-def test_formats_are_joined_with_each_other(spark: SparkSession, table: str) -> None:
+def test_formats_are_joined_with_each_other(spark: SparkSession, base: str) -> None:
     delta = "spark_catalog.default.mixed"
     make_table(spark, delta, ROWS, INDEX)
     few = "SELECT int(id) AS k, concat('n', id % 8) AS name, 0 AS _f FROM range(80)"
     make_table(spark, "spark_catalog.default.mixed_few", few)
-    for fact, dimension in ((delta, "few"), ("t", "spark_catalog.default.mixed_few")):
+    for fact, dimension in ((delta, "few"), ("base", "spark_catalog.default.mixed_few")):
         for engine in (*ENGINES.values(), SMJ):
             query = f"SELECT f.id FROM {fact} f JOIN {dimension} d ON f.k = d.k WHERE name = 'n3'"
             found = same_rows(spark, query, conf=engine)

@@ -198,18 +198,21 @@ ENGINES = {
 }
 
 
-ON_ICEBERG = ["sort-merge", "not adaptive", "not adaptive, sort-merge", "interpreted, not adaptive"]
+RUNS = [
+    *(
+        ("delta", engine, form)
+        for engine in ENGINES
+        for form in ("inner", "dimension first", "right outer", "snowflake, flat")
+    ),
+    *(
+        ("iceberg", engine, form)
+        for engine in ("sort-merge", "not adaptive", "not adaptive, sort-merge")
+        for form in ("inner", "right outer", "int = bigint", "a nested column")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("tables", "engine"),
-    [*(("delta", engine) for engine in ENGINES), *(("iceberg", engine) for engine in ON_ICEBERG)],
-    indirect=["tables"],
-)
-@pytest.mark.parametrize(
-    "form",
-    ["inner", "dimension first", "right outer", "snowflake, flat", "int = bigint"],
-)
+@pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
 def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
     query, partners = FORMS[form]
     exactly(spark, query, partners, ENGINES[engine])

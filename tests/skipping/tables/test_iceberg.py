@@ -34,7 +34,8 @@ def insert(spark: SparkSession, name: str, *rows: str) -> None:
 
 def create(spark: SparkSession, name: str, columns: str, more: str = "", **properties: str) -> Any:
     given = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {more} TBLPROPERTIES ({given})")
+    more = f"{more} TBLPROPERTIES ({given})" if given else more
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {more}")
     return open_table(spark, name)
 
 
