@@ -205,6 +205,8 @@ class SkippingIndex:
 
     def pending(self, *, until: int | None = None) -> pa.Table:
         """The files of a version, the newest, that lack an entry or a sketch: path and size."""
+        if self.replaced:
+            return self.table.files().select(["path", "size"])
         state = self.state
         version = aimed_at(self.table, state, until)
         return listed(missing(self.store, self.table, self._definition, version, state))

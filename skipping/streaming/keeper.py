@@ -92,7 +92,7 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set() and self._spark.sparkContext._jsc is not None:
+            while not self._ended.is_set() and not self._is_over():
                 try:
                     if not self._looked_after():
                         break
@@ -109,6 +109,11 @@ class Keeper:
                 self._stop_query()
             with suppress(SkippingError):
                 self._release()
+
+    def _is_over(self) -> bool:
+        """Whether the Spark context ended, or is about to."""
+        context = self._spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
 
     def _looked_after(self) -> bool:
         """One look; false if there is nothing to keep any more."""
@@ -209,7 +214,7 @@ class Keeper:
         try:
             yield
         except Exception as error:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._is_over():
                 return  # its thread was interrupted
             self._say(error)
             raise SkippingError(self.error) from None
