@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from providers.errors import Conflict, DefinitionError, NoStore, StatementError, TableError
+from skipping.analyze import analyze
 from skipping.ddl import (
     Alter,
     Analyze,
@@ -104,8 +105,10 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return _drop(spark, table, if_exists=if_exists)
         case Vacuum(table):
             return _vacuum(spark, table)
-        case Alter() | Analyze() | RecoverJob():
-            word = {Alter: "ALTER", Analyze: "ANALYZE", RecoverJob: "RECOVER INDEX JOB"}
+        case Analyze(table):
+            return analyze(spark, sql_name(table)).rows()
+        case Alter() | RecoverJob():
+            word = {Alter: "ALTER", RecoverJob: "RECOVER INDEX JOB"}
             raise StatementError(f"{word[type(statement)]} is not supported yet")
 
 

@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 
 from providers.errors import Conflict, DefinitionError, NoStore
 from providers.predicate import Predicate, map_leaves
+from skipping.analyze import Advice, analyze
 from skipping.binding import Binding
 from skipping.ddl import ColumnSpec, Create, parse
 from skipping.defining import numbered
 from skipping.definition import Definition, IndexedColumn, State, Versioned
 from skipping.lookup import Lookup, changed
 from skipping.refresh import refresh
+from skipping.sampling import FILES
 from skipping.scan_plan import ScanPlan
 from skipping.session import settings_of, store_of
 from skipping.stores import IDENTITY, IndexStore, identities
@@ -113,6 +115,20 @@ class SkippingIndex:
                 about="table",
             )
         return cls(spark, opened, store, found)
+
+    @staticmethod
+    def analyze(
+        spark: SparkSession, table: str, *, columns: Sequence[str] | None = None, files: int = FILES
+    ) -> Advice:
+        """Advise an index for a table, which needs none yet, from at most so many of its files.
+
+        `columns`: all unless given. Raises TableError, and DefinitionError for a column that is not
+        there.
+
+        >>> print(SkippingIndex.analyze(spark, "flights").ddl)  # doctest: +SKIP
+        CREATE SKIPPING INDEX ON default.flights (tailnum VALUE_LIST)
+        """
+        return analyze(spark, table, columns=columns, files=files)
 
     @staticmethod
     def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:

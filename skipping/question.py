@@ -24,9 +24,9 @@ from providers.simplify import simplify
 from providers.values import Domain
 from skipping.definition import Definition, IndexedColumn
 
-__all__ = ["QueryColumn", "Question"]
+__all__ = ["USELESS", "QueryColumn", "Question"]
 
-_USELESS = 0.5
+USELESS = 0.5
 """Of the files without a match, the share that an answer worth asking for may keep."""
 
 
@@ -111,7 +111,7 @@ class Question:
                 return None
             provider = indexed.provider(self._providers)
             survival = provider.survival(leaf)
-            if survival > _USELESS:
+            if survival > USELESS:
                 self.unused.append(
                     f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
                 )

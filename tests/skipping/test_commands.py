@@ -144,7 +144,7 @@ class TestBothWays:
         for statement in self.STATEMENTS:
             try:
                 df = run(statement.format(t=f"delta.`{path}`"))
-                rows = df.collect()
+                rows = df.drop("ms_a_file").collect()  # what ANALYZE measured
                 if statement.startswith("SHOW"):
                     rows = [row for row in rows if row.table == f"file:{path}"]
                 answer = (statement, "", df.schema, "\n".join(map(str, rows)))
@@ -167,7 +167,6 @@ class TestBothWays:
         assert failed == {
             "CREATE": "StatementError",
             "ALTER": "StatementError",
-            "ANALYZE": "StatementError",
             "RECOVER": "StatementError",
             "DROP": "StatementError",
             "DESCRIBE": "StatementError",
@@ -665,7 +664,6 @@ class TestParsing:
             ("ALTER SKIPPING INDEX ON {t} DROP (id)", "ALTER"),
             ("ALTER SKIPPING INDEX ON {t} WITH (auto_refresh = true)", "ALTER"),
             ("ALTER SKIPPING INDEX ON {t} ENABLE", "ALTER"),
-            ("ANALYZE SKIPPING INDEX ON {t}", "ANALYZE"),
             ("RECOVER INDEX JOB flint_x", "RECOVER INDEX JOB"),
         ],
     )
@@ -695,7 +693,6 @@ class TestFlint:
         ("`client.net.ip`", "no column `client.net.ip`"),
         ("scheduler_mode = 'external'", "the option auto_refresh = true is not supported yet"),
         ("ALTER", "ALTER is not supported yet"),
-        ("ANALYZE", "ANALYZE is not supported yet"),
         ("RECOVER", "RECOVER INDEX JOB is not supported yet"),
     )
 
