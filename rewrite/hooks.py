@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from providers.errors import SessionError, SkippingError
 from rewrite.bridge import Answers, Statements, table_key
 from rewrite.java import Classes
+from rewrite.shadow import Shadow
 from skipping.lookup import Lookup
 from skipping.session import settings_of, store_of
 from skipping.settings import Settings
@@ -62,7 +63,8 @@ class Hooks:
         self._spark = spark
         self._lookups: dict[Settings, Lookup] = {}
         self._watching = False
-        self.java = classes.new("Skipping", Answers(self._lookup))
+        self.shadow = Shadow(lambda: self._spark)
+        self.java = classes.new("Skipping", Answers(self._lookup, self.shadow))
         extensions = spark._jsparkSession.extensions()
         extensions.injectColumnar(classes.new("PruneScans$Inject", self.java))
         extensions.injectResolutionRule(classes.new("JoinKeys$Inject", self.java))
@@ -115,6 +117,7 @@ class Hooks:
                 store_of(self._spark, settings),
                 ttl=settings.cache_ttl,
                 providers=settings.providers,
+                values=settings.explain_values,
             )
             lookup.on_change = self._tell
             self._lookups[settings] = lookup

@@ -23,7 +23,7 @@ from skipping.tables import TableColumn
 from skipping.tables.names import sql_name
 from skipping.tables.opening import open_table
 
-__all__ = ["Advice", "analyze"]
+__all__ = ["Advice", "analyze", "every_kind"]
 
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
@@ -122,7 +122,7 @@ def analyze(
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
     sample = chosen(live, files)
-    works = {c.identity: _works(c, settings.providers) for c in named}
+    works = {c.identity: every_kind(c, settings.providers) for c in named}
     looked = [w for w in works.values() if w]
     samples = dict(
         zip(
@@ -150,7 +150,7 @@ def _unasked(column: TableColumn) -> ColumnAdvice:
     return ColumnAdvice(column.name, column.type, why)
 
 
-def _works(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
+def every_kind(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
     """Every kind that the column can have."""
     if column.partition or column.refusal is not None:
         return []

@@ -120,6 +120,8 @@ public final class PrunedFileIndex implements FileIndex {
     int unknown = 0;
     int disproved = 0;
     int[] legs = new int[answer.legs()];
+    long bytes = 0;
+    long disprovedBytes = 0;
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = Scala.list(directory.files());
@@ -130,12 +132,14 @@ public final class PrunedFileIndex implements FileIndex {
         // A file that was replaced since it was listed is not the one that is known.
         if (now != null && answer.disproves(ordinal) && !now.has(file.fileStatus())) ordinal = -1;
         total++;
+        bytes += file.getLen();
         if (ordinal < 0) unknown++;
         for (int k = 0; k < legs.length; k++) {
           if (answer.disproves(k, ordinal)) legs[k]++;
         }
         if (answer.disproves(ordinal)) {
           disproved++;
+          disprovedBytes += file.getLen();
         } else {
           kept.add(file);
         }
@@ -147,6 +151,8 @@ public final class PrunedFileIndex implements FileIndex {
     counts.put("unknown", Integer.valueOf(unknown));
     counts.put("disproved", Integer.valueOf(disproved));
     counts.put("counts", legs);
+    counts.put("bytes", Long.valueOf(bytes));
+    counts.put("disproved bytes", Long.valueOf(disprovedBytes));
     learn(total, legs);
     return Scala.seq(out);
   }
@@ -195,6 +201,7 @@ public final class PrunedFileIndex implements FileIndex {
       described.add(((KeySet) keys.get(i)).describe());
     }
     out.put("keys", described);
+    out.put("format", Sizes.of(inner));
     return out;
   }
 

@@ -114,6 +114,7 @@ public final class Scans {
       out = ((PrunedFileIndex) location).count(scan.partitionFilters(), scan.dataFilters());
     } else {
       out = new HashMap();
+      out.put("format", Sizes.of(location));
       IndexedScan read = PruneScans.read(scan.relation(), skipping);
       out.put("reason", skipping.refusal(read, PruneScans.filters(scan)));
     }
@@ -121,6 +122,8 @@ public final class Scans {
     out.put("without keys", Reasons.of(scan));
     scala.Option opened = scan.metrics().get("numFiles");
     if (opened.isDefined()) out.put("opened", ((AccumulatorV2) opened.get()).value());
+    scala.Option size = scan.metrics().get("filesSize");
+    if (size.isDefined()) out.put("opened bytes", ((AccumulatorV2) size.get()).value());
     return out;
   }
 

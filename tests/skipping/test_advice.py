@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipping.advice import ColumnAdvice, KindAdvice, advise
-from skipping.analyze import _works
+from skipping.analyze import every_kind
 from skipping.sampling import BYTES, Sample, chosen, measured
 from skipping.tables import FILES, TableColumn
 
@@ -51,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
 
 
 def advice(files: Sequence[Mapping[str, object]], name: str, type: str) -> ColumnAdvice:
-    works = _works(TableColumn(name, name, type, (name,)), ())
+    works = every_kind(TableColumn(name, name, type, (name,)), ())
     found = [measured(file, works, dated=False) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
@@ -178,7 +178,7 @@ def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
         path = tmp_path / f"{i}.parquet"
         pq.write_table(pa.table({"v": pa.array(range(i * 3_000, (i + 1) * 3_000))}), path)
         made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
-    works = _works(TableColumn("v", "v", "bigint", ("v",)), ())
+    works = every_kind(TableColumn("v", "v", "bigint", ("v",)), ())
     rows = [pa.ipc.open_stream(measured(f, works, dated=False) or b"").read_all() for f in made]
     found = kinds(advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4))
     assert (found["VALUE_LIST"].known, found["VALUE_LIST"].kept[0]) == (0, 4)

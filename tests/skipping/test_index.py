@@ -296,7 +296,19 @@ class TestSurface:
                 "Unknown",
                 "ValueList",
             ],
-            "rewrite": ["Explanation", "Session", "disable", "enable", "explain", "session"],
+            "rewrite": [
+                "Alarm",
+                "Explanation",
+                "Session",
+                "Verification",
+                "alarms",
+                "disable",
+                "enable",
+                "explain",
+                "history",
+                "session",
+                "verify",
+            ],
             "skipping": ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"],
         }
         for package in (providers, rewrite, skipping):
