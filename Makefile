@@ -36,8 +36,9 @@ lint: install  ## ruff and the import law
 types: install  ## mypy, strict
 	$(BIN)/mypy
 
-soak: install  ## joins with 50 million keys, and 64 at once, on few threads and little memory
+soak: install  ## joins with 50 million keys, and 64 at once; then MINUTES=15 of writes under a stream
 	$(BIN)/python tests/rewrite/join_limits.py $$(mktemp -d) 50 64
+	$(BIN)/python -m tests.soak $(or $(MINUTES),15)
 
 bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom
@@ -45,6 +46,7 @@ bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.lookup
 	$(BIN)/python -m tests.benchmarks.no_index
+	$(BIN)/python -m tests.benchmarks.refresh
 	$(BIN)/python -m tests.benchmarks.stores
 
 notebooks: install  ## run the notebooks

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from skipping.commands import schema, sql
     from skipping.index import SkippingIndex
     from skipping.scan_plan import ScanPlan
+    from skipping.streaming.jobs import Stream, streams
 
-__all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"]
+__all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "Stream", "schema", "sql", "streams"]
 
 _HOME = {
     "ScanPlan": "skipping.scan_plan",
     "SkippingIndex": "skipping.index",
+    "Stream": "skipping.streaming.jobs",
     "schema": "skipping.commands",
     "sql": "skipping.commands",
+    "streams": "skipping.streaming.jobs",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from providers.errors import Conflict, DefinitionError, NoStore, StatementError, TableError
+from skipping.altering import optioned
 from skipping.analyze import analyze
 from skipping.ddl import (
     Alter,
@@ -27,16 +27,16 @@ from skipping.ddl import (
     parse,
     pointing,
 )
-from skipping.ddl.literals import unquoted
-from skipping.ddl.statements import Name
+from skipping.ddl.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
 from skipping.definition import Definition, Versioned
+from skipping.describing import column_rows, extended_rows
 from skipping.index import SkippingIndex
 from skipping.lookup import changed
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
-from skipping.stores import IDENTITY, IndexStore
-from skipping.tables import Table
-from skipping.tables.names import qualified, sql_name
+from skipping.stores import IndexStore
+from skipping.streaming.jobs import keep, leave, recover
+from skipping.tables.names import qualified, split_name, sql_name
 from skipping.tables.opening import open_table
 
 __all__ = ["schema", "sql"]
@@ -98,7 +98,7 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return []
         case Describe(table, extended):
             index = SkippingIndex.on(spark, sql_name(table))
-            return _extended(index) if extended else _columns(index.definition)
+            return extended_rows(index) if extended else column_rows(index.definition)
         case Show(scope, extended):
             return _show(spark, scope, extended=extended)
         case Drop(table, if_exists):
@@ -107,16 +107,20 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return _vacuum(spark, table)
         case Analyze(table):
             return analyze(spark, sql_name(table)).rows()
-        case Alter() | RecoverJob():
-            word = {Alter: "ALTER", RecoverJob: "RECOVER INDEX JOB"}
-            raise StatementError(f"{word[type(statement)]} is not supported yet")
+        case Alter():
+            return _alter(spark, statement)
+        case RecoverJob(job):
+            recover(spark, job)
+            return []
 
 
 def _create(spark: SparkSession, statement: Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
     try:
-        index = SkippingIndex.define(spark, name, statement.columns, where=statement.where)
+        index = SkippingIndex.define(
+            spark, name, statement.columns, where=statement.where, options=options
+        )
     except Conflict:
         if statement.if_not_exists:
             return []
@@ -127,47 +131,29 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     print(f"skipping index of {index.table.name} in {index.store.location}")
     if options.build:
         index.refresh()
+    if options.streamed:
+        keep(spark, index.store, index.table.name)
     return []
 
 
-def _columns(definition: Definition) -> Rows:
-    return [
-        (i.name, i.type, i.kind, ", ".join(f"{key} = {value}" for key, value in i.params))
-        for i in definition.columns
-    ]
-
-
-def _extended(index: SkippingIndex) -> Rows:
-    definition, state = index.definition, index.state
-    files = index.files()
-    version = index.table.version()
-    facts: list[tuple[str, object]] = [
-        ("table", definition.name),
-        ("store", index.store.location),
-        ("index", definition.index),
-        ("state", "table was replaced: refresh" if index.replaced else state.status),
-        ("owner", "none, REFRESH keeps it"),
-        ("version", version),
-        ("version covered", state.covered),
-        ("lag", None if index.replaced else _lag(index.table, version, state.covered)),
-        ("files", len(files)),
-        ("bytes", sum(files["size"].to_pylist())),
-        ("where", definition.where),
-        ("last error", state.error),
-    ]
-    for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
-        count = sum(filter(None, known.to_pylist()))
-        facts.append((f"column {column.name}", f"{column.type} {column.kind}, known in {count}"))
-    return [(item, None if value is None else str(value)) for item, value in facts]
-
-
-def _lag(table: Table, version: int, covered: int | None) -> str | None:
-    if covered is None:
-        return None
-    if not table.logged:
-        return "none" if version == covered else "files came, changed or went"
-    behind = version - covered
-    return f"{behind} version" if behind == 1 else f"{behind} versions"
+def _alter(spark: SparkSession, statement: Alter) -> Rows:
+    index = SkippingIndex.on(spark, sql_name(statement.table))
+    match statement.action:
+        case AddColumns(columns):
+            index.add(columns)
+        case DropColumns(drops):
+            index.remove(drops)
+        case Enable():
+            index.alter(lambda definition: replace(definition, enabled=True))
+        case Disable():
+            index.alter(lambda definition: replace(definition, enabled=False))
+        case SetOptions(options):
+            index.alter(lambda definition: optioned(definition, options))
+            if index.options.streamed:
+                keep(spark, index.store, index.definition.name)
+            else:
+                leave(index.store, index.definition.name)
+    return []
 
 
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
@@ -175,11 +161,14 @@ def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     rows = []
     for found in _definitions(store):
         definition = found.value
-        catalog, database, table = _split(definition.name)
+        catalog, database, table = split_name(definition.name)
         if definition.dropped or not _within(scope, (catalog, database)):
             continue
         state = store.state(definition.index)
-        row: list[Any] = [definition.index, "skipping", database, table, None, False, state.status]
+        options = IndexOptions.of(dict(definition.options))
+        status = state.status if definition.enabled else "disabled"
+        row: list[Any] = [definition.index, "skipping", database, table, None]
+        row += [options.auto_refresh, status]
         if extended:
             row.append(state.error)
         row += [catalog, _is_orphan(spark, definition)]
@@ -196,19 +185,6 @@ def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
         return store.definitions()
     except NoStore:
         return []
-
-
-def _split(name: str) -> tuple[str, str, str]:
-    """Catalog, database and table of a full name; a path is a table of no database.
-
-    >>> _split("spark_catalog.`my.db`.t"), _split("delta.`file:/a.b`")
-    (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
-    """
-    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)]
-    if len(parts) == 2:
-        return parts[0], "", parts[1]
-    catalog, *databases, table = parts
-    return catalog, ".".join(databases), table
 
 
 def _within(scope: Name | None, place: tuple[str, str]) -> bool:
@@ -232,7 +208,9 @@ def _same(one: str, other: str) -> bool:
 
 def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
     try:
-        SkippingIndex.on(spark, sql_name(table)).drop()
+        index = SkippingIndex.on(spark, sql_name(table))
+        index.drop()
+        leave(index.store, index.definition.name)
     except (TableError, DefinitionError):
         # The table may be gone, and its index still there.
         if not _drop_orphan(spark, table) and not if_exists:
@@ -246,6 +224,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
         if _same(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
             changed(store)
+            leave(store, found.value.name)
             return True
     return False
 

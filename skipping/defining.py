@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from providers.errors import DefinitionError
 from providers.registry import find
 from skipping.ddl import ColumnSpec
-from skipping.definition import IndexedColumn
-from skipping.tables import Columns, TableColumn
+from skipping.definition import Definition, IndexedColumn
+from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["numbered"]
+__all__ = ["carried_over", "numbered", "require_answerable"]
 
 
 def numbered(
-    specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
+    specs: Sequence[ColumnSpec],
+    columns: Columns,
+    providers: Sequence[str],
+    *,
+    first: int = 1,
 ) -> tuple[IndexedColumn, ...]:
-    """The columns of a new definition; raises DefinitionError for one that cannot be sound."""
+    """The columns of a definition from number `first` on.
+
+    Raises DefinitionError for one that cannot be sound.
+    """
     made: list[IndexedColumn] = []
-    for number, spec in enumerate(specs, start=1):
+    for number, spec in enumerate(specs, start=first):
         with _at(spec.position):
             column = columns.resolve(spec.name)
             if column.refusal is not None:
@@ -30,6 +39,42 @@ def numbered(
                 raise DefinitionError(f"{indexed.name} {indexed.kind} is given twice")
             made.append(indexed)
     return tuple(made)
+
+
+def require_answerable(table: Table, where: str) -> None:
+    """Raise DefinitionError for what is no condition on the table."""
+    try:
+        table.files(where=where)
+    except DefinitionError as error:
+        error.about = "where"
+        raise
+
+
+def carried_over(old: Definition, table: Table) -> Definition:
+    """The definition, by column name, for the incarnation that the table is now.
+
+    Raises DefinitionError if the table has none of the columns any more.
+    """
+    columns = table.columns()
+    kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
+    carried: list[IndexedColumn] = []
+    for i in {(i.name, i.kind, i.params): i for i in kept}.values():
+        column = columns[i.name]
+        carried.append(
+            replace(
+                i,
+                number=len(carried) + 1,
+                identity=column.identity,
+                type=column.type,
+                partition=column.partition,
+            )
+        )
+    if not carried:
+        raise DefinitionError(
+            f"{old.name} was replaced and has none of the indexed columns any more: "
+            "drop its skipping index and create another"
+        )
+    return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
 
 
 @contextmanager

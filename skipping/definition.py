@@ -90,7 +90,11 @@ class IndexedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """An index of one incarnation of a table, under the table's catalog name or path."""
+    """An index of one incarnation of a table, under the table's catalog name or path.
+
+    `numbers` is the greatest number that a column which was taken out had; `enabled` false: queries
+    do not ask it.
+    """
 
     index: IndexId
     table: TableId
@@ -100,6 +104,13 @@ class Definition:
     options: tuple[tuple[str, str], ...] = ()
     dropped: bool = False
     format: int = FORMAT
+    enabled: bool = True
+    numbers: int = 0
+
+    @property
+    def next_number(self) -> int:
+        """The next column's."""
+        return 1 + max((self.numbers, *(column.number for column in self.columns)))
 
     def to_json(self) -> str:
         """As stores keep it."""
@@ -135,11 +146,19 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How an index stands. `covered` is the newest table version all of whose files are indexed."""
+    """How an index stands.
+
+    `covered` is the newest table version all of whose files are indexed, by the columns that the
+    definition had at `revision`; `at` when that was so, in seconds of the wall clock, for people.
+    `left` are files of a version in work that a refresh of limited size has left for the next.
+    """
 
     status: Status = "creating"
     covered: int | None = None
     error: str | None = None
+    revision: Revision | None = None
+    at: float | None = None
+    left: int = 0
 
     def to_json(self) -> str:
         """As stores keep it."""

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from providers.errors import Conflict, DefinitionError, NoStore
-from providers.predicate import Predicate, map_leaves
-from skipping.analyze import Advice, analyze
-from skipping.binding import Binding
-from skipping.ddl import ColumnSpec, Create, parse
-from skipping.defining import numbered
-from skipping.definition import Definition, IndexedColumn, State, Versioned
-from skipping.lookup import Lookup, changed
-from skipping.refresh import refresh
-from skipping.sampling import FILES
-from skipping.scan_plan import ScanPlan
+from skipping.altering import added, removed
+from skipping.analyze import analyze
+from skipping.ddl import ColumnSpec
+from skipping.ddl.fragments import column_drops, column_specs
+from skipping.ddl.statements import ColumnDrop
+from skipping.defining import carried_over, numbered, require_answerable
+from skipping.definition import Definition, Revision, State, Versioned
+from skipping.lookup import changed
+from skipping.options import IndexOptions
+from skipping.refresh import aimed_at, listed, missing, refresh
 from skipping.session import settings_of, store_of
-from skipping.stores import IDENTITY, IndexStore, identities
+from skipping.stores import IDENTITY, IndexStore
 from skipping.tables import Table
 from skipping.tables.opening import open_table
+from skipping.vacuum import vacuum
+from skipping.verdicts import lookup, why
 
 __all__ = ["SkippingIndex"]
 
@@ -64,9 +66,7 @@ class SkippingIndex:
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
         StatementError, DefinitionError, TableError, and Conflict if the table has an index.
         """
-        statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
-        assert isinstance(statement, Create), "the text above is a CREATE"
-        index = cls.define(spark, table, statement.columns, where=where, store=store)
+        index = cls.define(spark, table, column_specs(columns), where=where, store=store)
         if build:
             index.refresh()
         return index
@@ -79,6 +79,7 @@ class SkippingIndex:
         columns: Sequence[ColumnSpec],
         *,
         where: str | None = None,
+        options: IndexOptions | None = None,
         store: IndexStore | None = None,
     ) -> SkippingIndex:
         """`create` with parsed columns, and without building."""
@@ -87,11 +88,12 @@ class SkippingIndex:
         opened = open_table(spark, table)
         indexed = numbered(columns, opened.columns(), settings.providers)
         if where is not None:
-            _require_answerable(opened, where)
+            require_answerable(opened, where)
         if cls._found(store, opened) is not None:
             # Also one of the table's earlier incarnation: REFRESH carries it over.
             raise Conflict(f"there is an index on {opened.name} already")
-        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where)
+        pairs = () if options is None else options.pairs()
+        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
         revision = store.define(definition, expect=None)
         changed(store)
         return cls(spark, opened, store, Versioned(definition, revision))
@@ -116,19 +118,9 @@ class SkippingIndex:
             )
         return cls(spark, opened, store, found)
 
-    @staticmethod
-    def analyze(
-        spark: SparkSession, table: str, *, columns: Sequence[str] | None = None, files: int = FILES
-    ) -> Advice:
-        """Advise an index for a table, which needs none yet, from at most so many of its files.
-
-        `columns`: all unless given. Raises TableError, and DefinitionError for a column that is not
-        there.
-
-        >>> print(SkippingIndex.analyze(spark, "flights").ddl)  # doctest: +SKIP
-        CREATE SKIPPING INDEX ON default.flights (tailnum VALUE_LIST)
-        """
-        return analyze(spark, table, columns=columns, files=files)
+    analyze = staticmethod(analyze)
+    lookup = lookup
+    why = why
 
     @staticmethod
     def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
@@ -149,6 +141,11 @@ class SkippingIndex:
         return self._definition.value
 
     @property
+    def revision(self) -> Revision:
+        """How often the definition was written."""
+        return self._definition.revision
+
+    @property
     def state(self) -> State:
         """How it stands."""
         return self.store.state(self.definition.index)
@@ -158,21 +155,53 @@ class SkippingIndex:
         """Whether the table was replaced since; then nothing is skipped until `refresh`."""
         return self.definition.table != self.table.id
 
-    def refresh(self) -> State:
+    @property
+    def options(self) -> IndexOptions:
+        """The options it was defined with, or got since."""
+        return IndexOptions.of(dict(self.definition.options))
+
+    def refresh(
+        self, *, token: int | None = None, limit: int | None = None, until: int | None = None
+    ) -> State:
         """Index every file of the version that is newest now; returns when that is done.
 
-        Raises DefinitionError if the index was dropped meanwhile.
+        With `limit`, no more than so many files; with `until`, of that version. `token` is that of
+        the lease, for its owner. Goes on with the definition as it is when somebody alters it
+        meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease.
         """
-        self._definition = self._newest()
-        if self.definition.dropped:
-            raise self._gone()
-        if self.replaced:
-            self._carry_over()
-        providers = settings_of(self._spark).providers
-        state = refresh(self._spark, self.store, self.table, self._definition, providers=providers)
-        self._definition = self._newest()
+        while True:
+            self.reread()
+            if self.definition.dropped:
+                raise self._gone()
+            try:
+                self.carry_over()
+                state = refresh(
+                    self._spark,
+                    self.store,
+                    self.table,
+                    self._definition,
+                    providers=settings_of(self._spark).providers,
+                    token=token,
+                    limit=limit,
+                    until=until,
+                )
+                break
+            except Conflict:
+                if self._newest() == self._definition:
+                    raise
+        self.reread()
         changed(self.store)
         return state
+
+    def pending(self, *, until: int | None = None) -> pa.Table:
+        """The files of a version, the newest, that lack an entry or a sketch: path and size."""
+        state = self.state
+        version = aimed_at(self.table, state, until)
+        return listed(missing(self.store, self.table, self._definition, version, state))
+
+    def reread(self) -> None:
+        """See what others made of the definition."""
+        self._definition = self._newest()
 
     def _newest(self) -> Versioned[Definition]:
         index = self.definition.index
@@ -185,58 +214,61 @@ class SkippingIndex:
         name = self.definition.name
         return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
 
-    def _carry_over(self) -> None:
-        """Give the definition, by column name, to the incarnation that the table is now."""
-        old, columns = self.definition, self.table.columns()
-        kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
-        carried: list[IndexedColumn] = []
-        for i in {(i.name, i.kind, i.params): i for i in kept}.values():
-            column = columns[i.name]
-            carried.append(
-                replace(
-                    i,
-                    number=len(carried) + 1,
-                    identity=column.identity,
-                    type=column.type,
-                    partition=column.partition,
-                )
-            )
-        if not carried:
-            raise DefinitionError(
-                f"{old.name} was replaced and has none of the indexed columns any more: "
-                "drop its skipping index and create another"
-            )
-        new = replace(old, index=str(uuid.uuid4()), table=self.table.id, columns=tuple(carried))
-        revision = self.store.define(new, expect=None)
-        self.store.define(replace(old, dropped=True), expect=self._definition.revision)
+    def carry_over(self) -> None:
+        """Give the definition to the incarnation that the table is now, if it was replaced."""
+        if not self.replaced:
+            return
+        new = carried_over(self.definition, self.table)
+        try:
+            revision = self.store.define(new, expect=None)
+        except Conflict:  # somebody else did
+            found = self._found(self.store, self.table)
+            if found is None or found.value.table != self.table.id:
+                raise
+            new, revision = found.value, found.revision
+        with suppress(Conflict):  # as above
+            dropped = replace(self.definition, dropped=True)
+            self.store.define(dropped, expect=self._definition.revision)
         self._definition = Versioned(new, revision)
+
+    def add(self, columns: str | Sequence[ColumnSpec]) -> None:
+        """Index more columns, or columns with more kinds, and build what is new."""
+        specs, providers = column_specs(columns), settings_of(self._spark).providers
+        self.alter(lambda d: added(d, specs, self.table.columns(), providers))
+        self.refresh()
+
+    def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
+        """Take columns out of the index, or single kinds of them: `"a, b MIN_MAX"`."""
+        drops, providers = column_drops(columns), settings_of(self._spark).providers
+        self.alter(lambda d: removed(d, drops, self.table.columns(), providers))
+
+    def alter(self, change: Callable[[Definition], Definition]) -> None:
+        """Change the definition, as it is by now; raises DefinitionError if it was dropped."""
+        while True:
+            self.reread()
+            if self.definition.dropped:
+                raise self._gone()
+            new = change(self.definition)
+            if new == self.definition:
+                return
+            try:
+                revision = self.store.define(new, expect=self._definition.revision)
+            except Conflict:
+                continue  # somebody changed it meanwhile
+            self._definition = Versioned(new, revision)
+            changed(self.store)
+            return
 
     def drop(self) -> None:
         """Ask it no more; VACUUM removes what it keeps."""
-        while True:
-            newest = self._newest()
-            try:
-                self.store.define(replace(newest.value, dropped=True), expect=newest.revision)
-                changed(self.store)
-                return
-            except Conflict:
-                continue  # somebody changed it meanwhile; dropping wins over any change
+        self.alter(lambda definition: replace(definition, dropped=True))
 
     def vacuum(self) -> int:
         """Remove entries of files that no live version of the table can read; how many."""
-        files = self.store.catalogue(self.definition.index).files
-        table = self.table.files()
-        live = set(identities(table))
-        candidates = files.filter(pa.array([i not in live for i in identities(files)], pa.bool_()))
-        paths = candidates["path"].combine_chunks()
-        # Of a path that is live, what is not was replaced there.
-        replaced = pc.is_in(paths, value_set=table["path"].combine_chunks())
-        gone = pc.or_(replaced, pc.invert(self.table.retained(paths)))
-        ordinals = candidates["ordinal"].combine_chunks().filter(gone)
-        if len(ordinals):
-            self.store.remove(self.definition.index, ordinals)
+        count = vacuum(self.store, self.table, self.definition.index)
+        if count:
             changed(self.store)
-        return len(ordinals)
+        return count
 
     def files(self) -> pa.Table:
         """The entries: the IDENTITY columns, and for each sketch whether it is known."""
@@ -244,34 +276,3 @@ class SkippingIndex:
         names = [f"{i.name} {i.kind}" for i in self.definition.columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         return files.rename_columns([*IDENTITY.names, *names])
-
-    def lookup(self, predicate: Predicate) -> ScanPlan:
-        """What would be skipped of the table's newest version; the leaves name columns as SQL does.
-
-        Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
-        """
-        bound = Binding(self.table.columns())
-        normalised = map_leaves(predicate, bound.leaf)
-        settings = settings_of(self._spark)
-        lookup = Lookup(self.store, ttl=0, providers=settings.providers)
-        found = lookup.ask(self.definition, normalised, bound.columns, timeout=settings.timeout)
-        entries = lookup.catalogue(self.definition.index).files
-        ordinals = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
-        live = self.table.files()
-        known = [ordinals[key] for key in identities(live) if key in ordinals]
-        return ScanPlan(
-            self.table.name,
-            total=len(live),
-            disproved=sum(ordinal in found.disproved for ordinal in known),
-            unknown=len(live) - len(known),
-            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
-            unused=found.unused,
-        )
-
-
-def _require_answerable(table: Table, where: str) -> None:
-    try:
-        table.files(where=where)
-    except DefinitionError as error:
-        error.about = "where"
-        raise

@@ -99,7 +99,8 @@ class Lookup:
         if held is not None and not fresh and self._clock() - held[0] < self._ttl:
             return held[1]
         found = self.store.definitions(timeout=timeout)
-        live = {d.value.table: d.value for d in found if not d.value.dropped}
+        asked = (d.value for d in found if d.value.enabled and not d.value.dropped)
+        live = {definition.table: definition for definition in asked}
         with self._lock:
             self._definitions = self._clock(), live
             for gone in set(self._catalogues) - {d.index for d in live.values()}:

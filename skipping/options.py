@@ -5,22 +5,28 @@ Flint's options are all in it, so that its statements run, or fail with the reas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from providers.errors import DefinitionError
 from providers.provider import Param
+from skipping import setting_values
 
-__all__ = ["OPTIONS", "IndexOptions", "Option"]
+__all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
+
+INTERVAL = 10.0
+"""Seconds between two looks at a table that an index follows, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: its values (the first is the default), what it means, whether ALTER may set it.
 
-    `later` says what to do instead while it is not supported (of an option with values: while a
-    value is not the default); `never` says why it has no meaning here.
+    Instead of values it may have a reader, which raises ValueError or KeyError for what is not as
+    `takes` says. `later` says what to do instead while it is not supported (of an option with
+    values: while a value is not the default); `never` says why it has no meaning here.
     """
 
     name: str
@@ -29,9 +35,28 @@ class Option:
     alter: bool = True
     later: str = ""
     never: str = ""
+    read: Callable[[Param], float | int | str] | None = None
+    takes: str = ""
 
 
-_NO_STREAM = "no stream keeps the index yet, run REFRESH SKIPPING INDEX after writing"
+def _interval(given: Param) -> float:
+    if isinstance(given, bool):
+        raise ValueError(given)
+    return setting_values.budget(str(given))
+
+
+def _count(given: Param) -> int:
+    number = int(str(given))
+    if isinstance(given, bool) or number < 1:
+        raise ValueError(given)
+    return number
+
+
+def _place(given: Param) -> str:
+    if not isinstance(given, str) or not given.strip() or "@" in urlsplit(given).netloc:
+        raise ValueError(given)
+    return given.strip()
+
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -44,7 +69,6 @@ OPTIONS: tuple[Option, ...] = (
         "auto_refresh",
         (False, True),
         "whether the index follows its table by itself",
-        later=_NO_STREAM,
     ),
     Option(
         "incremental_refresh",
@@ -55,18 +79,36 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "scheduler_mode",
         ("internal", "external"),
-        "who calls the refresh of an index that follows its table",
-        later="let your scheduler run REFRESH SKIPPING INDEX",
+        "who refreshes an index that follows its table: a stream in the session that made it so, "
+        "or your scheduler, which runs python -m skipping refresh",
     ),
-    Option("refresh_interval", (), "how often the index follows its table", later=_NO_STREAM),
-    Option("checkpoint_location", (), "where the stream keeps its place", later=_NO_STREAM),
-    Option("max_files_per_batch", (), "how many files one step of it takes", later=_NO_STREAM),
+    Option(
+        "refresh_interval",
+        (),
+        "how often the stream looks whether its table has a new version",
+        read=_interval,
+        takes="a duration above zero such as 30 seconds, 1 minute, 500ms, or seconds",
+    ),
+    Option(
+        "checkpoint_location",
+        (),
+        "the folder where the stream keeps its place; it may be deleted, the index knows better",
+        read=_place,
+        takes="a folder, without user and password",
+    ),
+    Option(
+        "max_files_per_batch",
+        (),
+        "how many files one step of the stream indexes at most",
+        read=_count,
+        takes="a number of files, 1 or more",
+    ),
     Option(
         "extra_options",
         (),
-        "options handed to the stream and its source",
+        "in Flint, options handed to the stream and its source",
         alter=False,
-        later=_NO_STREAM,
+        never="the table's log is followed as the session reads it; see max_files_per_batch",
     ),
     Option(
         "index_settings",
@@ -110,12 +152,20 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """The options that this release honours."""
+    """The options that this release honours. `refresh_interval` is in seconds."""
 
     build: bool = True
     auto_refresh: bool = False
     incremental_refresh: bool = False
     scheduler_mode: str = "internal"
+    refresh_interval: float = INTERVAL
+    checkpoint_location: str | None = None
+    max_files_per_batch: int | None = None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a stream of ours keeps the index."""
+        return self.auto_refresh and self.scheduler_mode == "internal"
 
     @classmethod
     def of(cls, mapping: Mapping[str, Param], *, alter: bool = False) -> IndexOptions:
@@ -124,14 +174,14 @@ class IndexOptions:
         Raises DefinitionError for a name that is unknown (the near miss is named), refused or not
         supported yet, and for a wrong value.
         """
-        chosen: dict[str, bool | str] = {}
+        chosen: dict[str, bool | float | str] = {}
         for name, given in mapping.items():
             option = _known(name)
             if option.never:
                 raise _refused(name, f"the option {name} has no meaning here: {option.never}")
-            if not option.values:
+            if not option.values and option.read is None:
                 raise _unsupported(name, option)
-            value = _one_of(option, given)
+            value = _read(option, given) if option.read else _one_of(option, given)
             if alter and not option.alter:
                 raise _refused(
                     name,
@@ -140,12 +190,12 @@ class IndexOptions:
             if option.later and value != option.values[0]:
                 raise _unsupported(f"{name} = {str(value).lower()}", option)
             chosen[name] = value
-        return cls(**chosen)  # type: ignore[arg-type]  # _one_of gives each its own type
+        return cls(**chosen)  # type: ignore[arg-type]  # each reader gives its own type
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """What differs from the defaults, as a definition keeps it; `of(dict(pairs))` reads it."""
         return tuple(
-            (field.name, str(value).lower())
+            (field.name, str(value).lower() if isinstance(value, bool) else str(value))
             for field in fields(self)
             if (value := getattr(self, field.name)) != field.default
         )
@@ -165,6 +215,15 @@ def _refused(name: str, message: str) -> DefinitionError:
 
 def _unsupported(what: str, option: Option) -> DefinitionError:
     return _refused(option.name, f"the option {what} is not supported yet: {option.later}")
+
+
+def _read(option: Option, given: Param) -> float | int | str:
+    assert option.read is not None, "its caller looked"
+    try:
+        return option.read(given)
+    except (ValueError, KeyError):
+        # The value is not repeated: it may be an address with a password.
+        raise _refused(option.name, f"the option {option.name} takes {option.takes}") from None
 
 
 def _one_of(option: Option, given: Param) -> bool | str:

@@ -14,7 +14,7 @@ from providers.predicate import Predicate
 from skipping.analyze import every_kind
 from skipping.sampling import look
 from skipping.spelling import value_in_words
-from skipping.verdicts import verdicts
+from skipping.verdicts import why
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> F
     live = index.table.files()
     gone: npt.NDArray[np.bool_] | None = None
     if predicate is not None:
-        gone = verdicts(index, predicate)["disproved"].to_numpy()
+        gone = why(index, predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
     (seen,) = look(index._spark, index.table, live.take(pa.array(picked)), [work])
     files = seen.files.filter(seen.files["low"].is_valid())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,15 +17,16 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from tqdm import tqdm
 
+from providers.errors import StoreError
 from providers.values import arrow_type, domain_of
 from skipping.build import SparkBuild
-from skipping.definition import Definition, IndexedColumn, State, Versioned
+from skipping.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.reading import SETTLED
 from skipping.sketching import Work
-from skipping.stores import IDENTITY, Catalogue, IndexStore, identities
+from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["current", "refresh"]
+__all__ = ["Missing", "aimed_at", "current", "listed", "missing", "refresh"]
 
 
 def refresh(
@@ -34,26 +36,47 @@ def refresh(
     definition: Versioned[Definition],
     *,
     providers: Sequence[str] = (),
+    token: int | None = None,
+    limit: int | None = None,
+    until: int | None = None,
 ) -> State:
     """Index every file of the version that is newest as this begins; returns when that is so.
 
-    Raises what goes wrong, after the index was marked as failed: it is still asked, because what
-    it knows stays true. Another refresher at work at the same time does no harm.
+    With `limit` no more than so many files: the rest is `State.left` for the next time. With
+    `until`, the version to get to is that, where versions count up. `token` is that of the index's
+    lease, if the caller has it. Raises what goes wrong, after the index was marked as failed: it is
+    still asked, because what it knows stays true. Another refresher at work at the same time does
+    no harm.
     """
     index = definition.value.index
-    covered = store.state(index).covered
-    store.report(index, State("refreshing" if covered is not None else "creating", covered))
+    before = store.state(index)
+    begun: Status = "refreshing" if before.covered is not None else "creating"
+    store.report(index, replace(before, status=begun, error=None), token=token)
     try:
-        version = table.version()
+        version = aimed_at(table, before, until)
         definition = _brought_up(store, definition, table.columns())
-        missing = _missing(store, table, definition.value, version, covered)
-        _build(spark, store, table, definition, missing, providers)
+        todo = missing(store, table, definition, version, before)
+        some, left = _limited(todo, limit)
+        _build(spark, store, table, definition, some, providers, token)
+        if left:
+            state = replace(before, status=begun, error=None, left=left)
+        else:
+            state = State("active", version, revision=definition.revision, at=time.time())
+        store.report(index, state, token=token)
     except Exception as error:
-        store.report(index, State("failed", covered, str(error)))
+        with suppress(StoreError):  # what went wrong first is what to say
+            failed = replace(before, status="failed", error=str(error))
+            store.report(index, failed, token=token)
         raise
-    state = State("active", version)
-    store.report(index, state)
     return state
+
+
+def aimed_at(table: Table, state: State, until: int | None) -> int:
+    """The version to get to: the newest, or `until`, but none before what is covered."""
+    newest = table.version()
+    if until is None or not table.logged:
+        return newest
+    return min(newest, max(until, state.covered or 0))
 
 
 def current(definition: Definition, columns: Columns) -> list[tuple[IndexedColumn, TableColumn]]:
@@ -93,7 +116,7 @@ def _brought_up(
             added.append(
                 replace(
                     indexed,
-                    number=1 + max(i.number for i in (*renamed, *added)),
+                    number=old.next_number + len(added),
                     identity=column.identity,
                     type=column.type,
                     partition=column.partition,
@@ -106,47 +129,93 @@ def _brought_up(
 
 
 @dataclass(frozen=True, slots=True)
-class _Missing:
+class Missing:
     """Files and the sketches they lack."""
 
     files: pa.Table
     lacking: tuple[IndexedColumn, ...]
 
 
-def _missing(
-    store: IndexStore, table: Table, definition: Definition, version: int, covered: int | None
-) -> list[_Missing]:
-    """What is to be built: whole entries for new files, single sketches for known ones."""
-    columns = tuple(i for i, _ in current(definition, table.columns()))
+def missing(
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    version: int,
+    state: State,
+) -> list[Missing]:
+    """What is to be built: whole entries for new files, single sketches for known ones.
+
+    Where the log tells what came since the version that is covered, the cost is that of what came;
+    else the files of the version are compared with all entries.
+    """
+    columns = tuple(i for i, _ in current(definition.value, table.columns()))
+    if not columns:
+        return []
+    files = None
+    same = state.revision == definition.revision and definition.value.where is None
+    if state.covered is not None and same:
+        files = table.changes(state.covered, version)
+    if files is None:
+        return _compared(store, table, definition.value, version, columns)
+    if not len(files):
+        return []
+    known = store.ordinals(definition.value.index, files)
+    return _worth([Missing(_unnumbered(files.filter(pc.is_null(known))), columns)])
+
+
+def listed(todo: Sequence[Missing]) -> pa.Table:
+    """The files of all of it: path and size."""
+    files = (each.files.select(["path", "size"]) for each in todo)
+    return pa.concat_tables([IDENTITY.empty_table().select(["path", "size"]), *files])
+
+
+def _compared(
+    store: IndexStore,
+    table: Table,
+    definition: Definition,
+    version: int,
+    columns: tuple[IndexedColumn, ...],
+) -> list[Missing]:
+    files = table.files(version, where=definition.where)
     catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
     entries = catalogue.files
-    lacks = [(i, entries.filter(entries[f"{i.sketch}_known"].is_null())) for i in columns]
-    files = None
-    if covered is not None and definition.where is None and not any(len(f) for _, f in lacks):
-        files = table.changes(covered, version)
-    if files is None:
-        files = table.files(version, where=definition.where)
-    missing = [_Missing(_without(files, catalogue), columns)]
-    live = set(identities(files))
-    for indexed, lacking in lacks:
-        still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
-        missing.append(_Missing(still_live.select(IDENTITY.names), (indexed,)))
-    return [m for m in missing if len(m.files) and m.lacking]
-
-
-def _without(files: pa.Table, catalogue: Catalogue) -> pa.Table:
-    """The files that have no entry, as IDENTITY columns with null ordinals."""
-    known = set(identities(catalogue.files))
+    known, live = set(identities(entries)), set(identities(files))
     new = files.filter(pa.array([i not in known for i in identities(files)], pa.bool_()))
-    partition = [json.dumps(dict(pairs or ())) for pairs in new["partition"].to_pylist()]
+    todo = [Missing(_unnumbered(new), columns)]
+    for indexed in columns:
+        lacking = entries.filter(entries[f"{indexed.sketch}_known"].is_null())
+        still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
+        todo.append(Missing(still_live.select(IDENTITY.names), (indexed,)))
+    return _worth(todo)
+
+
+def _worth(todo: Sequence[Missing]) -> list[Missing]:
+    return [each for each in todo if len(each.files)]
+
+
+def _unnumbered(files: pa.Table) -> pa.Table:
+    """Files without an entry, as IDENTITY columns with null ordinals."""
+    partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
     return pa.table(
         [
-            pa.nulls(len(new), pa.int64()),
-            *(new[name] for name in ("path", "size", "stamp")),
+            pa.nulls(len(files), pa.int64()),
+            *(files[name] for name in ("path", "size", "stamp")),
             pa.array(partition, pa.string()),
         ],
         schema=IDENTITY,
     )
+
+
+def _limited(todo: Sequence[Missing], limit: int | None) -> tuple[list[Missing], int]:
+    """The first `limit` files, and how many are left."""
+    total = sum(len(each.files) for each in todo)
+    if limit is None or total <= limit:
+        return list(todo), 0
+    some, room = [], limit
+    for each in todo:
+        some.append(replace(each, files=each.files.slice(0, room)))
+        room -= len(some[-1].files)
+    return _worth(some), total - limit
 
 
 def _build(
@@ -154,20 +223,21 @@ def _build(
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
-    missing: Sequence[_Missing],
+    todo: Sequence[Missing],
     providers: Sequence[str],
+    token: int | None,
 ) -> None:
     index, build = definition.value.index, SparkBuild(spark, dated=not table.logged)
     by_number = {i.number: column for i, column in current(definition.value, table.columns())}
-    total = sum(len(m.files) for m in missing)
+    total = sum(len(each.files) for each in todo)
     if total and not table.logged:
-        _settle([m.files for m in missing])
+        _settle([each.files for each in todo])
     # disable=None shows the bar on a terminal only, and only where there is something to wait for.
     with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:
-        for each in missing:
+        for each in todo:
             work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
             for entries in build(_numbered(store, index, each.files), work):
-                store.write(index, entries, revision=definition.revision)
+                store.write(index, entries, revision=definition.revision, token=token)
                 bar.update(len(entries))
 
 

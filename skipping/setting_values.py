@@ -30,6 +30,14 @@ _SECONDS = {
     "min": 60.0,
     "h": 3600.0,
     "d": 86400.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "day": 86400.0,
+    "days": 86400.0,
 }
 _SIZE = re.compile(r"(-?[0-9]+)\s*([a-z]*)")
 _SHIFTS = {"": 0, "b": 0} | {

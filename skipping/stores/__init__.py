@@ -33,6 +33,7 @@ from pyroaring import BitMap
 
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.lease import Lease
 
 __all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore", "identities"]
 
@@ -106,20 +107,37 @@ class IndexStore(Protocol):
     def state(self, index: IndexId) -> State:
         """How it stands."""
 
-    def report(self, index: IndexId, state: State) -> None:
-        """Say how it stands. The last one to say so is right."""
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
+        """Say how it stands. The last one to say so is right.
+
+        Raises Conflict for the token of an owner that keeps the index no more.
+        """
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets, now or ever."""
 
-    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
         """Add entries and sketches, all or nothing; an entry, once created, keeps its ordinal.
 
         A row whose identity (path, size, stamp) is new is created under its ordinal. A row with the
         ordinal *and* identity of an entry adds the sketches which that entry has not (`known` null
         there); a sketch that is there never changes. A row whose identity is there under another
         ordinal lost a race and is passed over. Raises Conflict if the definition's revision is not
-        `revision`, or the index was dropped: what was sketched may mean something else by now.
+        `revision`, or the index was dropped: what was sketched may mean something else by now; and
+        for the token of an owner that keeps the index no more.
         """
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
@@ -141,6 +159,12 @@ class IndexStore(Protocol):
         `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
         `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
         seconds; None: the store's own patience.
+        """
+
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files (path, size, stamp) the ordinal of its entry, or null.
+
+        The cost is that of these files, however many entries there are.
         """
 
     def disproved(

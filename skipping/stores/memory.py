@@ -20,7 +20,8 @@ from providers.errors import Conflict, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
-from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.lease import Lease
+from skipping.stores import IDENTITY, Catalogue, Generation, identities
 from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar, sketches
 
 __all__ = ["MemoryStore"]
@@ -31,6 +32,7 @@ class _Index:
     definition: Definition
     revision: Revision = 1
     state: State = field(default_factory=State)
+    lease: Lease = field(default_factory=Lease)
     next: int = 0
     generation: Generation = 0
     erased: bool = False
@@ -86,10 +88,25 @@ class MemoryStore:
         with self._lock:
             return self._at(index).state
 
-    def report(self, index: IndexId, state: State) -> None:
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
         with self._lock:
-            self._at(index).state = state
+            found = self._at(index)
+            _require(index, found.lease, token)
+            found.state = state
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        with self._lock:
+            return self._at(index).lease
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+        with self._lock:
+            found = self._at(index)
+            if found.lease != expect:
+                raise Conflict(f"index {index} has another lease: {found.lease.described()}")
+            found.lease = lease
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
@@ -100,13 +117,21 @@ class MemoryStore:
             found.next += n
             return range(found.next - n, found.next)
 
-    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = checked(entries)
         with self._lock:
             found = self._at(index)
             if found.definition.dropped or found.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            _require(index, found.lease, token)
             base, at, rows = _placed(found, entries)
             merged, touched = _filled(base, entries, at, rows)
             touched[len(found.entries) :] = True
@@ -170,6 +195,13 @@ class MemoryStore:
             files = files.filter(pa.array(changed > since))
         return Catalogue(generation, below, files, pa.array(sorted(removed), pa.int64()))
 
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        with self._lock:
+            entries = self._at(index).entries
+        held = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
+        return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
+
     def disproved(
         self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
     ) -> Sequence[BitMap]:
@@ -193,6 +225,11 @@ class MemoryStore:
         if found is None or found.erased:
             raise StoreError(f"the store has no index {index}: it was erased, or never was here")
         return found
+
+
+def _require(index: IndexId, lease: Lease, token: int | None) -> None:
+    if not lease.admits(token):
+        raise Conflict(f"index {index} was taken over by another owner")
 
 
 def _placed(index: _Index, entries: pa.Table) -> tuple[pa.Table, list[int], list[int]]:

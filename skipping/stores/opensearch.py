@@ -20,6 +20,7 @@ from pyroaring import BitMap
 from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields
@@ -101,9 +102,28 @@ class OpenSearchStore:
         text = self._catalogues.head(index).state
         return State() if text is None else State.from_json(text)
 
-    def report(self, index: IndexId, state: State) -> None:
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
-        self._catalogues.update(index, lambda head: replace(head, state=state.to_json()))
+
+        def say(head: Head) -> Head:
+            _require(index, head, token)
+            return replace(head, state=state.to_json())
+
+        self._catalogues.update(index, say)
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        return _lease_of(self._catalogues.head(index))
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+
+        def take(head: Head) -> Head:
+            if (found := _lease_of(head)) != expect:
+                raise Conflict(f"index {index} has another lease by now: {found.described()}")
+            return replace(head, lease=lease.to_json())
+
+        self._catalogues.update(index, take)
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
@@ -116,7 +136,14 @@ class OpenSearchStore:
         end = self._catalogues.update(index, take).next
         return range(end - n, end)
 
-    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = checked(entries)
         names = identities(entries)
@@ -124,6 +151,7 @@ class OpenSearchStore:
         def admit(head: Head) -> None:
             if head.dropped or head.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            _require(index, head, token)
 
         with self._attempt(index, admit) as held:
             fields = _grown(held.head.fields, entries)
@@ -170,6 +198,14 @@ class OpenSearchStore:
         left = None if deadline is None else deadline - time.monotonic()
         return entries.catalogue(fields, since=since, timeout=left)
 
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        entries, names = self._entries(self._catalogues.head(index)), identities(files)
+        holders = entries.found((), names).holders
+        removed = entries.found(list(holders.values()), ()).removed if holders else set()
+        held = (holders.get(name) for name in names)
+        return pa.array([None if o in removed else o for o in held], pa.int64())
+
     def disproved(
         self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
     ) -> Sequence[BitMap]:
@@ -202,6 +238,15 @@ def _store(
     server: str, access: Access, patience: float, lease: float, kept: int
 ) -> OpenSearchStore:
     return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
+
+
+def _lease_of(head: Head) -> Lease:
+    return Lease() if head.lease is None else Lease.from_json(head.lease)
+
+
+def _require(index: IndexId, head: Head, token: int | None) -> None:
+    if not _lease_of(head).admits(token):
+        raise Conflict(f"index {index} was taken over by another owner")
 
 
 def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:

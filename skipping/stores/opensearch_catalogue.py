@@ -60,6 +60,7 @@ class Head:
     aborted: tuple[int, ...] = ()
     unswept: int | None = None
     fields: dict[str, str] = field(default_factory=dict)
+    lease: str | None = None
 
     @property
     def visible(self) -> Body:
@@ -148,7 +149,10 @@ class Catalogues:
                 raise StoreError(f"the store has no index {index}")
             if head.definition is not None and not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            return {**heads, index: replace(head, definition=None, state=None, fields={})}
+            return {
+                **heads,
+                index: replace(head, definition=None, state=None, fields={}, lease=None),
+            }
 
         return self._change(self._key(index), at, refresh="true")[index]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -86,10 +87,18 @@ def _bits_query(test: BitsSet) -> Body:
 
 
 def among(field: str, numbers: pa.Array) -> Body:
-    """Documents with one of many numbers, as a 64-bit bitmap; negative ones are its upper half."""
-    unsigned = numbers.drop_null().to_numpy().view(np.uint64)
-    packed = base64.b64encode(BitMap64(unsigned).serialize()).decode()
-    return {"terms": {field: [packed], "value_type": "bitmap"}}
+    """Documents with one of many numbers, as 64-bit bitmaps: one of each sign.
+
+    A server walks a bitmap and the numbers it has side by side. The bitmap begins with 0 and ends
+    with -1, the server's numbers do not: of {-1, 2} together 3.8 finds the 2 only.
+    """
+    found = numbers.drop_null().to_numpy()
+    signs = [part for part in (found[found < 0], found[found >= 0]) if len(part)]
+    return _some({"terms": {field: [_packed(part)], "value_type": "bitmap"}} for part in signs)
+
+
+def _packed(numbers: npt.NDArray[np.int64]) -> str:
+    return base64.b64encode(BitMap64(numbers.view(np.uint64)).serialize()).decode()
 
 
 def candidates_query(test: ContainsOther) -> Body:

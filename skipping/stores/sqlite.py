@@ -6,13 +6,11 @@ a deleted file is noticed. Writers queue up, readers never wait for them (WAL).
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +19,23 @@ from pyroaring import BitMap
 
 from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
-from skipping.definition import Definition, IndexId, Revision, State, TableId, Versioned
+from skipping.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores import sqlite_heads as heads
 from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields, brought_up
-from skipping.stores.sqlite_entries import fields_of, ordinals_of, place, store_sketches, sweep
+from skipping.stores.sqlite_entries import (
+    fields_of,
+    forget,
+    holders,
+    ordinals_of,
+    place,
+    store_sketches,
+    sweep,
+)
 from skipping.stores.sqlite_fields import column, sketch_fields
+from skipping.stores.sqlite_heads import row
 from skipping.stores.sqlite_schema import create, opened
 from skipping.stores.sqlite_snapshot import Snapshot
 
@@ -73,66 +82,61 @@ class SqliteStore:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
         if expect is None and not self._path.exists():
             create(self._path)
-        key, text, dropped = _key(definition.table), definition.to_json(), definition.dropped
         with self._writing() as connection:
-            row = connection.execute(
-                "SELECT revision, definition IS NULL FROM index_ WHERE name = ?",
-                (definition.index,),
-            ).fetchone()
-            found, erased = row or (None, False)
-            if found != expect or erased:
-                raise Conflict(f"index {definition.index} is at revision {found}, not {expect}")
-            other = connection.execute(
-                "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
-                (key, definition.index),
-            ).fetchone()
-            if other and not dropped:
-                raise Conflict(f"there is an index on {definition.name} already: {other[0]}")
-            if expect is None:
-                self._fields.drop(definition.index)  # of a file that was deleted
-                connection.execute(
-                    "INSERT INTO index_ (name, table_, definition, revision, dropped)"
-                    " VALUES (?, ?, ?, 1, ?)",
-                    (definition.index, key, text, dropped),
-                )
-                return 1
-            connection.execute(
-                "UPDATE index_ SET table_ = ?, definition = ?, dropped = ?, revision = ?"
-                " WHERE name = ?",
-                (key, text, dropped, expect + 1, definition.index),
-            )
-            return expect + 1
+            revision = heads.define(connection, definition, expect)
+        if expect is None:
+            self._fields.drop(definition.index)  # of a file that was deleted
+        return revision
 
     def state(self, index: IndexId) -> State:
         """How it stands."""
         with self._reading() as connection:
-            (text,) = _row(connection, index, "state")
+            (text,) = row(connection, index, "state")
             return State() if text is None else State.from_json(text)
 
-    def report(self, index: IndexId, state: State) -> None:
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
         with self._writing() as connection:
-            (id,) = _row(connection, index, "id")
+            (id,) = row(connection, index, "id")
+            heads.require(connection, index, token)
             connection.execute("UPDATE index_ SET state = ? WHERE id = ?", (state.to_json(), id))
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        with self._reading() as connection:
+            return heads.lease_of(connection, index)
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+        with self._writing() as connection:
+            heads.hold(connection, index, lease, expect)
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
         with self._writing() as connection:
-            id, start = _row(connection, index, "id, next")
+            id, start = row(connection, index, "id, next")
             if n < 0 or start + n > ORDINALS:
                 raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
             connection.execute("UPDATE index_ SET next = ? WHERE id = ?", (start + n, id))
             return range(start, start + n)
 
-    def write(self, index: IndexId, entries: pa.Table, *, revision: Revision) -> None:
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = checked(entries)
         with self._writing() as connection:
-            id, found, dropped, end, before = _row(
+            id, found, dropped, end, before = row(
                 connection, index, "id, revision, dropped, next, generation"
             )
             if dropped or found != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            heads.require(connection, index, token)
             ordinals = entries["ordinal"].to_numpy()
             if len(ordinals) and ordinals.max() >= end:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
@@ -148,7 +152,7 @@ class SqliteStore:
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
-            id, before, swept = _row(connection, index, "id, generation, swept")
+            id, before, swept = row(connection, index, "id, generation, swept")
             connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
             connection.executemany(
                 "INSERT OR IGNORE INTO temp.incoming VALUES (?)",
@@ -182,11 +186,7 @@ class SqliteStore:
             id, dropped = row
             if not dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            for field, _ in fields_of(connection, id).values():
-                for table in ("scalar", "terms", "bytes"):
-                    connection.execute(f"DELETE FROM {table} WHERE field = ?", (field,))
-            for table in ("entry", "removed", "field"):
-                connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (id,))
+            forget(connection, id)
             connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))
         self._fields.drop(index)
 
@@ -201,7 +201,7 @@ class SqliteStore:
         """The entries in the order of their ordinals, or those changed after `since`."""
         after = -1 if since is None else since
         with self._reading(wait=timeout) as connection:
-            id, generation = _row(connection, index, "id, generation")
+            id, generation = row(connection, index, "id, generation")
             if after > generation:
                 raise StoreError(f"index {index} is at generation {generation}, before {since}")
             (last,) = connection.execute(
@@ -230,6 +230,12 @@ class SqliteStore:
                 )
         return Catalogue(generation, 0 if last is None else last + 1, files, pa.array(removed))
 
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        with self._reading() as connection:
+            (id,) = row(connection, index, "id")
+            return holders(connection, id, files)
+
     def disproved(
         self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
     ) -> Sequence[BitMap]:
@@ -237,7 +243,7 @@ class SqliteStore:
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
-            id, generation = _row(connection, index, "id, generation")
+            id, generation = row(connection, index, "id, generation")
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != generation:
                     held[sketch] = self._newest(connection, index, sketch, kept)
@@ -249,7 +255,7 @@ class SqliteStore:
 
         def read() -> Catalogue:
             with self._reading() as connection:
-                id, generation = _row(connection, index, "id, generation")
+                id, generation = row(connection, index, "id, generation")
                 return sketch_fields(connection, id, sketch, generation)
 
         held = self._fields.held(index, sketch)
@@ -259,7 +265,7 @@ class SqliteStore:
         self, connection: sqlite3.Connection, index: IndexId, sketch: str, kept: Catalogue
     ) -> Catalogue:
         """What is kept brought up to what a transaction sees."""
-        id, generation = _row(connection, index, "id, generation")
+        id, generation = row(connection, index, "id, generation")
         if generation < kept.generation:
             self._fields.drop(index)
             raise StoreError(f"the store {self._path} went back to an earlier state: ask again")
@@ -284,16 +290,3 @@ class SqliteStore:
 
 def _store(path: Path, patience: float, kept: int) -> SqliteStore:
     return SqliteStore(path, patience=patience, kept=kept)
-
-
-def _key(table: TableId) -> str:
-    return json.dumps([table.format, table.id, table.root])
-
-
-def _row(connection: sqlite3.Connection, index: IndexId, columns: str) -> tuple[Any, ...]:
-    row: tuple[Any, ...] | None = connection.execute(
-        f"SELECT {columns} FROM index_ WHERE name = ? AND definition IS NOT NULL", (index,)
-    ).fetchone()
-    if row is None:
-        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
-    return row

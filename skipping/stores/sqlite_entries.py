@@ -2,8 +2,8 @@
 
 Text goes in as its bytes (`to_sql`, `from_sql`). The terms of a write are turned round once: for
 each term the ordinals that have it, as one packed array, so that a write of many files costs as
-many rows as it has distinct terms. Beside them stands how many terms each file has. Bytes of many
-files are one row: a row a file would take pages of its own, four times the room and the time.
+many rows as it has distinct terms. Beside them stands how many terms each file has. How BYTES are
+laid down stands in `sqlite_bytes`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from skipping.stores import IDENTITY, Generation
+from skipping.stores import IDENTITY, Generation, identities
 from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.sqlite_bytes import delete_groups, insert_bytes
 
 __all__ = [
     "Fields",
     "Numbers",
     "fields_of",
+    "forget",
     "from_sql",
+    "holders",
     "ordinals_of",
     "place",
     "store_sketches",
     "sweep",
     "to_sql",
-    "unpacked",
 ]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -43,7 +45,7 @@ _TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCAL
 _TYPES["large_binary"] = pa.large_binary()
 _NAMES = {type: name for name, type in _TYPES.items()}
 _MASK = 2**31 - 1
-_ROW = 1 << 22  # bytes of BYTES fields in a row, unless those of one file are more
+_VARIABLES = 500  # of a query at a time
 
 
 def fields_of(connection: sqlite3.Connection, index: int) -> Fields:
@@ -56,6 +58,21 @@ def ordinals_of(connection: sqlite3.Connection, sql: str, values: tuple[int, ...
     """The only column of a query."""
     rows = connection.execute(sql, values).fetchall()
     return np.array(rows, np.int64).reshape(len(rows))
+
+
+def holders(connection: sqlite3.Connection, index: int, files: pa.Table) -> pa.Array:
+    """Of each file (path, size, stamp) the ordinal of its entry, or null."""
+    found: dict[tuple[str, int, int | None], int] = {}
+    paths = files["path"].to_pylist()
+    for start in range(0, len(paths), _VARIABLES):
+        some = paths[start : start + _VARIABLES]
+        for ordinal, *identity in connection.execute(
+            "SELECT ordinal, path, size, stamp FROM entry"
+            f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
+            (index, *some),
+        ):
+            found[tuple(identity)] = ordinal
+    return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
 
 
 def place(
@@ -154,10 +171,7 @@ def _insert(
     generation: Generation,
 ) -> None:
     if pa.types.is_large_binary(values.type):
-        connection.executemany(
-            "INSERT INTO bytes (field, ordinals, ends, data) VALUES (?, ?, ?, ?)",
-            ((field, *row) for row in _packed(ordinals, values)),
-        )
+        insert_bytes(connection, field, ordinals, values)
         return
     if pa.types.is_list(values.type):
         rows, counts = _postings(ordinals, values)
@@ -196,30 +210,6 @@ def _postings(ordinals: Numbers, lists: pa.Array) -> tuple[Iterator[tuple[Any, b
     return zip(values, blobs, strict=True), np.bincount(files, minlength=len(lists))
 
 
-def _packed(ordinals: Numbers, values: pa.Array) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The values of about _ROW bytes at a time: their ordinals, where each ends, themselves."""
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    ordinals, values = ordinals[there], values.drop_null()
-    ends = np.cumsum(pc.binary_length(values).to_numpy())
-    start = 0
-    while start < len(values):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + _ROW, "right")))
-        part = np.append(0, ends[start:stop] - before)
-        data = b"".join(values[start:stop].to_pylist())
-        yield ordinals[start:stop].astype("<u4").tobytes(), part.astype("<i8").tobytes(), data
-        start = stop
-
-
-def unpacked(ordinals: bytes, ends: bytes, data: bytes) -> tuple[Numbers, pa.Array]:
-    """The ordinals and values of one row; raises pa.ArrowInvalid for what is none."""
-    files = np.frombuffer(ordinals, "<u4").astype(np.int64)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    values = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(files), buffers)
-    values.validate(full=True)
-    return files, values
-
-
 def sweep(connection: sqlite3.Connection, index: int, *, since: Generation) -> None:
     """Delete terms and bytes that only removed files had, once as many files left as there are.
 
@@ -241,10 +231,21 @@ def sweep(connection: sqlite3.Connection, index: int, *, since: Generation) -> N
 
     connection.create_function("dead", 1, dead, deterministic=True)
     for field, type in fields_of(connection, index).values():
-        if not is_scalar(type):
-            table = "terms" if pa.types.is_list(type) else "bytes"
-            connection.execute(f"DELETE FROM {table} WHERE field = ? AND dead(ordinals)", (field,))
+        if pa.types.is_list(type):
+            connection.execute("DELETE FROM terms WHERE field = ? AND dead(ordinals)", (field,))
+        elif not is_scalar(type):
+            delete_groups(connection, field, lambda files: live.isdisjoint(BitMap(files)))
     connection.execute("UPDATE index_ SET swept = generation WHERE id = ?", (index,))
+
+
+def forget(connection: sqlite3.Connection, index: int) -> None:
+    """Delete all entries of an index and what there is about them."""
+    for field, _ in fields_of(connection, index).values():
+        for table in ("scalar", "terms"):
+            connection.execute(f"DELETE FROM {table} WHERE field = ?", (field,))
+        delete_groups(connection, field, lambda files: True)
+    for table in ("entry", "removed", "field"):
+        connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (index,))
 
 
 def to_sql(array: pa.Array) -> list[Any]:

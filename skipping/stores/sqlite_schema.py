@@ -13,7 +13,10 @@ table       one row                                   remark
 ``scalar``  a value of a SCALAR field or known flag,  null values and flags have no row
             for TERMS how many terms the file has
 ``terms``   a term: the ordinals that one write gave  inverted index, ordinals as sorted uint32
-``bytes``   a BYTES field of some files of one write  ordinals likewise, ends as int64 from 0 on
+``bytes``   a BYTES field of some files of one write  ordinals likewise, all values of one length
+``slices``  the values of a row of ``bytes`` at some  turned round: of all its files the first
+            positions                                 byte, then of all the second, and so on
+``lease``   who keeps an index up to date             files of earlier releases get it when one does
 =========== ========================================= =============================================
 
 Text values are BLOBs of UTF-8: they compare as bytes, which is the order of the domain, and a NUL
@@ -78,10 +81,12 @@ CREATE TABLE terms (
     PRIMARY KEY (field, value, generation)
 ) WITHOUT ROWID;
 CREATE TABLE bytes (
-    id INTEGER PRIMARY KEY, field INTEGER NOT NULL, ordinals BLOB NOT NULL, ends BLOB NOT NULL,
-    data BLOB NOT NULL
+    id INTEGER PRIMARY KEY, field INTEGER NOT NULL, ordinals BLOB NOT NULL,
+    length INTEGER NOT NULL, width INTEGER NOT NULL, first INTEGER NOT NULL
 );
 CREATE INDEX bytes_field ON bytes (field);
+CREATE TABLE slices (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE lease (index_ INTEGER PRIMARY KEY, lease TEXT NOT NULL);
 """
 
 _ADVICE = (
@@ -159,6 +164,8 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
 
 
 def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+    # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
+    size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
     try:
@@ -167,6 +174,7 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -65536")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
         if application != APPLICATION_ID:
             raise StoreError(f"{path} is no store of indexes: name another file, or move it away")
         if version > VERSION:
@@ -174,6 +182,8 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
                 f"the store {path} is of format {version}, this release reads up to {VERSION}: "
                 "upgrade, or name another file"
             )
+        if size % page:
+            raise StoreError(f"the store {path} is cut off: move it away, create the indexes anew")
     except BaseException:
         connection.close()
         raise

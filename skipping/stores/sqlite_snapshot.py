@@ -1,7 +1,7 @@
 """Tests asked of an SQLite store within one transaction.
 
 SCALAR fields are kept in Arrow (`fields`) for the one evaluator there is, and with them which files
-are known at all. BYTES are read row by row: those of many files are more than should be in memory.
+are known at all. Of BYTES, which are more than should be in memory, the asked positions are read.
 TERMS tests go through the inverted index: what counts is how many of a file's terms are among those
 asked for.
 
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import disproved_rows, holds
+from providers.evaluate import disproved_rows
 from providers.index_predicate import (
     BitsSet,
     Contains,
@@ -35,7 +35,8 @@ from providers.index_predicate import (
 )
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of
-from skipping.stores.sqlite_entries import Numbers, fields_of, to_sql, unpacked
+from skipping.stores.sqlite_bytes import groups, holds_for_some_key
+from skipping.stores.sqlite_entries import Numbers, fields_of, to_sql
 
 __all__ = ["Snapshot"]
 
@@ -102,20 +103,22 @@ class Snapshot:
     ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
         field, _ = self._fields[names[0]]
-        layouts = files[names[1]].combine_chunks()
+        layouts = pc.fill_null(files[names[1]].combine_chunks(), 0).to_numpy()
+        # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
         held = np.ones(len(ordinals), np.bool_)
-        for row in self._connection.execute(
-            "SELECT ordinals, ends, data FROM bytes WHERE field = ?", (field,)
-        ):
+        there = files[names[1]].is_valid().to_numpy()
+        for group in groups(self._connection, field):
             self._in_time()
-            numbers, values = unpacked(*row)
-            at = np.searchsorted(ordinals, numbers)
-            asked = np.append(ordinals, -1)[at] == numbers
+            at = np.searchsorted(ordinals, group.ordinals)
+            asked = np.append(ordinals, -1)[at] == group.ordinals
+            places = np.flatnonzero(asked)
             at = at[asked]
-            if len(at):
-                values = values if len(at) == len(values) else values.filter(pa.array(asked))
-                columns = [values, layouts.take(pa.array(at))]
-                held[at] = holds(test, pa.table(columns, names))
+            for layout, keys in test.probes:
+                some = there[at] & (layouts[at] == layout)
+                if some.any():
+                    held[at[some]] = holds_for_some_key(
+                        self._connection, group, places[some], keys, self._in_time
+                    )
         return held
 
     def _terms_hold(

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-__all__ = ["qualified", "sql_name"]
+from skipping.ddl.literals import unquoted
+
+__all__ = ["qualified", "split_name", "sql_name"]
 
 
 def sql_name(parts: Sequence[str]) -> str:
@@ -28,3 +30,16 @@ def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
         return f"{parts[0].lower()}.`{path.rstrip('/')}`"
     defaults = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
     return sql_name([*defaults[: 3 - len(parts)], *parts])
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Catalog, database and table of a full name; a path is a table of no database.
+
+    >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
+    (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
+    """
+    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)]
+    if len(parts) == 2:
+        return parts[0], "", parts[1]
+    catalog, *databases, table = parts
+    return catalog, ".".join(databases), table

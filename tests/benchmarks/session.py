@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ __all__ = ["benchmark_session"]
 
 
 @contextmanager
-def benchmark_session() -> Iterator[SparkSession]:
+def benchmark_session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A strict session on two cores whose index store lives as long as it does."""
     with TemporaryDirectory() as warehouse:
         builder = (
@@ -29,6 +29,8 @@ def benchmark_session() -> Iterator[SparkSession]:
             .config("spark.skipping.mode", "strict")
             .config("spark.skipping.timeout", "60s")
         )
+        for name, value in (settings or {}).items():
+            builder = builder.config(name, value)
         session = rewrite.session(builder)
         session.sparkContext.setLogLevel("ERROR")
         try:

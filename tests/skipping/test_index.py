@@ -309,7 +309,15 @@ class TestSurface:
                 "session",
                 "verify",
             ],
-            "skipping": ["ScanPlan", "SkippingError", "SkippingIndex", "schema", "sql"],
+            "skipping": [
+                "ScanPlan",
+                "SkippingError",
+                "SkippingIndex",
+                "Stream",
+                "schema",
+                "sql",
+                "streams",
+            ],
         }
         for package in (providers, rewrite, skipping):
             for name in package.__all__:

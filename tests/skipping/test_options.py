@@ -44,19 +44,62 @@ def test_what_changes_nothing_is_accepted():
     assert IndexOptions.of(given) == IndexOptions.of(given, alter=True) == IndexOptions()
 
 
+HONOURED = {
+    "auto_refresh": ("TRUE", True),
+    "scheduler_mode": ("External", "external"),
+    "refresh_interval": ("30 Seconds", 30.0),
+    "checkpoint_location": ("s3://Bucket/checkpoints/", "s3://Bucket/checkpoints/"),
+}
+
+
 @pytest.mark.parametrize("name", FLINT)
 def test_flints_options_are_honoured_or_refused_by_name(name):
-    with pytest.raises(DefinitionError, match=rf"option {name}.* (not supported yet|no meaning)"):
-        IndexOptions.of({name: "external" if name == "scheduler_mode" else "true"})
+    if name in HONOURED:
+        given, read = HONOURED[name]
+        options = IndexOptions.of({name: given})
+        assert getattr(options, name) == read
+        assert IndexOptions.of(dict(options.pairs())) == options
+    else:
+        says = rf"option {name}.* (not supported yet|no meaning)"
+        with pytest.raises(DefinitionError, match=says):
+            IndexOptions.of({name: "true"})
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("10 seconds", 10), ("1 minute", 60), (5, 5), (0.5, 0.5), ("200ms", 0.2), ("2 Hours", 7200)],
+)
+def test_intervals(given, seconds):
+    options = IndexOptions.of({"refresh_interval": given})
+    assert options.refresh_interval == pytest.approx(seconds)
+    assert IndexOptions.of(dict(options.pairs())) == options
+
+
+def test_who_streams():
+    assert not IndexOptions().streamed
+    assert IndexOptions(auto_refresh=True).streamed
+    assert not IndexOptions(auto_refresh=True, scheduler_mode="external").streamed
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("refresh_interval", v) for v in ("soon", "0 s", -1, True, "", "3 fortnights")),
+        *(("max_files_per_batch", v) for v in (0, -3, 1.5, "many", True)),
+        *(("checkpoint_location", v) for v in ("", " ", 5, True, "s3://me:hush@bucket/c")),
+    ],
+)
+def test_values_that_are_refused_are_not_repeated(name, value):
+    with pytest.raises(DefinitionError, match=f"the option {name} takes ") as error:
+        IndexOptions.of({name: value})
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("auto_refresh", True, "the option auto_refresh = true is not supported yet: no stream"),
         ("incremental_refresh", True, "incremental_refresh = true is not supported yet: leave"),
-        ("scheduler_mode", "external", "scheduler_mode = external is not supported yet: let your"),
-        ("max_files_per_batch", 5, "max_files_per_batch is not supported yet: no stream"),
+        ("extra_options", "{}", "extra_options has no meaning here: the table's log is followed"),
         ("autoRefresh", True, "no option autoRefresh: did you mean auto_refresh?"),
         ("BUILD", True, "no option BUILD: did you mean build?"),
         ("colour", 1, "no option colour: there are build, auto_refresh, "),
@@ -78,5 +121,5 @@ def test_build_belongs_to_create():
 def test_every_option_can_be_explained():
     for option in OPTIONS:
         assert option.meaning
-        assert option.values or option.later or option.never
+        assert option.values or option.read or option.later or option.never
     assert len({option.name for option in OPTIONS}) == len(OPTIONS)

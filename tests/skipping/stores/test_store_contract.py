@@ -34,6 +34,7 @@ from providers.index_predicate import (
     disproved,
 )
 from skipping.definition import Definition, IndexedColumn, State, TableId
+from skipping.lease import Lease
 from skipping.stores import IDENTITY, IndexStore
 from skipping.stores.opening import open_store
 
@@ -208,6 +209,9 @@ def test_erased_is_gone_for_good(store: IndexStore) -> None:
         lambda: store.disproved("i", [], below=9, timeout=9),
         lambda: store.define(definition(table="i"), expect=None),
         lambda: store.define(definition(table="i"), expect=2),
+        lambda: store.lease("i"),
+        lambda: store.hold("i", Lease(1, "me"), expect=Lease()),
+        lambda: store.ordinals("i", entries([0])),
     ):
         with pytest.raises(StoreError):
             use()
@@ -216,12 +220,109 @@ def test_erased_is_gone_for_good(store: IndexStore) -> None:
 
 def test_an_index_nobody_made(store: IndexStore) -> None:
     store.define(definition(), expect=None)
-    for use in (store.state, store.erase, store.catalogue, lambda i: store.reserve(i, 1)):
+    uses = (store.state, store.erase, store.catalogue, store.lease)
+    for use in (*uses, lambda i: store.reserve(i, 1), lambda i: store.ordinals(i, entries([0]))):
         with pytest.raises(StoreError, match="no index"):
             use("nobody's")
 
 
+# Leases
+
+
+def test_nobody_keeps_a_new_index(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    assert store.lease("i") == Lease()
+    first = Lease().claimed("a")
+    store.hold("i", first, expect=Lease())
+    moved = first.moved()
+    store.hold("i", moved, expect=first)
+    assert store.lease("i") == moved
+    store.hold("i", moved.released(), expect=moved)
+    assert store.lease("i") == Lease(1)
+
+
+def test_a_lease_is_compared_before_it_is_set(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    first = Lease().claimed("a")
+    store.hold("i", first, expect=Lease())
+    second = first.claimed("b")
+    store.hold("i", second, expect=first)
+    for stale in (Lease(), first, first.moved(), second.moved(), second.released()):
+        with pytest.raises(Conflict, match="another lease"):
+            store.hold("i", stale.claimed("c"), expect=stale)
+    assert store.lease("i") == second
+
+
+def test_of_racing_threads_one_takes_a_lease(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    dead = Lease().claimed("dead")
+    store.hold("i", dead, expect=Lease())
+    taken = race(8, lambda i: store.hold("i", dead.claimed(f"o{i}"), expect=dead))
+    assert taken.count(None) == 1
+    assert sum(isinstance(t, Conflict) for t in taken) == 7
+    assert store.lease("i").owner == f"o{taken.index(None)}"
+
+
+def test_of_racing_processes_one_takes_a_lease(
+    reachable: IndexStore, processes: ProcessPoolExecutor
+) -> None:
+    reachable.define(definition(), expect=None)
+    futures = [
+        processes.submit(reachable.hold, "i", Lease().claimed(f"o{i}"), expect=Lease())
+        for i in range(4)
+    ]
+    taken = [outcome(f) for f in futures]
+    assert taken.count(None) == 1
+    assert sum(isinstance(t, Conflict) for t in taken) == 3
+    assert reachable.lease("i").owner == f"o{taken.index(None)}"
+
+
+def test_an_old_token_writes_nothing(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    store.reserve("i", 4)
+    old = Lease().claimed("a")
+    store.hold("i", old, expect=Lease())
+    store.write("i", entries([0]), revision=1, token=old.token)
+    store.report("i", State("active", 1), token=old.token)
+    new = old.claimed("b")
+    store.hold("i", new, expect=old)
+    for use in (
+        lambda: store.write("i", entries([1]), revision=1, token=old.token),
+        lambda: store.report("i", State("active", 9), token=old.token),
+    ):
+        with pytest.raises(Conflict, match="taken over"):
+            use()
+    # Who keeps nothing claims nothing; the new owner may.
+    store.write("i", entries([2]), revision=1)
+    store.write("i", entries([3]), revision=1, token=new.token)
+    assert store.catalogue("i").files["ordinal"].to_pylist() == [0, 2, 3]
+    assert store.state("i") == State("active", 1)
+    store.hold("i", new.released(), expect=new)
+    with pytest.raises(Conflict, match="taken over"):
+        store.report("i", State("active", 9), token=new.token)
+
+
 # Ordinals
+
+
+def test_ordinals_of_files(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    asked = entries([0, 1, 7, 8], path=["f0", "f1", "f1", "x"], size=[100, 101, 9, 9])
+    assert store.ordinals("i", asked).to_pylist() == [None] * 4
+    store.reserve("i", 4)
+    store.write("i", entries([0, 1, 2]), revision=1)
+    stamped = entries([3], path=["f1"], size=[9], stamp=[5])
+    store.write("i", stamped, revision=1)
+    assert store.ordinals("i", asked).to_pylist() == [0, 1, None, None]
+    assert store.ordinals("i", stamped).to_pylist() == [3]
+    store.remove("i", pa.array([1]))
+    assert store.ordinals("i", asked).to_pylist() == [0, None, None, None]
+    assert store.ordinals("i", asked.slice(0, 0)).to_pylist() == []
+
+
+def test_ordinals_of_many_files(store: IndexStore) -> None:
+    ordinals = filled(store, bounds([1] * 1_200))
+    assert store.ordinals("i", entries(ordinals)).to_pylist() == list(ordinals)
 
 
 def test_reserved_by_threads_never_overlaps(store: IndexStore) -> None:

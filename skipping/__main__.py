@@ -1,0 +1,98 @@
+"""Refresh indexes from outside a session, for cron: `python -m skipping refresh [--all | table]`.
+
+Ends with 0 when every index asked for covers its table's newest version as it was at the start,
+with 1 when one could not be refreshed (the others were, and each reason is on stderr), with 2 for
+wrong arguments. With --all, an index whose table is gone counts as such a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pkgutil
+import sys
+import time
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from providers.errors import NoStore, SkippingError
+from skipping.index import SkippingIndex
+from skipping.session import settings_of, store_of
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m skipping", description="Keep skipping indexes from outside a session."
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    refresh = commands.add_parser("refresh", help="index the files that came since")
+    refresh.add_argument("tables", nargs="*", metavar="table", help="a table as SQL names it")
+    refresh.add_argument("--all", action="store_true", help="every index of the session's store")
+    refresh.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="a setting of the Spark session, as spark.skipping.store=sqlite:/var/lib/skipping.db",
+    )
+    given = parser.parse_args(arguments)
+    if given.all == bool(given.tables):
+        refresh.error("name tables, or say --all")
+    wrong = [each for each in given.conf if "=" not in each]
+    if wrong:
+        refresh.error(f"--conf takes key=value, not {wrong[0]}")
+    builder = SparkSession.builder.appName("skipping refresh")
+    for each in given.conf:
+        key, _, value = each.partition("=")
+        builder = builder.config(key, value)
+    try:
+        # A name: this is the program, which may know the rooms above; the library does not.
+        spark: SparkSession = pkgutil.resolve_name("rewrite:session")(builder)
+    except SkippingError as error:
+        print(f"no session: {error}", file=sys.stderr)
+        return 1
+    try:
+        return _refresh(spark, given.tables)
+    finally:
+        spark.stop()
+
+
+def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:
+    """Those of these tables, or all."""
+    try:
+        names = list(tables) or _all(spark)
+    except SkippingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    failed = 0
+    for n, name in enumerate(names, start=1):
+        start = time.monotonic()
+        try:
+            index = SkippingIndex.on(spark, name)
+            before = len(index.files())
+            state = index.refresh()
+            came = len(index.files()) - before
+            took = time.monotonic() - start
+            print(
+                f"[{n}/{len(names)}] {index.table.name}: {came} files, "
+                f"covers version {state.covered}, {took:.1f} s"
+            )
+        except SkippingError as error:
+            failed += 1
+            print(f"[{n}/{len(names)}] {name}: {error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _all(spark: SparkSession) -> list[str]:
+    try:
+        found = store_of(spark, settings_of(spark)).definitions()
+    except NoStore:
+        return []
+    return sorted({d.value.name for d in found if not d.value.dropped})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The stream of a table's file events, as a source that Spark asks and Python answers.
+
+It runs in the driver, in the threads of the streaming query, and has no options: nothing is in a
+checkpoint or on a page of Spark's but table versions, paths and sizes. An offset is
+`{"version": 7}`, the table version that a micro-batch brings the index to; where one batch does not
+do, `{"version": 7, "step": 1}` and so on follow it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from skipping.index import SkippingIndex
+
+__all__ = ["FileEvents"]
+
+_SCHEMA = "version bigint, change string, path string, size bigint"
+
+
+class FileEvents:
+    """The files that a table got and its index has not: a `Source` for Spark.
+
+    A row is a file: the version that was newest as the batch was made, `added`, its path, its size
+    in bytes. Files that went are no work, and are not named.
+    """
+
+    class Java:
+        """What py4j implements."""
+
+        implements = (
+            "org.apache.spark.sql.execution.streaming.Source",
+            "org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl",
+        )
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        index: Callable[[], SkippingIndex],
+        guard: Callable[[], AbstractContextManager[None]],
+        *,
+        limit: int | None,
+    ) -> None:
+        """`index` opens the index as it is now; `limit`: files of one batch at most.
+
+        Under `guard` errors become short ones: Spark searches their text in a way that overflows
+        its stack on long ones. It lets none pass while the query is being stopped.
+        """
+        self._spark = spark
+        self._name = name
+        self._index = index
+        self._guard = guard
+        self._limit = limit
+        self.until = 0
+        """The table version that the last batch is about."""
+
+    def stream(self) -> DataFrame:
+        """The stream, to be started."""
+        jvm: Any = self._spark._jvm
+        runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
+        session = self._spark._jsparkSession
+        schema = self.schema()
+        output = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
+        relation = runtime.StreamingExecutionRelation(
+            self, output, jvm.scala.Option.empty(), session
+        )
+        dataset = getattr(jvm.org.apache.spark.sql.classic, "Dataset$")
+        of_rows = getattr(dataset, "MODULE$").ofRows
+        return DataFrame(of_rows(session, relation), self._spark)
+
+    def latestOffset(self, start: Any, limit: Any) -> Any:
+        """Where there is to get from `start`: `start` itself if the index has all there is."""
+        with self._guard():
+            return self._latest(start)
+        return start
+
+    def _latest(self, start: Any) -> Any:
+        index = self._index()
+        version, state = index.table.version(), index.state
+        offset = {"version": version}
+        at = None if start is None else json.loads(start.json())
+        done = not index.replaced and (state.status, state.covered, state.revision) == (
+            "active",
+            version,
+            index.revision,
+        )
+        if at is not None and at["version"] == version:
+            if done:
+                return start
+            offset["step"] = at.get("step", 0) + 1
+        return self._offset(offset)
+
+    def getBatch(self, start: Any, end: Any) -> Any:
+        """The events of one batch, as a Dataset that counts as streaming."""
+        self.until = json.loads(end.json())["version"]
+        with self._guard():
+            return self._events(self.until)
+        return None
+
+    def _events(self, version: int) -> Any:
+        files = self._index().pending(until=version).slice(0, self._limit)
+        n = len(files)
+        events = pa.table(
+            {
+                "version": pa.repeat(version, n).cast(pa.int64()),
+                "change": pa.repeat("added", n),
+                "path": files["path"],
+                "size": files["size"],
+            }
+        )
+        frame = self._spark.createDataFrame(events, _SCHEMA)._jdf
+        rows = frame.queryExecution().toRdd()
+        return self._spark._jsparkSession.internalCreateDataFrame(rows, self.schema(), True)
+
+    def schema(self) -> Any:
+        """That of the events."""
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
+
+    def getDefaultReadLimit(self) -> Any:
+        """None of Spark's: a refresh has its own limit."""
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+
+    def reportLatestOffset(self) -> Any:
+        """The newest version, for people."""
+        with self._guard():
+            return self._offset({"version": self._index().table.version()})
+        return None
+
+    def getOffset(self) -> Any:
+        """As `latestOffset` from nowhere; Spark asks that instead."""
+        jvm: Any = self._spark._jvm
+        return jvm.scala.Some(self.latestOffset(None, None))
+
+    def initialOffset(self) -> Any:
+        """Not asked of a source of this sort."""
+        raise NotImplementedError
+
+    def deserializeOffset(self, text: str) -> Any:
+        """Not asked of a source of this sort."""
+        raise NotImplementedError
+
+    def commit(self, end: Any) -> None:
+        """Nothing to do: what was done is in the store."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def toString(self) -> str:
+        """As Spark's progress and pages show it."""
+        return f"FileEvents[{self._name}]"
+
+    def hashCode(self) -> int:
+        """Java's."""
+        return id(self) & 0x7FFFFFFF
+
+    def equals(self, other: object) -> bool:
+        """Java's."""
+        return other is self
+
+    def _offset(self, offset: dict[str, int]) -> Any:
+        jvm: Any = self._spark._jvm
+        runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
+        return runtime.SerializedOffset(json.dumps(offset))

@@ -1,0 +1,149 @@
+"""The jobs of this process: which indexes it keeps, and how those that follow a table stand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from providers.errors import DefinitionError, NoStore, SkippingError
+from skipping.definition import Definition, IndexId
+from skipping.index import SkippingIndex
+from skipping.options import IndexOptions
+from skipping.session import settings_of, store_of
+from skipping.stores import IndexStore
+from skipping.streaming.keeper import Keeper
+from skipping.tables.names import split_name
+
+__all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
+
+_keepers: dict[tuple[str, str], Keeper] = {}
+"""By the location of a store and the name of a table."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How an index that follows its table stands.
+
+    `owner` keeps it, or nobody does; `here`: this process. `running` is None where another process
+    has to know. Lags are behind `version`, the table's newest: in versions (None where these do not
+    count up), in files without an entry, in seconds since the index last had everything. `batch`
+    is the last micro-batch of this process, `error` what went wrong last.
+    """
+
+    table: str
+    index: IndexId
+    owner: str
+    here: bool
+    running: bool | None
+    version: int | None
+    covered: int | None
+    versions: int | None
+    files: int | None
+    seconds: float | None
+    batch: int | None
+    error: str | None
+
+
+def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
+    """Keep the index of a table from here on, or look after it at once where that is so."""
+    key = store.location, name
+    with _lock:
+        there = _keepers.get(key)
+        if there is not None and there.is_alive:
+            there.wake()
+            return
+        _keepers[key] = keeper = Keeper(spark, store, name)
+        keeper.start()
+
+
+def leave(store: IndexStore, name: str) -> None:
+    """Keep it no more; returns when the job has ended, if this process had one."""
+    with _lock:
+        keeper = _keepers.pop((store.location, name), None)
+    if keeper is not None:
+        keeper.stop()
+
+
+def recover(spark: SparkSession, job: str) -> None:
+    """Keep an index again, by the name of its job; raises DefinitionError for none that follows.
+
+    The name is the index's id, or what Flint would call it (`job_name`).
+    """
+    store = store_of(spark, settings_of(spark))
+    for definition in _live(store):
+        if job in (definition.index, job_name(definition.name)):
+            if not IndexOptions.of(dict(definition.options)).streamed:
+                raise DefinitionError(
+                    f"the skipping index of {definition.name} follows its table by no stream: "
+                    "ALTER SKIPPING INDEX ... WITH (auto_refresh = true)",
+                    about="job",
+                )
+            leave(store, definition.name)
+            keep(spark, store, definition.name)
+            return
+    raise DefinitionError(f"no skipping index has the job {job}", about="job")
+
+
+def job_name(name: str) -> str:
+    """What Flint calls the job of the index of a table.
+
+    >>> job_name("spark_catalog.default.t")
+    'flint_spark_catalog_default_t_skipping_index'
+    """
+    return "_".join(["flint", *(part for part in split_name(name) if part), "skipping_index"])
+
+
+def streams(spark: SparkSession) -> tuple[Stream, ...]:
+    """Every index of the session's store that follows its table by a stream, and how it stands."""
+    store = store_of(spark, settings_of(spark))
+    return tuple(
+        _stream(spark, store, definition)
+        for definition in _live(store)
+        if IndexOptions.of(dict(definition.options)).streamed
+    )
+
+
+def _live(store: IndexStore) -> list[Definition]:
+    try:
+        return [d.value for d in store.definitions() if not d.value.dropped]
+    except NoStore:
+        return []
+
+
+def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> Stream:
+    state, lease = store.state(definition.index), store.lease(definition.index)
+    keeper = _keepers.get((store.location, definition.name))
+    here = keeper is not None and keeper.is_alive and keeper.owns
+    query = keeper.query if keeper is not None else None
+    progress = query.lastProgress if query is not None else None
+    version = versions = files = seconds = None
+    error = state.error or (keeper.error if keeper is not None else None)
+    try:
+        index = SkippingIndex.on(spark, definition.name, store=store)
+        version, files = index.table.version(), len(index.pending())
+        if index.table.logged and state.covered is not None and not index.replaced:
+            versions = version - state.covered
+        if not files and state.covered == version:
+            seconds = 0.0
+        elif state.at is not None:
+            seconds = max(0.0, time.time() - state.at)
+    except SkippingError as gone:
+        error = error or str(gone)
+    return Stream(
+        definition.name,
+        definition.index,
+        lease.described(),
+        here,
+        query is not None and query.isActive if here else None,
+        version,
+        state.covered,
+        versions,
+        files,
+        seconds,
+        progress["batchId"] if progress is not None else None,
+        error,
+    )

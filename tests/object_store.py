@@ -1,0 +1,118 @@
+"""An object store on this machine that answers as late as one is told: S3 over a folder.
+
+S3Proxy from Maven Central behind `SlowStore.java`, which the JDK runs from its source. Listens on
+127.0.0.1 only. Not for concurrent writers of one key: a conditional PUT is not atomic.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.jvm import Artifact, die_with_parent, javas
+
+__all__ = ["BUCKET", "ObjectStore"]
+
+BUCKET = "lake"
+SDK = "software.amazon.awssdk"
+PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.4.2",
+    *(f"{SDK}:{part}:2.29.52" for part in ("s3", "s3-transfer-manager")),
+)
+"""Spark's own Hadoop, and of the SDK that it was built with those parts that it needs."""
+
+BROUGHT_BY_SPARK = (
+    *("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime"),
+    *("org.apache.parquet:*", "com.fasterxml.jackson.core:*", "com.fasterxml.jackson.datatype:*"),
+    *("org.apache.logging.log4j:*", "org.slf4j:slf4j-api", "commons-logging:commons-logging"),
+    *("org.apache.httpcomponents:*", "commons-codec:commons-codec", "io.netty:*"),
+    "org.wildfly.openssl:wildfly-openssl",
+)
+
+S3PROXY = Artifact(
+    "org.gaul",
+    "s3proxy",
+    "2.9.0",
+    "a2ae57a65dc258900fc64bbe23c29482488fe1c50601fa6bfc4438e1456db4ea",
+)
+LOGGING = """<configuration>
+<appender name="A" class="ch.qos.logback.core.ConsoleAppender"><target>System.err</target>
+<encoder><pattern>%d %p %c{0} %m%n</pattern></encoder></appender>
+<root level="warn"><appender-ref ref="A"/></root></configuration>"""
+
+
+class ObjectStore:
+    """One store with one bucket; `with ObjectStore() as store` starts and ends it."""
+
+    def __init__(self) -> None:
+        java = next((java for java, major in javas() if major >= 17), None)
+        if java is None:
+            raise RuntimeError("the object store needs a JDK 17 or newer")
+        self._folder = TemporaryDirectory(prefix="object-store-")
+        base = Path(self._folder.name)
+        (base / "data" / BUCKET).mkdir(parents=True)
+        (base / "logback.xml").write_text(LOGGING)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._log = base / "log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(java, "-Xmx512m", "-XX:+UseSerialGC"),
+                    *(f"-Dlogback.configurationFile={base / 'logback.xml'}", "-cp"),
+                    *(f"{S3PROXY.jars(java)}/*", Path(__file__).with_name("SlowStore.java")),
+                    *(str(self.port), base / "data", "key", "secret"),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+        if self._answer() != "ready":
+            raise RuntimeError(f"the object store did not start:\n{self._log.read_text()[-3000:]}")
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None, "a pipe"
+        return self._process.stdout.readline().strip()
+
+    def delay(self, milliseconds: int) -> None:
+        """How late each request is answered from now on."""
+        assert self._process.stdin is not None, "a pipe"
+        self._process.stdin.write(f"{milliseconds}\n")
+        assert self._answer() == str(milliseconds)
+
+    def settings(self) -> dict[str, str]:
+        """What Spark reads `s3a://lake/...` with."""
+        s3a = {
+            "endpoint": f"http://127.0.0.1:{self.port}",
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+            "access.key": "key",
+            "secret.key": "secret",
+            "connection.ssl.enabled": "false",
+            "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        }
+        return {
+            "spark.jars.packages": ",".join(PACKAGES),
+            "spark.jars.excludes": ",".join((f"{SDK}:bundle", *BROUGHT_BY_SPARK)),
+            **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        }
+
+    def stop(self) -> None:
+        """End it and delete what it kept."""
+        assert self._process.stdin is not None, "a pipe"
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> ObjectStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

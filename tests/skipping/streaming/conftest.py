@@ -1,0 +1,64 @@
+"""Tables that a stream follows, quickly."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skipping import SkippingIndex
+from skipping.session import settings_of, store_of
+from tests.skipping.export import export, scratch
+
+_numbers = itertools.count()
+QUICK = "auto_refresh = true, refresh_interval = '200ms'"
+
+
+def append(spark: SparkSession, name: str, *, files: int = 1, start: int = 0) -> None:
+    """Ten rows a file, `id` clustered, no bounds of Delta's own."""
+    spark.range(start, start + 10 * files, 1, files).selectExpr(
+        "id", "cast(id % 7 AS string) AS s"
+    ).write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").mode(
+        "append"
+    ).saveAsTable(name)
+
+
+def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
+    """Wait for something that happens in another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.05)
+
+
+def caught_up(spark: SparkSession, name: str) -> bool:
+    """Whether the index of a table covers what the table is now."""
+    index = SkippingIndex.on(spark, name)
+    if index.replaced:
+        return False
+    state = index.state
+    return (state.status, state.covered) == ("active", index.table.version())
+
+
+def same_as_scratch(spark: SparkSession, name: str, folder: Path) -> None:
+    """Assert that what the index keeps is what one built from scratch would keep."""
+    index = SkippingIndex.on(spark, name)
+    place = folder / "scratch"
+    place.mkdir(exist_ok=True)
+    assert export(index) == scratch(spark, index, place)
+
+
+@pytest.fixture
+def t(spark: SparkSession) -> Iterator[str]:
+    name = f"stream{next(_numbers):02}"
+    append(spark, name, files=4)
+    yield name
+    spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert not [q.name for q in spark.streams.active if q.name.endswith(name)]
+    store = store_of(spark, settings_of(spark))
+    assert not [d for d in store.definitions() if not d.value.dropped and name in d.value.name]

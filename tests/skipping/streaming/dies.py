@@ -1,0 +1,108 @@
+"""A driver that follows a table and kills itself at a named point: `dies.py POINT TABLE FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import rewrite
+from skipping import SkippingIndex
+from skipping.build import SparkBuild
+from skipping.definition import State
+from skipping.stores import sqlite
+from skipping.stores.sqlite import SqliteStore
+from skipping.tables.delta import DeltaTable
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _after_read() -> None:
+    real = DeltaTable.changes
+
+    def changes(self: DeltaTable, since: int, until: int) -> pa.Table | None:
+        files = real(self, since, until)
+        if files is not None and len(files):
+            _die()
+        return files
+
+    DeltaTable.changes = changes  # type: ignore[method-assign]
+
+
+def _after_sketch() -> None:
+    real = SparkBuild.__call__
+
+    def build(self: SparkBuild, *arguments: Any) -> Iterator[pa.Table]:
+        for _ in real(self, *arguments):
+            _die()
+            yield _
+
+    SparkBuild.__call__ = build  # type: ignore[method-assign]
+
+
+def _mid_bulk() -> None:
+    real = sqlite.store_sketches
+
+    def store(*arguments: Any) -> None:
+        real(*arguments)
+        _die()  # written, and not committed
+
+    sqlite.store_sketches = store
+
+
+def _before_watermark() -> None:
+    real = SqliteStore.report
+
+    def report(self: SqliteStore, index: str, state: State, *, token: int | None = None) -> None:
+        if state.status == "active":
+            _die()
+        real(self, index, state, token=token)
+
+    SqliteStore.report = report  # type: ignore[method-assign]
+
+
+def _before_checkpoint() -> None:
+    real = SkippingIndex.refresh
+
+    def refresh(self: SkippingIndex, **arguments: Any) -> State:
+        real(self, **arguments)
+        _die()
+        raise AssertionError("it is dead")
+
+    SkippingIndex.refresh = refresh  # type: ignore[method-assign]
+
+
+POINTS: dict[str, Callable[[], None]] = {
+    "after read": _after_read,
+    "after sketch": _after_sketch,
+    "in mid-bulk": _mid_bulk,
+    "between bulk and watermark": _before_watermark,
+    "between watermark and checkpoint": _before_checkpoint,
+}
+
+if __name__ == "__main__":
+    point, table, folder = sys.argv[1:]
+    POINTS[point]()
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        .config("spark.skipping.store", f"sqlite:{folder}/store.sqlite")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+    )
+    spark = rewrite.session(builder)
+    spark.sql(
+        f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = true, refresh_interval = '200ms',"
+        f" checkpoint_location = '{folder}/checkpoint')"
+    )
+    time.sleep(300)
+    sys.exit("it lived")

@@ -1,0 +1,61 @@
+"""`python -m skipping refresh`, as cron runs it: a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skipping import SkippingIndex
+from skipping.__main__ import main
+from skipping.stores.sqlite import SqliteStore
+
+
+def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "skipping", "refresh", *arguments]
+    for key, value in {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.skipping.store": f"sqlite:{folder}/store.sqlite",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.master": "local[2]",
+    }.items():
+        command += ["--conf", f"{key}={value}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["refresh"], ["refresh", "--all", "t"], ["refresh", "t", "--conf", "x"], []]
+)
+def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+
+
+def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.sqlite")
+    names = [f"delta.`{tmp_path}/{n}`" for n in "ab"]
+    for name in names:
+        spark.range(10).write.format("delta").save(name[7:-1])
+        SkippingIndex.create(spark, name, "id MIN_MAX", store=store)
+        spark.range(10).coalesce(1).write.format("delta").mode("append").save(name[7:-1])
+    indexes = [SkippingIndex.on(spark, name, store=store) for name in names]
+    assert [len(index.pending()) for index in indexes] == [1, 1]
+
+    one = run(names[0], folder=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert "[1/1] delta.`file:" in one.stdout
+    assert "1 files, covers version 1" in one.stdout
+    assert [len(index.pending()) for index in indexes] == [0, 1]
+
+    # What fails does not keep the others waiting.
+    (tmp_path / "a").rename(tmp_path / "gone")
+    everything = run("--all", folder=tmp_path)
+    assert everything.returncode == 1
+    assert "[2/2] delta.`file:" in everything.stdout
+    assert "cannot open table delta.`file:" in everything.stderr
+    assert len(indexes[1].pending()) == 0
