@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SessionError, SkippingError
 from rewrite.bridge import Answers, Statements, table_key
+from rewrite.counters import Counting
 from rewrite.java import Classes
 from rewrite.shadow import Shadow
 from skipping.lookup import Lookup
@@ -23,6 +24,9 @@ __all__ = ["Hooks", "installed"]
 
 _BUSIEST, _LAZIEST = 0.2, 60.0
 """Seconds between two looks at the store, whatever `cache.ttl` is."""
+
+_LOGGED = 60.0
+"""Seconds between two lines of counters in the log."""
 
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
@@ -63,6 +67,7 @@ class Hooks:
         self._spark = spark
         self._lookups: dict[Settings, Lookup] = {}
         self._watching = False
+        self.counting = Counting()
         self.shadow = Shadow(lambda: self._spark)
         self.java = classes.new("Skipping", Answers(self._lookup, self.shadow))
         extensions = spark._jsparkSession.extensions()
@@ -124,10 +129,14 @@ class Hooks:
         return self._lookups[settings]
 
     def _watch(self) -> None:
+        logged = time.monotonic()
         try:
             while not self._stopped():
                 time.sleep(min(max(self._settings().cache_ttl, _BUSIEST), _LAZIEST))
                 self._tell()
+                if time.monotonic() - logged >= _LOGGED:
+                    logged = time.monotonic()
+                    self.counting.log(self.java)
         except (Py4JError, OSError):
             pass  # Java has ended
         _forget(self)

@@ -71,8 +71,9 @@ class Settings:
         "store",
         values.text,
         text="",
-        takes="a path or an address",
-        meaning="where indexes are kept; a file in a local warehouse directory unless set",
+        takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
+        meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
+        "local, unless set",
     )
     cache_ttl: float = _setting(
         5.0,
@@ -202,7 +203,8 @@ class Settings:
         values.classes,
         text="",
         takes="module:Class, several with commas between them",
-        meaning="index kinds besides those that installed packages bring",
+        meaning="index kinds besides those that installed packages register under the entry point "
+        "`skipping.providers`",
     )
 
     @classmethod

@@ -63,14 +63,14 @@ def value_in_words(value: Value, type: str) -> str:
             bits = value if value >= 0 else value ^ 0x7FFFFFFFFFFFFFFF
             return repr(unpack("<d", pack("<q", bits))[0])
         case "date":
-            return _moment(timedelta(days=value), value).replace(" 00:00:00", "")
+            return _moment(value, "days").replace(" 00:00:00", "")
         case "timestamp" | "timestamp_ntz":
-            return _moment(timedelta(microseconds=value), value)
+            return _moment(value, "microseconds")
     return str(value)
 
 
-def _moment(since: timedelta, value: int) -> str:
+def _moment(value: int, unit: str) -> str:
     try:
-        return f"'{(_EPOCH + since).isoformat(sep=' ')}'"
+        return f"'{(_EPOCH + timedelta(**{unit: value})).isoformat(sep=' ')}'"
     except OverflowError:  # a year that Python does not know
         return str(value)

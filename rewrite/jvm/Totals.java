@@ -13,6 +13,10 @@ public final class Totals {
     "total", "disproved", "unknown", "bytes", "disproved bytes", "opened", "opened bytes"
   };
 
+  private static final int TABLES = 1000;
+  private static final int REASONS = 20;
+  private static final String OTHER = "other";
+
   private final Map tables = new TreeMap();
 
   /** Adds the scans of one execution, as Scans describes them. */
@@ -24,6 +28,7 @@ public final class Totals {
 
   private void add(Map scan) {
     Object name = scan.get("table");
+    if (tables.size() >= TABLES && !tables.containsKey(name)) name = OTHER;
     Map sums = (Map) tables.get(name);
     if (sums == null) tables.put(name, sums = new HashMap());
     plus(sums, "scans", 1);
@@ -35,7 +40,8 @@ public final class Totals {
     if (scan.get("reason") != null) {
       Map reasons = (Map) sums.get("reasons");
       if (reasons == null) sums.put("reasons", reasons = new TreeMap());
-      plus(reasons, (String) scan.get("reason"), 1);
+      String reason = (String) scan.get("reason");
+      plus(reasons, reasons.size() < REASONS || reasons.containsKey(reason) ? reason : OTHER, 1);
     } else {
       plus(sums, "asked", 1);
       if (scan.get("seconds") instanceof Number) {

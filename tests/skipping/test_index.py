@@ -299,9 +299,11 @@ class TestSurface:
             "rewrite": [
                 "Alarm",
                 "Explanation",
+                "PrometheusCollector",
                 "Session",
                 "Verification",
                 "alarms",
+                "counters",
                 "disable",
                 "enable",
                 "explain",
