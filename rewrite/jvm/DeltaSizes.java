@@ -2,7 +2,6 @@ package rewrite.jvm;
 
 import java.util.List;
 import org.apache.spark.sql.delta.stats.DataSize;
-import org.apache.spark.sql.delta.stats.DeltaScan;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 
@@ -12,7 +11,8 @@ public final class DeltaSizes {
 
   /** Adds the steps of a read: all files, those of the partitions, those that statistics leave. */
   static void add(FileIndex index, List steps) {
-    DeltaScan scan = ((PreparedDeltaFileIndex) index).preparedScan();
+    org.apache.spark.sql.delta.stats.DeltaScan scan =
+        ((PreparedDeltaFileIndex) index).preparedScan();
     step(steps, "table", scan.total());
     step(steps, "partitions", scan.partition());
     step(steps, "statistics", scan.scanned());
