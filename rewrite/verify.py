@@ -6,6 +6,7 @@ collected but one row of each run, however large the result.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,13 @@ __all__ = ["Verification", "alarms", "verify"]
 _CLOSE = 1e-11
 """Of sums of floats: as much may another order of addition change."""
 
+_BY_ORDER = re.compile(
+    r"\b(any_value|approx_percentile|array_agg|collect_list|collect_set|first|first_value|last"
+    r"|last_value|listagg|max_by|min_by|mode|nth_value|percentile_approx|string_agg)\("
+)
+"""Functions whose answer depends on the order in which rows come."""
+
+_GROUPING = ("Aggregate", "Window")
 _ANY_ROWS = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample", "Deduplicate")
 
 
@@ -152,13 +160,16 @@ def _opened(explained: Explanation) -> int:
 def _chance(plan: Any) -> str | None:
     """What makes the rows of a plan up to chance."""
     if not plan.deterministic():
-        return "it has a function that answers otherwise each time, or by the order of rows"
+        return "it has a function that answers otherwise each time"
     todo = [plan]
     while todo:
         node = todo.pop()
         name = str(node.nodeName())
         if name in _ANY_ROWS and not (name.endswith("Limit") and _is_sorted(node)):
             return f"{name} takes any of the rows"
+        by_order = _BY_ORDER.search(str(node.expressions())) if name in _GROUPING else None
+        if by_order is not None:
+            return f"{by_order[1]} answers by the order of rows"
         children = node.children()
         todo.extend(children.apply(i) for i in range(children.size()))
     return None

@@ -119,11 +119,13 @@ class _Scale:
         return np.searchsorted(self._order, np.array(values.to_pylist(), object)).astype(float)
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        places = np.unique(np.linspace(*self._ends, 6).round().astype(np.int64)).tolist()
+        places = np.unique(np.linspace(*self._ends, 5).round().astype(np.int64)).tolist()
         if self._order is not None:
             words = [str(self._order[place]) for place in places]
         else:
             words = [value_in_words(place, self._type).strip("'") for place in places]
+            if self._type.startswith("timestamp"):
+                words = [text[:16] for text in words]  # to the minute
         return tuple(zip(map(float, places), words, strict=True))
 
 
@@ -135,13 +137,15 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     rows = np.arange(len(shown))
     gone = None if files.disproved is None else files.disproved[shown]
     thick = float(np.clip(220 / max(len(shown), 1), 0.6, 9))
+    width = max(float(np.ptp(np.append(files.low, files.high))), 1e-9) if len(shown) else 1.0
     for picked, colour, name, above in _groups(gone, len(shown)):
         low, high = files.low[shown[picked]], files.high[shown[picked]]
         ax.hlines(rows[picked], low, high, color=colour, lw=thick, zorder=above)
-        # Also a range that is a point, or too short to be seen.
+        # A range that is a point, or too short to be seen.
         least = max(0.8 * thick, 2.2 if above > 2 else 1.0)
-        ax.scatter((low + high) / 2, rows[picked], s=least**2, marker="s", lw=0, color=colour,
-                   zorder=above)  # fmt: skip
+        short = high - low < 0.004 * width
+        flat = low[short], rows[picked][short]
+        ax.scatter(*flat, s=least**2, color=colour, marker="s", lw=0, zorder=above)
         ax.scatter([], [], s=60, marker="s", color=colour, label=name)
     for row, file in zip(rows, shown, strict=True):
         values = files.values[file]
@@ -188,4 +192,4 @@ def _groups(
 
 
 def _short(words: str) -> str:
-    return words if len(words) <= 14 else words[:13] + "…"
+    return words if len(words) <= 16 else words[:15] + "…"

@@ -81,7 +81,7 @@ class TestTheFunnel:
         df.collect()
         scan = next(scan for scan in rewrite.explain(df).scans if scan.keys)
         assert [step.name for step in scan.funnel][-2:] == ["rows read", "rows left by the filter"]
-        assert [step.rows for step in scan.funnel][-2:] == [80, 8]
+        assert [step.rows for step in scan.funnel][-2:] == list(scan.rows or ()) == [80, 80]
 
     def test_a_table_without_an_index_has_the_formats_steps(self, spark: SparkSession) -> None:
         make_table(spark, "bare", "SELECT id AS _f, id FROM range(3)")
@@ -202,7 +202,7 @@ class TestHistory:
         df = spark.sql(QUERY)
         df.collect()
         _, id = rewrite.explain(df).execution or ("", -1)
-        spark.sql(f"SELECT count(*) FROM {table}").collect()
+        spark.sql(f"SELECT max(s) FROM {table}").collect()
         rows = rewrite.history(spark).collect()
         assert len({row.execution for row in rows}) <= 100
         (found,) = [row for row in rows if row.execution == id]

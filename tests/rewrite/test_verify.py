@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -136,7 +137,7 @@ class TestVerify:
         ("query", "why"),
         [
             ("SELECT rand(), id FROM {t}", "answers otherwise each time"),
-            ("SELECT first(id) FROM {t}", "by the order of rows"),
+            ("SELECT first(id) FROM {t}", "first answers by the order of rows"),
             ("SELECT id FROM {t} LIMIT 3", "Limit takes any of the rows"),
             ("SELECT count(*) FROM (SELECT id FROM {t} LIMIT 3)", "Limit takes any"),
             ("SELECT id FROM {t} TABLESAMPLE (10 PERCENT)", "Sample takes any"),
@@ -176,7 +177,7 @@ class TestShadow:
         held = spark.sql(f"SELECT _metadata.file_path AS p FROM {wrong} WHERE id BETWEEN 0 AND 9")
         with settings(spark, {"spark.skipping.enabled": "false"}):
             (path,) = {row.p for row in held.collect()}
-        assert alarm.path.replace("file:", "") == path.replace("file://", "")
+        assert alarm.path == re.sub("^file:/+", "file:/", path)
         assert str(alarm) in caplog.text
         assert "which holds a match: DROP SKIPPING INDEX ON" in str(alarm)
 

@@ -83,16 +83,17 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         draw_files(made(3), "x")
 
 
-class TestOfATable:
-    @pytest.fixture(scope="class")
-    def index(self, spark: SparkSession) -> Iterator[SkippingIndex]:
-        rows = f"""SELECT id div 10 AS _f, id, 's' || id % 7 AS s, null AS never,
-            date_from_unix_date(int(id)) AS d FROM range({10 * FILES})"""
-        table = make_table(spark, "drawn", rows.replace("null AS never", "int(null) AS never"))
-        yield SkippingIndex.create(spark, table, "id MIN_MAX, s VALUE_LIST")
-        spark.sql("DROP SKIPPING INDEX ON drawn")
-        spark.sql("DROP TABLE drawn")
+@pytest.fixture(scope="module")
+def index(spark: SparkSession) -> Iterator[SkippingIndex]:
+    rows = f"""SELECT id div 10 AS _f, id, 's' || id % 7 AS s, null AS never,
+        date_from_unix_date(int(id)) AS d FROM range({10 * FILES})"""
+    table = make_table(spark, "drawn", rows.replace("null AS never", "int(null) AS never"))
+    yield SkippingIndex.create(spark, table, "id MIN_MAX, s VALUE_LIST")
+    spark.sql("DROP SKIPPING INDEX ON drawn")
+    spark.sql("DROP TABLE drawn")
 
+
+class TestOfATable:
     def test_why_a_file_survived(self, index: SkippingIndex) -> None:
         found = index.why(And((Compare("id", ">=", 90), Compare("s", "=", "s3"))))
         assert found.column_names == [
