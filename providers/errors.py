@@ -5,6 +5,7 @@ SkippingError
 ├── DefinitionError    a column, kind or parameter that an index cannot be sound on
 ├── SettingError       a setting that does not exist or a value it does not take
 ├── SessionError       a Spark session that cannot carry the hooks
+├── WrongAnswer        a query that answered otherwise with its indexes than without (verify)
 ├── TableError         a table that is not there or cannot be followed
 └── StoreError         a store that is away, locked, corrupt, too new or not allowed
     ├── NoStore        there is none: nothing was created yet, or it was deleted
@@ -25,6 +26,7 @@ __all__ = [
     "StatementError",
     "StoreError",
     "TableError",
+    "WrongAnswer",
 ]
 
 
@@ -57,6 +59,10 @@ class SettingError(SkippingError):
 
 class SessionError(SkippingError):
     """A Spark session that cannot carry the hooks."""
+
+
+class WrongAnswer(SkippingError):
+    """A query answered otherwise with its indexes than without; the message says what differs."""
 
 
 class TableError(SkippingError):

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 import skipping
 from providers.errors import SkippingError
 from rewrite.filters import Reader, read_message
+from rewrite.shadow import Asked, Shadow
 from skipping.ddl import is_ours
 from skipping.definition import TableId
 from skipping.lookup import Lookup
@@ -45,8 +46,9 @@ class Answers:
 
         implements = ("java.util.function.Function",)
 
-    def __init__(self, lookups: Callable[[Settings], Lookup]) -> None:
+    def __init__(self, lookups: Callable[[Settings], Lookup], shadow: Shadow | None = None) -> None:
         self._lookups = lookups
+        self._shadow = shadow
         self._warned: set[str] = set()
 
     def apply(self, message: bytes) -> bytes:
@@ -71,7 +73,8 @@ class Answers:
     def _disproved(
         self, lookup: Lookup, header: Mapping[str, Any], reader: Reader, settings: Settings
     ) -> bytes:
-        deadline = time.monotonic() + settings.timeout
+        began = time.monotonic()
+        deadline = began + settings.timeout
         predicate = reader.read(header["filters"])
         indexed = lookup.indexed(timeout=settings.timeout)
         definition = indexed.get(TableId(*header["table"].split("\n")))
@@ -79,6 +82,10 @@ class Answers:
             return _message({"reason": "the table has no index"})
         left = deadline - time.monotonic()
         finding = lookup.ask(definition, predicate, reader.columns, timeout=left)
+        if settings.shadow and self._shadow is not None:
+            self._shadow.offer(
+                Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
+            )
         legs = [(leg, leg.disproved.serialize()) for leg in finding.legs]
         disproved = finding.disproved.serialize()
         return _message(
@@ -92,6 +99,7 @@ class Answers:
                     for leg, bitmap in legs
                 ],
                 "unused": finding.unused,
+                "seconds": time.monotonic() - began,
             },
             disproved,
             *(bitmap for _, bitmap in legs),

@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SessionError, SkippingError
 from rewrite.bridge import Answers, Statements, table_key
+from rewrite.counters import Counting
 from rewrite.java import Classes
+from rewrite.shadow import Shadow
 from skipping.lookup import Lookup
 from skipping.session import settings_of, store_of
 from skipping.settings import Settings
@@ -22,6 +24,9 @@ __all__ = ["Hooks", "installed"]
 
 _BUSIEST, _LAZIEST = 0.2, 60.0
 """Seconds between two looks at the store, whatever `cache.ttl` is."""
+
+_LOGGED = 60.0
+"""Seconds between two lines of counters in the log."""
 
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
@@ -62,7 +67,9 @@ class Hooks:
         self._spark = spark
         self._lookups: dict[Settings, Lookup] = {}
         self._watching = False
-        self.java = classes.new("Skipping", Answers(self._lookup))
+        self.counting = Counting()
+        self.shadow = Shadow(lambda: self._spark)
+        self.java = classes.new("Skipping", Answers(self._lookup, self.shadow))
         extensions = spark._jsparkSession.extensions()
         extensions.injectColumnar(classes.new("PruneScans$Inject", self.java))
         extensions.injectResolutionRule(classes.new("JoinKeys$Inject", self.java))
@@ -115,16 +122,21 @@ class Hooks:
                 store_of(self._spark, settings),
                 ttl=settings.cache_ttl,
                 providers=settings.providers,
+                values=settings.explain_values,
             )
             lookup.on_change = self._tell
             self._lookups[settings] = lookup
         return self._lookups[settings]
 
     def _watch(self) -> None:
+        logged = time.monotonic()
         try:
             while not self._stopped():
                 time.sleep(min(max(self._settings().cache_ttl, _BUSIEST), _LAZIEST))
                 self._tell()
+                if time.monotonic() - logged >= _LOGGED:
+                    logged = time.monotonic()
+                    self.counting.log(self.java)
         except (Py4JError, OSError):
             pass  # Java has ended
         _forget(self)

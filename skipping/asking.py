@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
 from providers.predicate import Predicate, map_leaves
 from skipping.binding import Binding
 from skipping.definition import Definition
@@ -26,14 +30,13 @@ class Asking:
 
     def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
         """The files without a match."""
-        found, ordinals = self._ask(predicate, columns)
-        return {file for file, ordinal in ordinals.items() if ordinal in found.disproved}
+        found, known = self._ask(predicate, columns)
+        return {file for file, ordinal in known.items() if ordinal in found.disproved}
 
     def plan(self, predicate: Predicate, table: Table) -> ScanPlan:
         """What would be skipped of a table's newest version."""
-        found, ordinals = self._ask(predicate, table.columns())
-        live = table.files()
-        known = [ordinals[key] for key in identities(live) if key in ordinals]
+        found, live, ordinals = self._live(predicate, table)
+        known = ordinals.drop_null().to_pylist()
         return ScanPlan(
             table.name,
             total=len(live),
@@ -43,10 +46,30 @@ class Asking:
             unused=found.unused,
         )
 
+    def why(self, predicate: Predicate, table: Table) -> pa.Table:
+        """The files of a table's newest version, and what disproves each; see `SkippingIndex`."""
+        found, live, ordinals = self._live(predicate, table)
+        numbers = ordinals.fill_null(-1).to_numpy()
+
+        def flags(disproved: BitMap) -> pa.Array:
+            return pa.array(np.isin(numbers, np.array(disproved, np.int64)))
+
+        columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
+        columns["disproved"] = flags(found.disproved)
+        columns.update({leg.label: flags(leg.disproved) for leg in found.legs})
+        return pa.table(columns)
+
+    def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
+        """The answer, the live files, and their ordinals."""
+        found, known = self._ask(predicate, table.columns())
+        live = table.files()
+        return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
+
     def _ask(self, predicate: Predicate, columns: Columns) -> tuple[Finding, dict[Identity, int]]:
         bound = Binding(columns)
         asked = map_leaves(predicate, bound.leaf)
-        lookup = Lookup(self.store, ttl=0, providers=self.settings.providers)
+        values, providers = self.settings.explain_values, self.settings.providers
+        lookup = Lookup(self.store, ttl=0, providers=providers, values=values)
         timeout = self.settings.timeout
         found = lookup.ask(self.definition, asked, bound.columns, timeout=timeout)
         entries = lookup.catalogue(self.definition.index).files

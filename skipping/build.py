@@ -19,7 +19,7 @@ from skipping.reader_build import ReaderBuild
 from skipping.sketching import Work, entry_schema, sketch_files
 from skipping.storage import locate
 
-__all__ = ["SparkBuild"]
+__all__ = ["SparkBuild", "opens"]
 
 
 class SparkBuild:
@@ -36,7 +36,7 @@ class SparkBuild:
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
-        if any(w.column.opened for w in work) and not _opens(files["path"][0].as_py()):
+        if any(w.column.opened for w in work) and not opens(files["path"][0].as_py()):
             yield from self._by_reader(files, work)
             return
         slots = self._spark.sparkContext.defaultParallelism
@@ -65,7 +65,7 @@ class SparkBuild:
         return frame.mapInArrow(sketch, from_arrow_schema(schema)).toArrow().cast(schema)
 
 
-def _opens(path: str) -> bool:
+def opens(path: str) -> bool:
     """Whether Python can open a file of the table's storage, with what it knows of credentials."""
     try:
         filesystem, inner = locate(path)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from providers.errors import Conflict, DefinitionError, NoStore, StatementError, TableError
 from skipping.altering import optioned
+from skipping.analyze import analyze
 from skipping.ddl import (
     Alter,
     Analyze,
@@ -104,13 +105,13 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return _drop(spark, table, if_exists=if_exists)
         case Vacuum(table):
             return _vacuum(spark, table)
+        case Analyze(table):
+            return analyze(spark, sql_name(table)).rows()
         case Alter():
             return _alter(spark, statement)
         case RecoverJob(job):
             recover(spark, job)
             return []
-        case Analyze():
-            raise StatementError("ANALYZE is not supported yet")
 
 
 def _create(spark: SparkSession, statement: Create) -> Rows:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
 
+    from skipping.analyze import Advice
+
 __all__ = ["SkippingIndex"]
 
 
@@ -133,6 +135,19 @@ class SkippingIndex:
         return cls(given, store, found)
 
     @staticmethod
+    def analyze(
+        spark: SparkSession,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        files: int | None = None,
+    ) -> Advice:
+        """Advice for a table that need not have an index yet: see `skipping.analyze`."""
+        from skipping.analyze import analyze  # Spark's: an index of PyIceberg's does without
+
+        return analyze(spark, table, columns=columns, files=files)
+
+    @staticmethod
     def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
         """The live index of what a table is now, or else of what its name was before."""
         try:
@@ -144,6 +159,13 @@ class SkippingIndex:
         now = (d for d in alike if d.value.table == id)
         before = (d for d in alike if d.value.name == table.name)
         return next(now, None) or next(before, None)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that it was opened with; raises TableError if there is none."""
+        if self._source.spark is None:
+            raise TableError(f"{self.table.name} was opened without Spark, which this needs")
+        return self._source.spark
 
     @property
     def definition(self) -> Definition:
@@ -295,6 +317,16 @@ class SkippingIndex:
         Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
         """
         return self._asking.plan(predicate, self.table)
+
+    def why(self, predicate: Predicate) -> pa.Table:
+        """The files of the table's newest version, and what disproves each for a predicate.
+
+        Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `disproved`,
+        and for each sketch that was asked, under the label that explain shows, whether it alone
+        disproves the file. A file whose `disproved` is false survived: no label is true, or, under
+        an OR, not all are. The predicate is that of `lookup`.
+        """
+        return self._asking.why(predicate, self.table)
 
     def scan(self, row_filter: Any = "", **options: Any) -> DataScan:
         """PyIceberg's `Table.scan`, over the files that may have a matching row.

@@ -56,6 +56,8 @@ class Finding:
 class Lookup:
     """Asks one store; remembers definitions and catalogues for `ttl` seconds.
 
+    With `values` what it says of conditions shows their values.
+
     Safe to use from several threads; no lock is held while the store is asked.
     """
 
@@ -65,11 +67,13 @@ class Lookup:
         *,
         ttl: float,
         providers: Sequence[str] = (),
+        values: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self._ttl = ttl
         self._providers = tuple(providers)
+        self._values = values
         self._clock = clock
         self._lock = threading.Lock()
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
@@ -157,7 +161,7 @@ class Lookup:
         """
         deadline = time.monotonic() + timeout
         catalogue = self.catalogue(definition.index, timeout=timeout)
-        question = Question(definition, columns, self._providers)
+        question = Question(definition, columns, self._providers, values=self._values)
         whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
         with self._one_past(definition.index):

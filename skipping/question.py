@@ -23,10 +23,11 @@ from providers.predicate import (
 from providers.simplify import simplify
 from providers.values import Domain
 from skipping.definition import Definition, IndexedColumn
+from skipping.spelling import spelled
 
-__all__ = ["QueryColumn", "Question"]
+__all__ = ["USELESS", "QueryColumn", "Question"]
 
-_USELESS = 0.5
+USELESS = 0.5
 """Of the files without a match, the share that an answer worth asking for may keep."""
 
 
@@ -43,11 +44,18 @@ class Question:
     """Translates one predicate for one index, noting which leg is whose and what is unused."""
 
     def __init__(
-        self, definition: Definition, columns: Mapping[str, QueryColumn], providers: tuple[str, ...]
+        self,
+        definition: Definition,
+        columns: Mapping[str, QueryColumn],
+        providers: tuple[str, ...],
+        *,
+        values: bool = False,
     ) -> None:
+        """`values`: legs and reasons show the values of conditions, which are data."""
         self._definition = definition
         self._columns = columns
         self._providers = providers
+        self._values = values
         # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
         # stay alive, and so do their ids.
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
@@ -84,6 +92,8 @@ class Question:
     def _leaf(self, leaf: Leaf) -> IndexPredicate | None:
         column = self._columns[leaf.column]
         text = label(leaf, column.name)
+        if self._values:
+            text = spelled(leaf, column.name, column.type)
         found: list[IndexPredicate] = []
         for indexed in self._definition.columns:
             if indexed.identity != leaf.column:
@@ -111,7 +121,7 @@ class Question:
                 return None
             provider = indexed.provider(self._providers)
             survival = provider.survival(leaf)
-            if survival > _USELESS:
+            if survival > USELESS:
                 self.unused.append(
                     f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
                 )

@@ -51,6 +51,11 @@ class Chunk:
         self._values = values
         self._distinct: pa.Array | None = None
 
+    @property
+    def values(self) -> pa.Array:
+        """Those that were read, null-free; of text that came dictionary-coded each once."""
+        return self._values
+
     def distinct(self, most: int | None = None) -> pa.Array:
         """The distinct values, null-free, in no order. Hashes every value once.
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-__all__ = ["Mode", "boolean", "budget", "classes", "duration", "given", "mode", "size", "text"]
+__all__ = [
+    "Mode",
+    "boolean",
+    "budget",
+    "classes",
+    "duration",
+    "given",
+    "mode",
+    "share",
+    "size",
+    "text",
+]
 
 Mode: TypeAlias = Literal["fallback", "strict"]
 
@@ -78,6 +89,14 @@ def budget(text: str) -> float:
     if seconds == 0:
         raise ValueError(text)
     return seconds
+
+
+def share(text: str) -> float:
+    """From 0 to 1."""
+    part = float(text)
+    if not 0 <= part <= 1:
+        raise ValueError(text)
+    return part
 
 
 def size(text: str) -> int:

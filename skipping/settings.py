@@ -21,8 +21,6 @@ PREFIX = "spark.skipping."
 
 LATER: Mapping[str, str] = {
     "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
-    "explain.values": "showing values in explain and logs, which have counts only",
-    "shadow": "asking the index without using its answer",
 }
 """Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
 
@@ -73,8 +71,9 @@ class Settings:
         "store",
         values.text,
         text="",
-        takes="a path or an address",
-        meaning="where indexes are kept; a file in a local warehouse directory unless set",
+        takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
+        meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
+        "local, unless set",
     )
     cache_ttl: float = _setting(
         5.0,
@@ -157,6 +156,15 @@ class Settings:
         takes="fallback or strict",
         meaning="what a query does when asking fails: reads every file, or raises (for tests)",
     )
+    shadow: float = _setting(
+        0.0,
+        "shadow",
+        values.share,
+        text="0",
+        takes="a share from 0 to 1",
+        meaning="of the files that were disproved, how many are read again in the background, to "
+        "raise an alarm if one holds a match (rewrite.alarms)",
+    )
     dynamic_enabled: bool = _setting(
         True,
         "dynamic.enabled",
@@ -181,13 +189,22 @@ class Settings:
         takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
         meaning="how many bytes of keys a query collects from one side of a join at most",
     )
+    explain_values: bool = _setting(
+        False,
+        "explain.values",
+        values.boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether explain shows the values of conditions, which are data, or only counts",
+    )
     providers: tuple[str, ...] = _setting(
         (),
         "providers",
         values.classes,
         text="",
         takes="module:Class, several with commas between them",
-        meaning="index kinds besides those that installed packages bring",
+        meaning="index kinds besides those that installed packages register under the entry point "
+        "`skipping.providers`",
     )
 
     @classmethod

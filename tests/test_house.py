@@ -84,6 +84,12 @@ def test_every_setting_is_in_one_place() -> None:
     assert named <= known
 
 
+def test_the_readme_has_every_setting() -> None:
+    from skipping.settings_page import page
+
+    assert page() in (ROOT / "README.md").read_text(), "python -m skipping.settings_page"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built of what git would take, so that nothing old in `build/` gets in."""

@@ -28,6 +28,7 @@ public final class Executions extends SparkListener {
 
   private final Scans scans;
   private final Deque executions = new ArrayDeque();
+  private final Totals totals = new Totals();
 
   public Executions(Scans scans) {
     super();
@@ -50,7 +51,10 @@ public final class Executions extends SparkListener {
     Execution execution = new Execution();
     execution.id = end.executionId();
     execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
+    execution.ended = end.time();
+    execution.seconds = end.duration() / 1e9;
     execution.scans = scans.describe(end.qe().executedPlan());
+    totals.add(execution.scans);
     addHashes(end.qe().logical(), execution.hashes);
     addHashes(end.qe().analyzed(), execution.hashes);
     synchronized (executions) {
@@ -84,22 +88,45 @@ public final class Executions extends SparkListener {
     synchronized (executions) {
       for (Iterator each = executions.iterator(); each.hasNext(); ) {
         Execution execution = (Execution) each.next();
-        if (!execution.hashes.contains(hash)) continue;
-        Map found = new HashMap();
-        found.put("id", Long.valueOf(execution.id));
-        found.put("name", execution.name);
-        found.put("scans", execution.scans);
-        out.add(found);
+        if (execution.hashes.contains(hash)) out.add(execution.describe());
       }
     }
     return Json.write(out);
+  }
+
+  /** The last executions as JSON, oldest first: id, name, when they ended and how long they took. */
+  public String recent() {
+    List out = new ArrayList();
+    synchronized (executions) {
+      for (Iterator each = executions.iterator(); each.hasNext(); ) {
+        out.add(((Execution) each.next()).describe());
+      }
+    }
+    return Json.write(out);
+  }
+
+  /** Sums over all executions. */
+  public Totals totals() {
+    return totals;
   }
 
   /** What is kept of one. */
   private static final class Execution {
     private long id;
     private String name;
+    private long ended;
+    private double seconds;
     private List scans;
     private final Set hashes = new HashSet();
+
+    Map describe() {
+      Map found = new HashMap();
+      found.put("id", Long.valueOf(id));
+      found.put("name", name);
+      found.put("ended", Long.valueOf(ended));
+      found.put("seconds", Double.valueOf(seconds));
+      found.put("scans", scans);
+      return found;
+    }
   }
 }

@@ -154,7 +154,7 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
       // The location as it stands: one table may have several spellings of one place.
       int ordinal = pruning.answer().ordinal(
           file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
-      if (tally.drops(ordinal)) out.add(file.location());
+      if (tally.drops(ordinal, file.fileSizeInBytes())) out.add(file.location());
     }
     tally.done();
     return out;

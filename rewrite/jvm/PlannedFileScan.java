@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.util.AccumulatorV2;
 
@@ -92,8 +93,21 @@ final class PlannedFileScan extends PlannedScan {
   }
 
   public Object opened() {
-    scala.Option opened = scan.metrics().get("numFiles");
-    return opened.isDefined() ? ((AccumulatorV2) opened.get()).value() : null;
+    return metric("numFiles");
+  }
+
+  public Object openedBytes() {
+    return metric("filesSize");
+  }
+
+  private Object metric(String name) {
+    scala.Option found = scan.metrics().get(name);
+    return found.isDefined() ? ((AccumulatorV2) found.get()).value() : null;
+  }
+
+  public List format() {
+    FileIndex location = scan.relation().location();
+    return Sizes.of(isPruned() ? ((PrunedFileIndex) location).inner() : location);
   }
 
   public String name() {

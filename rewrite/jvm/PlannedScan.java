@@ -54,6 +54,16 @@ public abstract class PlannedScan {
   /** The files that it opened; null where that is not known. */
   public abstract Object opened() throws Exception;
 
+  /** Their bytes; null where that is not known. */
+  public Object openedBytes() {
+    return null;
+  }
+
+  /** The files, and bytes, that the table format left after each step of its own, as Sizes says. */
+  public List format() {
+    return new ArrayList();
+  }
+
   /** The table's name, for people. */
   public abstract String name();
 }

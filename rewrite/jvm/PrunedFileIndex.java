@@ -87,6 +87,11 @@ public final class PrunedFileIndex implements FileIndex {
     return null;
   }
 
+  /** The table format's own. */
+  public FileIndex inner() {
+    return inner;
+  }
+
   private Seq without(Seq listed, Pruning pruning) {
     List directories = Scala.list(listed);
     Folders now =
@@ -105,7 +110,7 @@ public final class PrunedFileIndex implements FileIndex {
         // A file that was replaced since it was listed is not the one that is known.
         boolean replaced =
             now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
-        if (!tally.drops(replaced ? -1 : ordinal)) kept.add(file);
+        if (!tally.drops(replaced ? -1 : ordinal, file.getLen())) kept.add(file);
       }
       if (!kept.isEmpty()) out.add(new PartitionDirectory(directory.values(), Scala.seq(kept)));
     }

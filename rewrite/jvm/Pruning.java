@@ -153,17 +153,21 @@ public final class Pruning {
     private int total;
     private int unknown;
     private int disproved;
+    private long bytes;
+    private long disprovedBytes;
     private final int[] legs = new int[answer.legs()];
 
-    /** Counts a file, by its ordinal (-1: unknown); whether it is left out. */
-    public boolean drops(int ordinal) {
+    /** Counts a file, by its ordinal (-1: unknown) and size; whether it is left out. */
+    public boolean drops(int ordinal, long size) {
       total++;
+      bytes += size;
       if (ordinal < 0) unknown++;
       for (int i = 0; i < legs.length; i++) {
         if (answer.disproves(i, ordinal)) legs[i]++;
       }
       if (!answer.disproves(ordinal)) return false;
       disproved++;
+      disprovedBytes += size;
       return true;
     }
 
@@ -174,6 +178,8 @@ public final class Pruning {
       out.put("unknown", Integer.valueOf(unknown));
       out.put("disproved", Integer.valueOf(disproved));
       out.put("counts", legs);
+      out.put("bytes", Long.valueOf(bytes));
+      out.put("disproved bytes", Long.valueOf(disprovedBytes));
       counts = out;
       learn(total, legs);
     }

@@ -116,6 +116,8 @@ public final class Scans {
       if (!scan.isPruned()) out.put("reason", reason(scan, filter));
       Object opened = scan.opened();
       if (opened != null) out.put("opened", opened);
+      if (scan.openedBytes() != null) out.put("opened bytes", scan.openedBytes());
+      out.put("format", scan.format());
     } catch (Exception failure) {
       out = new HashMap();
       out.put("reason", "describing the scan failed: " + failure.getClass().getSimpleName());

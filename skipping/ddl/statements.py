@@ -215,10 +215,19 @@ class Alter(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Analyze(_Marked):
-    """`ANALYZE SKIPPING INDEX ON t`: a row for each advice, under Flint's names."""
+    """`ANALYZE SKIPPING INDEX ON t`: a row for each column and kind, Flint's columns first.
+
+    `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column. A
+    kind that is advised has the whole statement in `ddl`.
+    """
 
     schema: ClassVar[str] = (
-        "column_name string, column_type string, reason string, skipping_type string"
+        "column_name string, column_type string, reason string, skipping_type string, "
+        "advised boolean, kept_1 double, kept_10 double, kept_100 double, "
+        "bytes_a_file double, ms_a_file double, "
+        "sorted_1 double, sorted_10 double, sorted_100 double, "
+        "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
+        "average_depth double, average_overlaps double, ddl string"
     )
     table: Name
 

@@ -1,0 +1,31 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
+
+/** How many files, and bytes, a table format leaves after each step of its own, for explain. */
+public final class Sizes {
+  private Sizes() {}
+
+  /** Of each step its name, the files and the bytes; what the format does not tell is left out. */
+  public static List of(FileIndex index) {
+    List steps = new ArrayList();
+    try {
+      if (index.getClass().getSimpleName().equals("PreparedDeltaFileIndex")) {
+        DeltaSizes.add(index, steps);
+      } else if (index instanceof PartitioningAwareFileIndex) {
+        int files = ((PartitioningAwareFileIndex) index).allFiles().size();
+        add(steps, "table", Long.valueOf(files), Long.valueOf(index.sizeInBytes()));
+      }
+    } catch (Throwable unknown) {
+      steps.clear(); // it is only shown
+    }
+    return steps;
+  }
+
+  static void add(List steps, String name, Object files, Object bytes) {
+    if (files != null) steps.add(new Object[] {name, files, bytes});
+  }
+}

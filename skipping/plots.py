@@ -1,0 +1,194 @@
+"""Pictures of an index, with matplotlib (`pip install 'lakehouse-file-skipping[plot]'`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from providers.errors import DefinitionError
+from providers.predicate import Predicate
+from skipping.analyze import every_kind
+from skipping.sampling import look
+from skipping.spelling import value_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from skipping.index import SkippingIndex
+
+__all__ = ["DISPROVED", "KEPT", "FileMap", "counted", "draw_files", "file_map", "new_axes"]
+
+KEPT, DISPROVED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
+
+_FILES = 400
+"""Of more files so many are drawn, evenly picked, and besides as many of those that are kept."""
+
+_WITH_DOTS, _DOTS = 60, 60
+"""Files up to which values are drawn, and values of a file that are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileMap:
+    """Files to draw: their ranges as positions, some values, and which are disproved.
+
+    `ticks` are positions with their words. `total` and `kept` count all files, drawn or not.
+    """
+
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    values: tuple[npt.NDArray[np.float64], ...]
+    disproved: npt.NDArray[np.bool_] | None
+    ticks: tuple[tuple[float, str], ...]
+    total: int
+    kept: int
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes of a figure of their own; raises DefinitionError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise DefinitionError(
+            "pictures need matplotlib: pip install 'lakehouse-file-skipping[plot]'"
+        ) from error
+    # Not pyplot, which would keep every figure and choose a window system.
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure.subplots()
+
+
+def file_map(
+    index: SkippingIndex, column: str, predicate: Predicate | None = None, *, ax: Axes | None = None
+) -> Axes:
+    """Draw each file of a table as a bar from its least to its greatest value of a column.
+
+    Where a file holds few values they are dots on its bar. With a predicate, the files that are
+    kept for it stand out from those disproved. Files are sorted by their ranges; of more than
+    some hundred only as many are drawn, evenly picked. Reads the column in the files drawn.
+    """
+    return draw_files(_mapped(index, column, predicate), column, ax=ax)
+
+
+def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> FileMap:
+    found = index.table.columns().resolve(column)
+    work = every_kind(found, ())[:1]
+    if not work:
+        raise DefinitionError(found.refusal or f"{column} is a partition column")
+    live = index.table.files()
+    gone: npt.NDArray[np.bool_] | None = None
+    if predicate is not None:
+        gone = index.why(predicate)["disproved"].to_numpy()
+    picked = _evenly(np.arange(len(live)), gone)
+    (seen,) = look(index.spark, index.table, live.take(pa.array(picked)), [work])
+    files = seen.files.filter(seen.files["low"].is_valid())
+    rows = picked[files["ordinal"].to_numpy()]
+    scale = _Scale(files, found.type)
+    return FileMap(
+        scale.at(files["low"]),
+        scale.at(files["high"]),
+        tuple(scale.at(values.values) for values in files["keys"].combine_chunks()),
+        None if gone is None else gone[rows],
+        scale.ticks(),
+        len(live),
+        len(live) if gone is None else int((~gone).sum()),
+    )
+
+
+class _Scale:
+    """From normalised values to positions: numbers as they are, text by its place in the order."""
+
+    def __init__(self, files: pa.Table, type: str) -> None:
+        self._type = type
+        self._order: npt.NDArray[np.object_] | None = None
+        both = [files[name].combine_chunks() for name in ("low", "high")]
+        if not pa.types.is_integer(both[0].type):
+            values = pa.concat_arrays([*both, files["keys"].combine_chunks().flatten()])
+            self._order = np.array(sorted(set(values.to_pylist())), object)
+            self._ends = (0, len(self._order) - 1)
+        else:
+            numbers = pa.concat_arrays(both).to_numpy()
+            self._ends = (numbers.min(), numbers.max()) if len(numbers) else (0, 0)
+
+    def at(self, values: Any) -> npt.NDArray[np.float64]:
+        if self._order is None:
+            return np.asarray(values.to_numpy(), float)
+        return np.searchsorted(self._order, np.array(values.to_pylist(), object)).astype(float)
+
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        places = np.unique(np.linspace(*self._ends, 5).round().astype(np.int64)).tolist()
+        if self._order is not None:
+            words = [str(self._order[place]) for place in places]
+        else:
+            words = [value_in_words(place, self._type).strip("'") for place in places]
+            if self._type.startswith("timestamp"):
+                words = [text[:16] for text in words]  # to the minute
+        return tuple(zip(map(float, places), words, strict=True))
+
+
+def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
+    """Draw a FileMap."""
+    order = np.lexsort((files.high, files.low))
+    shown = _evenly(order, None if files.disproved is None else files.disproved[order])
+    ax = ax if ax is not None else new_axes(9, 2 + 3.5 * min(1.0, 0.15 + len(shown) / 60))
+    rows = np.arange(len(shown))
+    gone = None if files.disproved is None else files.disproved[shown]
+    thick = float(np.clip(220 / max(len(shown), 1), 0.6, 9))
+    width = max(float(np.ptp(np.append(files.low, files.high))), 1e-9) if len(shown) else 1.0
+    for picked, colour, name, above in _groups(gone, len(shown)):
+        low, high = files.low[shown[picked]], files.high[shown[picked]]
+        ax.hlines(rows[picked], low, high, color=colour, lw=thick, zorder=above)
+        # A range that is a point, or too short to be seen.
+        least = max(0.8 * thick, 2.2 if above > 2 else 1.0)
+        short = high - low < 0.004 * width
+        flat = low[short], rows[picked][short]
+        ax.scatter(*flat, s=least**2, color=colour, marker="s", lw=0, zorder=above)
+        ax.scatter([], [], s=60, marker="s", color=colour, label=name)
+    for row, file in zip(rows, shown, strict=True):
+        values = files.values[file]
+        if 2 < len(values) <= _DOTS and len(shown) <= _WITH_DOTS:
+            ax.scatter(values, np.full(len(values), row), s=min(thick, 4), color="#222", zorder=5)
+    ax.set_xticks([at for at, _ in files.ticks], [_short(words) for _, words in files.ticks])
+    ax.set_xlabel(column)
+    some = f", {len(shown):,} drawn" if len(shown) < files.total else ""
+    ax.set_ylabel(f"files, by their least value{some}")
+    ax.set_yticks([])
+    ax.set_ylim(-1, len(shown))
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    title = counted(files.total)
+    if gone is not None:
+        title += f": {files.kept:,} kept, {files.total - files.kept:,} disproved"
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    ax.set_title(title, loc="left", fontsize=11)
+    return ax
+
+
+def counted(files: int) -> str:
+    """A number of files in words."""
+    return f"{files:,} file{'' if files == 1 else 's'}"
+
+
+def _evenly(
+    files: npt.NDArray[np.int64], gone: npt.NDArray[np.bool_] | None
+) -> npt.NDArray[np.int64]:
+    """Some of the files in their order: _FILES of all, and as many of those that are kept."""
+    picked = np.zeros(len(files), np.bool_)
+    kept = np.zeros(0, np.int64) if gone is None else np.flatnonzero(~gone)
+    for group in (np.arange(len(files)), kept):
+        if len(group):
+            picked[group[np.linspace(0, len(group) - 1, _FILES).astype(int)]] = True
+    return files[picked]
+
+
+def _groups(
+    gone: npt.NDArray[np.bool_] | None, n: int
+) -> list[tuple[npt.NDArray[np.bool_], str, str, int]]:
+    if gone is None:
+        return [(np.ones(n, np.bool_), UNASKED, "", 2)]
+    return [(gone, DISPROVED, "disproved", 2), (~gone, KEPT, "kept", 3)]
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= 16 else words[:15] + "…"

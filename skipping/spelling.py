@@ -1,0 +1,76 @@
+"""Conditions with their values, for people who asked to see them (`explain.values`)."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+from struct import pack, unpack
+
+from providers.predicate import Between, Compare, In, Leaf, StartsWith, label
+from providers.values import Value
+
+__all__ = ["spelled", "value_in_words"]
+
+_SHOWN = 3
+"""Keys of an IN that are shown."""
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def spelled(leaf: Leaf, column: str, type: str) -> str:
+    """A leaf in words, with its values; `type` is the column's Spark type.
+
+    >>> spelled(Compare("", "<", 19_723), "day", "date")
+    "day < '2024-01-01'"
+    """
+    match leaf:
+        case Compare(_, op, value):
+            return f"{column} {op} {value_in_words(value, type)}"
+        case Between(_, low, high):
+            return f"{column} BETWEEN {value_in_words(low, type)} AND {value_in_words(high, type)}"
+        case In(_, values, negated, source):
+            some = [value_in_words(v, type) for v in values.slice(0, _SHOWN).to_pylist()]
+            more = [f"... {len(values):,} in all"] if len(values) > _SHOWN else []
+            whose = f" of {source}" if source else ""
+            return f"{column} {'NOT ' if negated else ''}IN ({', '.join(some + more)}{whose})"
+        case StartsWith(_, prefix, negated):
+            text = value_in_words(prefix, type)
+            return f"{column} {'NOT ' if negated else ''}LIKE {text[:-1]}%'"
+        case _:
+            return label(leaf, column)
+
+
+def value_in_words(value: Value, type: str) -> str:
+    """A normalised value (`providers.values`) as SQL would write it.
+
+    >>> value_in_words(150, "decimal(5,2)"), value_in_words("it's", "string")
+    ('1.50', "'it''s'")
+    """
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    decimal = re.fullmatch(r"decimal\(\d+,\s*(\d+)\)", type)
+    if decimal is not None:
+        if isinstance(value, bytes):
+            value = int.from_bytes(value, "big") - (1 << 127)
+        return str(Decimal(value).scaleb(-int(decimal[1])))
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    match type:
+        case "boolean":
+            return str(bool(value)).lower()
+        case "float" | "double":
+            bits = value if value >= 0 else value ^ 0x7FFFFFFFFFFFFFFF
+            return repr(unpack("<d", pack("<q", bits))[0])
+        case "date":
+            return _moment(value, "days").replace(" 00:00:00", "")
+        case "timestamp" | "timestamp_ntz":
+            return _moment(value, "microseconds")
+    return str(value)
+
+
+def _moment(value: int, unit: str) -> str:
+    try:
+        return f"'{(_EPOCH + timedelta(**{unit: value})).isoformat(sep=' ')}'"
+    except OverflowError:  # a year that Python does not know
+        return str(value)

@@ -1,0 +1,223 @@
+"""The funnel with files and bytes, dry runs, values that were asked for, and what ran before."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from providers.errors import SessionError
+from skipping import ScanPlan
+from skipping.scan_plan import Step
+from tests.rewrite.differential import files_of, make_table, settings, spoiled
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession) -> Iterator[str]:
+    """Sixteen files: two partitions of eight; Delta knows the bounds of `id`, nothing of `s`."""
+    spark.sql(
+        "CREATE TABLE funnel (p INT, id BIGINT, s STRING, d DATE) USING delta PARTITIONED BY (p)"
+        " TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'id')"
+    )
+    spark.range(0, 160, 1, 16).selectExpr(
+        "int(id div 80) AS p", "id", "'<v' || id % 20 || '>' AS s",
+        "date_from_unix_date(int(id)) AS d",
+    ).write.format("delta").mode("append").saveAsTable("funnel")  # fmt: skip
+    spark.sql("CREATE SKIPPING INDEX ON funnel (s VALUE_LIST, d MIN_MAX)")
+    yield "funnel"
+    spark.sql("DROP SKIPPING INDEX ON funnel")
+    spark.sql("DROP TABLE funnel")
+
+
+def only(explanation: rewrite.Explanation) -> ScanPlan:
+    (scan,) = explanation.scans
+    return scan
+
+
+QUERY = "SELECT * FROM funnel WHERE p = 1 AND id >= 120 AND s = '<v3>'"
+
+
+class TestTheFunnel:
+    def test_each_step_with_files_and_bytes(self, spark: SparkSession, table: str) -> None:
+        df = spark.sql(QUERY)
+        assert len(df.collect()) == 2
+        scan = only(rewrite.explain(df))
+        names = [step.name for step in scan.funnel]
+        assert names == ["table", "partitions", "statistics", "index", "opened"]
+        assert [step.files for step in scan.funnel] == [16, 8, 4, 2, 2]
+        sizes = [step.bytes for step in scan.funnel]
+        on_disk = {path: path.stat().st_size for path in files_of(spark, table)}
+        assert sizes[0] == sum(on_disk.values())
+        assert None not in sizes
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[3] == sizes[4] == scan.kept_bytes
+        assert scan.seconds is not None
+        assert 0 < scan.seconds < 60
+        text = str(scan)
+        for line in (
+            r"  in the table      16  \d.* kB",
+            r"  - not read         8  by the table's partitions",
+            r"  - not read         4  by the table's statistics",
+            r"  files              4  \d.* kB",
+            r"  - disproved        2  by s = \?  VALUE_LIST",
+            r"  = to read          2  \d.* kB",
+            r"  opened             2  \d.* kB",
+            r"  asked in \d+\.\d+ s",
+        ):
+            assert re.search(f"^{line}$", text, re.MULTILINE), text
+
+    def test_rows_are_the_last_step_of_a_join(self, spark: SparkSession, table: str) -> None:
+        df = spark.sql(
+            f"SELECT f.id FROM {table} f"
+            f" JOIN (SELECT DISTINCT s FROM {table} WHERE id = 3) USING (s)"
+        )
+        df.collect()
+        scan = next(scan for scan in rewrite.explain(df).scans if scan.keys)
+        assert [step.name for step in scan.funnel][-2:] == ["rows read", "rows left by the filter"]
+        assert [step.rows for step in scan.funnel][-2:] == list(scan.rows or ()) == [80, 80]
+
+    def test_a_table_without_an_index_has_the_formats_steps(self, spark: SparkSession) -> None:
+        make_table(spark, "bare", "SELECT id AS _f, id FROM range(3)")
+        df = spark.sql("SELECT * FROM bare WHERE id = 1")
+        df.collect()
+        scan = only(rewrite.explain(df))
+        assert scan.reason == "the table has no index"
+        assert scan.funnel[0].files == 3
+        assert scan.funnel[-1].name == "opened"
+        spark.sql("DROP TABLE bare")
+
+    def test_plain_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        path = f"parquet.`{tmp_path}/t`"
+        spark.range(0, 40, 1, 4).selectExpr("id", "id div 20 AS p").write.partitionBy("p").parquet(
+            f"{tmp_path}/t"
+        )
+        df = spark.sql(f"SELECT * FROM {path} WHERE p = 1")
+        df.collect()
+        funnel = only(rewrite.explain(df)).funnel
+        assert [step.files for step in funnel] == [4, 2]
+
+
+class TestDryRun:
+    def test_it_reads_no_data(self, spark: SparkSession, table: str) -> None:
+        df = spark.sql(QUERY)
+        with spoiled(files_of(spark, table)):
+            explanation = rewrite.explain(df, dry_run=True)
+        scan = only(explanation)
+        assert explanation.execution is None
+        assert (scan.total, scan.disproved, scan.opened) == (4, 2, None)
+
+    def test_of_what_has_run(self, spark: SparkSession, table: str) -> None:
+        df = spark.sql(QUERY)
+        df.collect()
+        assert rewrite.explain(df).execution is not None
+        dry = rewrite.explain(df, dry_run=True)
+        assert dry.execution is None
+        assert only(dry).disproved == only(rewrite.explain(df)).disproved
+        assert only(dry).rows is None
+
+    def test_of_a_text(self, spark: SparkSession, table: str) -> None:
+        assert only(rewrite.explain(QUERY)).disproved == 2
+        # Nothing in it is executed.
+        before = spark.sql("SHOW SKIPPING INDEXES").collect()
+        rewrite.explain("DROP SKIPPING INDEX ON funnel")
+        rewrite.explain("CREATE TABLE never USING delta AS SELECT * FROM funnel")
+        assert spark.sql("SHOW SKIPPING INDEXES").collect() == before
+        assert not spark.catalog.tableExists("never")
+
+    def test_keys_come_only_with_a_run(self, spark: SparkSession, table: str) -> None:
+        text = f"SELECT f.id FROM {table} f JOIN (SELECT s FROM {table} WHERE id = 3) USING (s)"
+        assert "collected when the query runs" in str(rewrite.explain(text))
+
+    def test_without_a_session(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+        with pytest.raises(SessionError, match="no active session"):
+            rewrite.explain("SELECT 1")
+
+
+class TestForms:
+    @pytest.mark.usefixtures("table")
+    def test_as_a_dict(self, spark: SparkSession) -> None:
+        df = spark.sql(QUERY)
+        df.collect()
+        explanation = rewrite.explain(df)
+        told = json.loads(json.dumps(explanation.to_dict()))
+        assert told["execution"]["id"] == (explanation.execution or ("", -1))[1]
+        (scan,) = told["scans"]
+        assert (scan["total"], scan["disproved"], scan["kept"], scan["opened"]) == (4, 2, 2, 2)
+        assert scan["funnel"][0]["files"] == 16
+        assert scan["legs"] == [{"label": "s = ?  VALUE_LIST", "disproved": 2}]
+        assert rewrite.explain(df, dry_run=True).to_dict()["execution"] is None
+
+    def test_as_html(self) -> None:
+        scan = ScanPlan(
+            "a<b",
+            total=8,
+            disproved=6,
+            unknown=1,
+            legs=(("s = '<i>'  VALUE_LIST", 6),),
+            opened=2,
+            unused=("upper(s) = ?: no index can answer it",),
+            format=(Step("table", 16, 1_600),),
+            bytes=800,
+            disproved_bytes=600,
+            seconds=0.001,
+        )
+        html = rewrite.Explanation((scan,), ("collect", 7))._repr_html_()
+        assert "a&lt;b" in html
+        assert "<b>execution 7 (collect)</b>" in html
+        assert "6 files disproved by s = &#x27;&lt;i&gt;&#x27;  VALUE_LIST" in html
+        assert "width:100.00%" in html
+        assert "width:12.50%" in html
+        assert "1 files are unknown to the index and are read" in html
+        assert "not used: upper(s) = ?" in html
+        assert "no file scan" in rewrite.Explanation(())._repr_html_()
+
+
+class TestValues:
+    CONDITION = "s IN ('<v3>', '<v4>', '<v5>', '<v6>') AND d < date'1970-01-10' AND s LIKE '<v%'"
+
+    @pytest.mark.usefixtures("table")
+    def test_they_are_shown_where_that_was_asked_for(self, spark: SparkSession) -> None:
+        query = f"SELECT * FROM funnel WHERE {self.CONDITION} AND upper(s) <> 'Q'"
+        hidden = str(rewrite.explain(query))
+        assert "s IN (4 keys)" in hidden
+        assert "v3" not in hidden
+        with settings(spark, {"spark.skipping.explain.values": "true"}):
+            shown = str(rewrite.explain(query))
+            assert "s IN ('<v3>', '<v4>', '<v5>', ... 4 in all)  VALUE_LIST" in shown
+            assert "d < '1970-01-10'  MIN_MAX" in shown
+            assert "s LIKE '<v%'" in shown
+        assert "v3" not in str(rewrite.explain(query))
+
+
+class TestHistory:
+    def test_what_has_run(self, spark: SparkSession, table: str) -> None:
+        df = spark.sql(QUERY)
+        df.collect()
+        _, id = rewrite.explain(df).execution or ("", -1)
+        spark.sql(f"SELECT max(s) FROM {table}").collect()
+        rows = rewrite.history(spark).collect()
+        assert len({row.execution for row in rows}) <= 100
+        (found,) = [row for row in rows if row.execution == id]
+        assert found.table == "spark_catalog.default.funnel"
+        assert (found.files, found.disproved, found.opened) == (4, 2, 2)
+        assert found.bytes == found.disproved_bytes + found.opened_bytes
+        assert found.disproved_by == ["s = ?  VALUE_LIST"]
+        assert found.seconds > 0
+        assert found.ended is not None
+        last = rows[-1]
+        assert last.reason == "no condition of the query reached this scan"
+        assert (last.files, last.disproved) == (None, None)
+        assert [row.execution for row in rows] == sorted(row.execution for row in rows)
+
+    def test_it_is_bounded(self, spark: SparkSession, table: str) -> None:
+        for _ in range(105):
+            spark.range(1).collect()
+        assert rewrite.history(spark).count() == 0

@@ -1,0 +1,184 @@
+"""Whatever keeps an index from being used, explain names it: the reasons that no other test meets.
+
+The last test reads the sources, so that a new reason without a test is noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from skipping import SkippingIndex
+from skipping.ddl import Create, parse
+from tests.rewrite.differential import make_table, same_rows, settings
+
+ROOT = Path(__file__).parents[2]
+FILES = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    rows = f"""SELECT id, int(id % {FILES}) AS _f, int(id % {FILES}) AS k, int(id % 3) AS m,
+        repeat(md5(string(id)), 8) AS pad, float(id) AS x FROM range(400)"""
+    make_table(spark, "why", rows, "k VALUE_LIST, id MIN_MAX, x MIN_MAX")
+    spark.sql("SELECT int(id) AS k, 'n' || id AS name FROM range(40)").coalesce(1).write.format(
+        "delta"
+    ).saveAsTable("whose")
+    yield
+    spark.sql("DROP SKIPPING INDEX ON why")
+    for name in ("why", "whose"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+NO_CONSTRAINTS = {"spark.sql.constraintPropagation.enabled": "false"}
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+D = "JOIN whose d ON f.k = d.k WHERE d.name = 'n3'"
+
+JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "a filter that is not deterministic": (
+        f"SELECT f.id FROM (SELECT * FROM why WHERE rand(7) + id >= 0) f {D}",
+        "a condition that is not deterministic stands below the join",
+        {},
+    ),
+    "a column that is not deterministic": (
+        f"SELECT f.id, f.r > 2 FROM (SELECT *, rand(7) AS r FROM why) f {D}",
+        "a column that is not deterministic stands below the join",
+        {},
+    ),
+    "a key that is made on the way": (
+        "SELECT f.id FROM (SELECT id, e FROM why LATERAL VIEW explode(array(k)) AS e) f"
+        " JOIN whose d ON f.e = d.k WHERE d.name = 'n3'",
+        "a Generate makes the join key",
+        {},
+    ),
+    "what no keys pass": (
+        f"SELECT f.id FROM (SELECT * FROM why ORDER BY id LIMIT 300) f {D}",
+        "stands between the join and the scan",
+        {},
+    ),
+    "an outer join in between": (
+        f"SELECT f.id FROM (SELECT w.* FROM whose e LEFT JOIN why w ON e.k = w.m) f {D}",
+        "JOIN stands between",
+        NO_CONSTRAINTS,
+    ),
+    "a common table that is kept": (
+        "WITH c AS (SELECT k, name, rand(7) AS r FROM whose WHERE name = 'n3')"
+        " SELECT f.id FROM why f JOIN c ON f.k = c.k WHERE c.r <= (SELECT max(r) FROM c)",
+        "the dimension is a common table that is kept apart",
+        {},
+    ),
+    "a dimension that is limited": (
+        "SELECT f.id FROM why f JOIN (SELECT k FROM whose WHERE name = 'n3' ORDER BY k"
+        " LIMIT 3) d ON f.k = d.k",
+        "the dimension has a LIMIT or a sample, and may have other rows when read again",
+        {},
+    ),
+    "an aggregate by another column": (
+        f"SELECT f.m FROM (SELECT m, max(k) AS k FROM why GROUP BY m) f {D}",
+        "an aggregate by other columns stands below the join",
+        {},
+    ),
+    "a key that is not indexed": (
+        "SELECT f.id FROM why f JOIN whose d ON f.m = d.k WHERE d.name = 'n1'",
+        "m, the join key, is not in the index",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", JOINS)
+def test_why_a_join_does_not_prune(spark: SparkSession, form: str) -> None:
+    query, why, conf = JOINS[form]
+    found = same_rows(spark, query, conf=conf)
+    assert why in str(found.explained), str(found.explained)
+
+
+def test_a_dimension_that_is_too_dear(spark: SparkSession) -> None:
+    dear = spark.range(0, 100_000).selectExpr("int(id) AS k", "uuid() AS t", "id % 8 AS name")
+    dear.write.format("delta").saveAsTable("too_dear")
+    try:
+        query = "SELECT f.id FROM why f JOIN too_dear d ON f.k = d.k WHERE d.name = 3"
+        explained = str(same_rows(spark, query, conf=SMJ).explained)
+        assert "bytes) may cost more than it saves of" in explained
+    finally:
+        spark.sql("DROP TABLE too_dear")
+
+
+CONDITIONS = {
+    "x > 1 OR m = 1": "m is not in the index",
+    "upper(pad) = 'X'": "upper(pad) = ?: no index can answer it",
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_why_a_condition_does_not_help(spark: SparkSession, condition: str) -> None:
+    found = same_rows(spark, f"SELECT id FROM why WHERE {condition}")
+    assert CONDITIONS[condition] in str(found.explained), str(found.explained)
+
+
+def test_a_kind_that_is_not_installed_here(spark: SparkSession) -> None:
+    table = make_table(spark, "strange", f"SELECT id AS _f, id FROM range({FILES})")
+    statement = parse("CREATE SKIPPING INDEX ON t (id MIN_MAX)")
+    assert isinstance(statement, Create)
+    index = SkippingIndex.create(spark, table, "id MIN_MAX")
+    definition = index.definition
+    (column,) = definition.columns
+    stranger = replace(definition, columns=(column, replace(column, number=2, kind="ELSEWHERE")))
+    index.store.define(stranger, expect=1)
+    with settings(spark, {"spark.skipping.cache.ttl": "0"}):
+        found = same_rows(spark, f"SELECT * FROM {table} WHERE id = 2")
+    assert found.opened == 1, str(found.explained)
+    assert "id = ?: no index kind ELSEWHERE" in str(found.explained), str(found.explained)
+    spark.sql(f"DROP SKIPPING INDEX ON {table}")
+    spark.sql(f"DROP TABLE {table}")
+
+
+def test_neither_keys_nor_a_condition(spark: SparkSession) -> None:
+    query = "SELECT f.id FROM why f JOIN whose d ON f.k = d.k WHERE d.name LIKE 'n%'"
+    df = spark.sql(query)
+    (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("why")]
+    assert "collected when the query runs" in str(scan), str(scan)
+
+
+def reasons() -> Iterator[str]:
+    """The longest literal of each reason in the Java sources."""
+    for name in ("Gate", "Restriction", "Dimension", "KeySet", "Skipping", "History"):
+        text = (ROOT / "rewrite" / "jvm" / f"{name}.java").read_text()
+        text = re.sub(r'"\s*\+\s*"', "", text)
+        for match in re.finditer(
+            r'(?:return|refuse\([^;"]*|reason = |Reasons\.add\([^;"]*|failed\()[^;]*;', text
+        ):
+            literals = re.findall(r'"([^"\\]*)"', match[0])
+            longest = max(literals, key=len, default="")
+            words = longest.strip(" :")
+            if len(words) > 12 and " " in words and "(" not in words:
+                yield words
+
+
+# Reasons that take a fault no test arranges, or a plan that Spark does not make of any query here.
+UNREACHED = {
+    "Spark did not collect them",
+    "collecting was interrupted",
+    "the dimension is a stream",  # no DataFrame of a stream can be explained
+    "a join that is not deterministic stands below",  # Spark refuses it in the query's text
+    "a join makes the key",
+    "the join key has another type than",  # Spark casts one side, and then the key is a cast
+    "the dimension waits for the keys of another one",
+    "Spark does not broadcast it, and to read it a second time is too dear",
+}
+
+
+def test_every_reason_has_a_test() -> None:
+    found = set(reasons())
+    assert len(found) > 20, found
+    tests = "".join(
+        re.sub(r'"\s*\n\s*r?f?"', "", path.read_text()) for path in (ROOT / "tests").rglob("*.py")
+    )
+    missing = {r for r in found if r[:24] not in tests and r[-24:] not in tests} - UNREACHED
+    assert not missing

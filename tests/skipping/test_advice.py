@@ -1,0 +1,186 @@
+"""What a sample says of a table, against the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skipping.advice import ColumnAdvice, KindAdvice, advise
+from skipping.analyze import every_kind
+from skipping.sampling import BYTES, Sample, chosen, measured
+from skipping.tables import FILES, TableColumn
+
+N = 120
+ROWS = 200
+
+
+def columns() -> dict[str, tuple[str, list[pa.Array]]]:
+    """Columns that lie in a way of their own: name, Spark type, and the values of each file."""
+    rng = np.random.default_rng(3)
+    return {
+        # File i holds its own 200 numbers.
+        "clustered": ("bigint", [pa.array(range(i * ROWS, (i + 1) * ROWS)) for i in range(N)]),
+        # Each of 400 texts is in 3 files, which are far apart.
+        "scattered": (
+            "string",
+            [pa.array([f"k{i % 40 * 10 + n}" for n in range(10)] * 20) for i in range(N)],
+        ),
+        # One of four in every row.
+        "everywhere": ("int", [pa.array(rng.integers(0, 4, ROWS), pa.int32()) for _ in range(N)]),
+        # No value twice, in no order.
+        "unique": ("bigint", list(map(pa.array, rng.permutation(N * ROWS).reshape(N, ROWS)))),
+        "nothing": ("date", [pa.nulls(ROWS, pa.date32())] * N),
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    folder = tmp_path_factory.mktemp("advice")
+    made = []
+    for i in range(N):
+        path = folder / f"{i}.parquet"
+        pq.write_table(pa.table({name: values[i] for name, (_, values) in columns().items()}), path)
+        made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
+    return made
+
+
+def advice(files: Sequence[Mapping[str, object]], name: str, type: str) -> ColumnAdvice:
+    works = every_kind(TableColumn(name, name, type, (name,)), ())
+    found = [measured(file, works, dated=False) for file in files]
+    rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
+    sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
+    return advise(sample, N)
+
+
+def kinds(advised: ColumnAdvice) -> dict[str, KindAdvice]:
+    return {kind.spelling: kind for kind in advised.kinds}
+
+
+@pytest.fixture(scope="module")
+def found(files: list[dict[str, object]]) -> dict[str, ColumnAdvice]:
+    return {name: advice(files, name, type) for name, (type, _) in columns().items()}
+
+
+class TestTheWholeTable:
+    @pytest.mark.parametrize(
+        ("name", "kind", "one"),
+        [
+            ("clustered", "MIN_MAX", 1),
+            ("clustered", "VALUE_LIST", 1),
+            ("scattered", "VALUE_LIST", 3),
+            ("everywhere", "VALUE_LIST", N),
+            ("everywhere", "MIN_MAX", N),
+            ("unique", "VALUE_LIST", 1),
+        ],
+    )
+    def test_files_for_one_key_are_those_that_hold_it(
+        self, found: dict[str, ColumnAdvice], name: str, kind: str, one: int
+    ) -> None:
+        assert kinds(found[name])[kind].kept[0] == pytest.approx(one)
+
+    def test_more_keys_keep_more(self, found: dict[str, ColumnAdvice]) -> None:
+        for column in ("clustered", "scattered", "unique"):
+            one, ten, hundred = kinds(found[column])["VALUE_LIST"].kept
+            assert one < ten < hundred <= N
+        assert kinds(found["scattered"])["VALUE_LIST"].kept[1] <= 30
+        # Past half a bloom filter is not asked at all, whatever it would disprove.
+        assert kinds(found["clustered"])["BLOOM_FILTER"].kept[2] == N
+
+    def test_a_filter_keeps_what_its_rate_says(self, found: dict[str, ColumnAdvice]) -> None:
+        one = kinds(found["unique"])["BLOOM_FILTER"].kept[0]
+        assert 1 <= one <= 1 + 4 * 0.01 * N
+
+    def test_how_it_lies(self, found: dict[str, ColumnAdvice]) -> None:
+        depths = {name: c.clustering.depth for name, c in found.items() if c.clustering}
+        assert depths["clustered"] == 1
+        assert depths["everywhere"] == depths["unique"] == N
+        assert found["clustered"].distinct == (ROWS, ROWS)
+        assert found["scattered"].distinct == (10, 10)
+
+    def test_what_sorting_would_do(self, found: dict[str, ColumnAdvice]) -> None:
+        assert found["clustered"].sorted[0] == pytest.approx(1, abs=0.3)
+        assert found["unique"].sorted[0] == pytest.approx(1, abs=0.3)
+        assert found["unique"].sorted[1] == pytest.approx(10, abs=2)
+        # A quarter of the rows each.
+        assert found["everywhere"].sorted[0] == pytest.approx(N / 4, abs=3)
+
+    def test_what_it_costs(self, found: dict[str, ColumnAdvice]) -> None:
+        assert kinds(found["clustered"])["MIN_MAX"].bytes == 24
+        list_of_texts = kinds(found["scattered"])["VALUE_LIST"].bytes
+        assert 10 * len("k1") < list_of_texts < 200
+        assert kinds(found["unique"])["VALUE_LIST"].bytes > ROWS * 8
+        for column in found.values():
+            assert all(0 < kind.seconds < 5 for kind in column.kinds)
+
+    def test_what_is_advised(self, found: dict[str, ColumnAdvice]) -> None:
+        chosen = {name: c.advised and c.advised.spelling for name, c in found.items()}
+        assert chosen["clustered"] == "MIN_MAX"
+        assert chosen["scattered"] == "VALUE_LIST"
+        assert chosen["everywhere"] is None
+        assert chosen["unique"] in ("VALUE_LIST", "BLOOM_FILTER")
+        assert chosen["nothing"] is None
+        assert found["nothing"].reason == "it has only nulls"
+        assert re.search("sorted by it (29|3[0-2]) for 1 key", found["everywhere"].reason)
+        assert re.search("keeps 1 for 1 key and (9|10) for 10 keys", found["clustered"].reason)
+
+
+class TestAPart:
+    """Thirty of the files tell of all."""
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "k"),
+        [
+            ("clustered", "MIN_MAX", 0),
+            ("clustered", "MIN_MAX", 1),
+            ("clustered", "MIN_MAX", 2),
+            ("unique", "VALUE_LIST", 0),
+            ("unique", "VALUE_LIST", 2),
+            ("everywhere", "VALUE_LIST", 0),
+            ("scattered", "VALUE_LIST", 0),
+            ("scattered", "VALUE_LIST", 1),
+        ],
+    )
+    def test_the_estimate_is_near(
+        self, files: list[dict[str, object]], name: str, kind: str, k: int
+    ) -> None:
+        type, _ = columns()[name]
+        some = np.random.default_rng(1).choice(N, 30, replace=False)
+        whole = kinds(advice(files, name, type))[kind].kept[k]
+        part = kinds(advice([files[i] for i in some], name, type))[kind].kept[k]
+        assert part == pytest.approx(whole, rel=0.25, abs=2.5)
+
+    def test_the_choice_is_bounded_and_always_the_same(self) -> None:
+        def table(sizes: list[int]) -> pa.Table:
+            rows = [(f"file:/{i}", size, None, []) for i, size in enumerate(sizes)]
+            return pa.table(
+                [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), FILES, strict=True)],
+                schema=FILES,
+            )
+
+        many = table([10] * 1_000)
+        assert len(chosen(many, 64)) == 64
+        assert chosen(many, 64) == chosen(many, 64)
+        assert len(set(chosen(many, 64)["path"].to_pylist())) == 64
+        assert len(chosen(table([BYTES // 4] * 50), 64)) == 4
+        assert len(chosen(table([BYTES * 2] * 3), 64)) == 1
+        assert len(chosen(table([1, 2]), 64)) == 2
+
+
+def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
+    made = []
+    for i in range(4):
+        path = tmp_path / f"{i}.parquet"
+        pq.write_table(pa.table({"v": pa.array(range(i * 3_000, (i + 1) * 3_000))}), path)
+        made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
+    works = every_kind(TableColumn("v", "v", "bigint", ("v",)), ())
+    rows = [pa.ipc.open_stream(measured(f, works, dated=False) or b"").read_all() for f in made]
+    found = kinds(advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4))
+    assert (found["VALUE_LIST"].known, found["VALUE_LIST"].kept[0]) == (0, 4)
+    assert (found["VALUE_LIST(10000)"].known, found["VALUE_LIST(10000)"].kept[0]) == (1, 1)
+    assert measured({**made[0], "size": 1}, works, dated=False) is None
