@@ -215,7 +215,7 @@ class TestHistory:
         last = rows[-1]
         assert last.reason == "no condition of the query reached this scan"
         assert (last.files, last.disproved) == (None, None)
-        assert [row.execution for row in rows] == sorted(row.execution for row in rows)
+        assert [row.ended for row in rows] == sorted(row.ended for row in rows)
 
     def test_it_is_bounded(self, spark: SparkSession, table: str) -> None:
         for _ in range(105):
