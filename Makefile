@@ -51,6 +51,8 @@ bench: install  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.refresh
 	$(BIN)/python -m tests.benchmarks.stores
+	$(BIN)/python -m tests.benchmarks.layouts
+	$(BIN)/python -m tests.benchmarks.sizes
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from providers.errors import TableError
+from skipping.executors import require_executors
 from skipping.reader_build import ReaderBuild
 from skipping.sketching import Work, entry_schema, sketch_files
 from skipping.storage import locate
@@ -36,6 +37,7 @@ class SparkBuild:
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
+        require_executors(self._spark, [w.provider for w in work])
         if any(w.column.opened for w in work) and not opens(files["path"][0].as_py()):
             yield from self._by_reader(files, work)
             return

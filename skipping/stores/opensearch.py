@@ -30,8 +30,9 @@ from skipping.stores.opensearch_answers import Answers
 from skipping.stores.opensearch_attempts import Attempt, attempt
 from skipping.stores.opensearch_catalogue import Catalogues, Head
 from skipping.stores.opensearch_client import Client
-from skipping.stores.opensearch_entries import documents, identities, name_of
+from skipping.stores.opensearch_entries import documents, identities, name_of, types_of
 from skipping.stores.opensearch_index import Entries
+from skipping.stores.opensearch_pages import pages
 
 __all__ = ["OpenSearchStore"]
 
@@ -162,7 +163,8 @@ class OpenSearchStore:
             if made:
                 if fields != held.head.fields or not held.head.generation:
                     kept.prepare(fields)
-                kept.create(made, generation=held.number, beat=held.beat)
+                copies = pages(made, types_of(fields), generation=held.number)
+                kept.create([*made, *copies], generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:

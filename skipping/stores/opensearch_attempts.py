@@ -16,19 +16,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from providers.errors import StoreError
 from skipping.definition import IndexId
+from skipping.stores import Generation
 from skipping.stores.generations import following
 from skipping.stores.opensearch_catalogue import Catalogues, Head
 
-__all__ = ["Attempt", "attempt"]
+__all__ = ["Attempt", "LostHistory", "attempt"]
 
 _PAUSE = 0.02
+
+
+class LostHistory(StoreError):
+    """There are documents of generations that the catalogue, being older, does not know."""
+
+    def __init__(self, message: str, generations: Sequence[Generation]) -> None:
+        super().__init__(message)
+        self.generations = tuple(generations)
 
 
 class Attempt:
@@ -75,12 +84,15 @@ class Attempt:
         if self.head.writer is not None:
             self.note(writer=None)
 
-    def abort(self) -> None:
-        """Never show what was created, and let others write; after a commit only the latter."""
+    def abort(self, also: Sequence[Generation] = ()) -> None:
+        """Never show what was created, and let others write; after a commit only the latter.
+
+        `also` are lost generations, which are never shown either.
+        """
 
         def at(head: Head) -> Head:
             lost = () if head.generation == self.number else (self.number,)
-            return replace(head, writer=None, aborted=(*head.aborted, *lost))
+            return replace(head, writer=None, aborted=(*head.aborted, *lost, *also))
 
         self._update(at)
 
@@ -119,10 +131,10 @@ def attempt(
     held = Attempt(catalogues, index, head, admit, lease=lease)
     try:
         yield held
-    except BaseException:
+    except BaseException as error:
         # If this fails too, whoever waits for the lock will do it.
         with suppress(StoreError):
-            held.abort()
+            held.abort(error.generations if isinstance(error, LostHistory) else ())
         raise
     held.release()
 

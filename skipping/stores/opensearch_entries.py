@@ -2,7 +2,8 @@
 
 A document is what one write said about one file: its identity and sketches, or, for sketches that
 were added to an entry later, those and the ordinal. A removed entry leaves a tombstone with its
-ordinal in `removed`. TERMS and BYTES are not kept in the source, which is read for catalogues.
+ordinal in `removed`. Pages are copies of many entries (`opensearch_pages`). TERMS and BYTES are not
+kept in the source, which is read for catalogues.
 
 Text is a keyword, ordered by its bytes; bytes are a keyword too, in hexadecimal, which keeps their
 order. A term has at most 32,766 bytes: a sketch with a longer one is stored as unknown, never
@@ -22,8 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.errors import StoreError
+from skipping.definition import Definition
 from skipping.stores import IDENTITY
 from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.opensearch_catalogue import FORMAT
 from skipping.stores.opensearch_client import Body
 
 __all__ = [
@@ -31,10 +34,10 @@ __all__ = [
     "TERMS",
     "TYPES",
     "Found",
+    "described",
     "documents",
     "folder_of",
     "identities",
-    "mapping",
     "name_of",
     "spelled",
     "table_of",
@@ -68,6 +71,8 @@ _IDENTITY: Body = {
     "generation": {"type": "long"},
     "identity": {"type": "keyword", "doc_values": False},
     "removed": {"type": "integer"},
+    "page": _KEPT,
+    "page_number": {"type": "integer"},
     "path": _KEPT,
     "size": {"type": "long", "index": False, "doc_values": False},
     "stamp": {"type": "long", "index": False, "doc_values": False},
@@ -90,8 +95,8 @@ def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
     return {name: TYPES[type] for name, type in fields.items()}
 
 
-def mapping(fields: dict[str, str]) -> Body:
-    """How documents with these fields are indexed; anything else in one is refused."""
+def described(definition: Definition, fields: dict[str, str]) -> Body:
+    """How an index with these fields is made; anything else in a document is refused."""
     properties = dict(_IDENTITY)
     inner: dict[str, Body] = {TERMS: {}, BYTES: {}}
     for name, type in fields.items():
@@ -100,7 +105,27 @@ def mapping(fields: dict[str, str]) -> Body:
         (inner[folder] if folder else properties)[name] = mapped
     for folder, names in inner.items():
         properties[folder] = {"dynamic": "strict", "properties": names}
-    return {"dynamic": "strict", "properties": properties}
+    about = {
+        "format": FORMAT,
+        "kind": "skipping index",
+        "source": definition.name,
+        "where": definition.where,
+        "columns": [
+            {"name": c.name, "kind": c.kind, "sketch": c.sketch} for c in definition.columns
+        ],
+    }
+    mappings = {
+        "dynamic": "strict",
+        "properties": properties,
+        "_meta": about,
+        "_source": {"excludes": [TERMS, BYTES]},
+    }
+    settings = {
+        "number_of_shards": 1,
+        "auto_expand_replicas": "0-1",
+        "max_docvalue_fields_search": 1_000,
+    }
+    return {"mappings": mappings, "settings": {"index": settings}}
 
 
 def folder_of(type: pa.DataType) -> str:

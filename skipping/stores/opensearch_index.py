@@ -12,9 +12,11 @@ from skipping.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
 from skipping.stores.generations import alike, rewound
-from skipping.stores.opensearch_catalogue import FORMAT, Head
+from skipping.stores.opensearch_attempts import LostHistory
+from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import Body, Client, Refused
-from skipping.stores.opensearch_entries import BYTES, TERMS, Found, mapping, table_of, types_of
+from skipping.stores.opensearch_entries import Found, described, table_of, types_of
+from skipping.stores.opensearch_pages import NUMBER, PAGE, unpacked
 
 __all__ = ["Entries"]
 
@@ -34,29 +36,9 @@ class Entries:
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
         assert self._head.definition is not None
-        definition = Definition.from_json(self._head.definition)
-        mapped = mapping(fields)
-        about = {
-            "format": FORMAT,
-            "kind": "skipping index",
-            "source": definition.name,
-            "where": definition.where,
-            "columns": [
-                {"name": c.name, "kind": c.kind, "sketch": c.sketch} for c in definition.columns
-            ],
-        }
-        grown = {"_meta": about, "properties": mapped["properties"]}
+        body = described(Definition.from_json(self._head.definition), fields)
+        grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
         if not self._head.generation:
-            excluded = {"excludes": [TERMS, BYTES]}
-            settings = {
-                "number_of_shards": 1,
-                "auto_expand_replicas": "0-1",
-                "max_docvalue_fields_search": 1_000,
-            }
-            body = {
-                "mappings": {**mapped, "_meta": about, "_source": excluded},
-                "settings": {"index": settings},
-            }
             try:
                 self._client.call("PUT", f"/{self._name}", body)
                 return
@@ -93,15 +75,25 @@ class Entries:
     ) -> None:
         """Create documents and let searches see them; `beat` is called now and then.
 
-        Raises StoreError if there are documents of this generation or a later one: the catalogue is
-        older than they are, and would number others like them.
+        Raises LostHistory if there are documents that count as many changes, or more: the catalogue
+        is older than they are, and would number others like them.
         """
-        newer = {"range": {"generation": {"gte": alike(generation)}}}
-        body = {"query": newer, "size": 1, "_source": False}
-        if self.search(body, timeout=self._client.patience)["hits"]["hits"]:
-            raise StoreError(
+        newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
+        if self._head.aborted:
+            newer["must_not"] = [{"terms": {"generation": list(self._head.aborted)}}]
+        body = {
+            "query": {"bool": newer},
+            "size": 1,
+            "track_total_hits": True,
+            "_source": False,
+            "aggs": {"lost": {"terms": {"field": "generation", "size": _MANY}}},
+        }
+        answer = self.search(body, timeout=self._client.patience)
+        if answer["hits"]["hits"]:
+            raise LostHistory(
                 f"the catalogue at {self._client.server} is older than {self._name}: restore both "
-                "from one backup, or drop the skipping index and create it anew"
+                "from one backup, or drop the skipping index and create it anew",
+                [bucket["key"] for bucket in answer["aggregations"]["lost"]["buckets"]],
             )
         self._client.bulk(self._name, items, beat=beat)
         beat()
@@ -135,6 +127,9 @@ class Entries:
             raise rewound(self._client.server, self._name)
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
+        if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
+            files, below = packed
+            return Catalogue(head.generation, below, files, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         # All of a source takes less time than parts of it; no terms or bytes are in it.
@@ -153,6 +148,9 @@ class Entries:
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
         head = self._head
+        if since is None and (packed := self._packed(fields)) is not None:
+            files = packed[0].select(["ordinal", *fields])
+            return Catalogue(head.generation, head.next, files, pa.array([], pa.int64()))
         wanted = [name for name in fields if name in head.fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         body = {
@@ -200,6 +198,33 @@ class Entries:
         except Refused as error:
             if error.status != 404:
                 raise
+
+    def _packed(
+        self, fields: Sequence[str], *, timeout: float | None = None
+    ) -> tuple[pa.Table, int] | None:
+        """The entries out of pages, and one more than the greatest ordinal.
+
+        None if the pages do not tell of all files: some writer left none, or a removal goes on.
+        """
+        body = {"query": self._visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
+        hits = self._pages(body, ("generation", NUMBER), timeout=timeout)
+        removed = self._removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        try:
+            files = unpacked(
+                (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
+            )
+        except (ValueError, LookupError, TypeError, OSError):
+            return None
+        counted = {
+            "query": self._visible({"exists": {"field": "identity"}}),
+            "_source": False,
+            "size": 1,
+            "track_total_hits": True,
+        }
+        left = self._client.patience if timeout is None else timeout
+        if self.search(counted, timeout=left)["hits"]["total"]["value"] != len(files):
+            return None
+        return files, files["ordinal"][-1].as_py() + 1 if len(files) else 0
 
     def _below(self, gone: set[int], *, timeout: float | None) -> int:
         """One more than the greatest ordinal there is, changed or not."""

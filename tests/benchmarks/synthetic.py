@@ -15,9 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from skipping.stores import IDENTITY
+from skipping.stores.opensearch_client import Client
 from tests.opensearch import Node
 
-__all__ = ["KEYS", "PART", "SHARED", "VALUES", "cluster", "distinct", "entries", "server"]
+__all__ = [
+    "KEYS",
+    "PART",
+    "SHARED",
+    "VALUES",
+    "bytes_on_disk",
+    "cluster",
+    "distinct",
+    "entries",
+    "server",
+]
 
 KEYS, VALUES, SHARED = 500, 20, 5
 PART = 10_000  # entries of one write
@@ -76,3 +87,13 @@ def server(cluster: str) -> str:
     with urllib.request.urlopen(f"{cluster}/_nodes/jvm", timeout=60) as response:
         node = next(iter(json.load(response)["nodes"].values()))
     return f"{node['version']} on JDK {node['jvm']['version']}"
+
+
+def bytes_on_disk(client: Client, index: str) -> int:
+    """On disk, merged to one segment."""
+    client.call("POST", f"/{index}/_flush", force="true")
+    client.call("POST", f"/{index}/_forcemerge", max_num_segments=1)
+    client.call("POST", f"/{index}/_refresh")  # lets go of what was merged
+    client.call("POST", f"/{index}/_flush", force="true")
+    stats = client.call("GET", f"/{index}/_stats/store")
+    return int(stats["_all"]["primaries"]["store"]["size_in_bytes"])

@@ -21,6 +21,9 @@ from tests.opensearch import Node
 
 _LOG = pytest.StashKey[Node]()
 
+# Opt-in: it fetches another 100 MB and starts a second sort of server.
+collect_ignore = [] if os.environ.get("SKIPPING_TEST_SECURED") else ["test_opensearch_secured.py"]
+
 
 @pytest.fixture(scope="session")
 def opensearch(request: pytest.FixtureRequest) -> Iterator[str]:

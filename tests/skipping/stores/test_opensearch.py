@@ -33,6 +33,7 @@ from providers.index_predicate import (
 from skipping.definition import Definition, State, TableId
 from skipping.session import store_of
 from skipping.settings import Settings
+from skipping.stores import IDENTITY, opensearch_pages
 from skipping.stores.opening import open_store
 from skipping.stores.opensearch import OpenSearchStore
 from skipping.stores.opensearch_access import PASSWORD, USER, Access
@@ -331,7 +332,7 @@ def test_items_refused_for_load_are_sent_again_alone(opensearch: str, between: F
 
     between.rule = rule
     store.write("i", entries(store.reserve("i", 9)), revision=1)
-    assert sent == [9, 5, 3, 2, 1]
+    assert sent == [10, 5, 3, 2, 1]  # nine files and their page
     assert ordinals(store) == list(range(10))
 
 
@@ -542,6 +543,70 @@ def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
     store.write("i", again, revision=1)
     found = store.catalogue("i").files["path"].to_pylist()
     assert found == [*(f"f{o}" for o in range(10)), *(f"g{o}" for o in reserved)]
+    head = store._catalogues.head("i")
+    counted = {"query": head.visible, "size": 0, "track_total_hits": True}
+    answer = store._client.call("POST", f"/{head.entries}/_search", counted)
+    assert answer["hits"]["total"]["value"] == 15 + 2  # nothing of the lost write; two pages
+
+
+# Pages
+
+
+def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opensearch_pages, "_FILES", 4)
+    store = make(opensearch, files=0)
+    fields = ["s1_known", "s1_low", "s2_known", "s3_raw", "s3_known", "s9_none"]
+
+    def seen() -> pa.Table:
+        """By pages, and the same without."""
+        kept = store._entries(store._catalogues.head("i"))
+        packed = kept._packed(fields)
+        assert packed is not None
+        whole = store.catalogue("i", fields=fields)
+        assert (whole.files, whole.below) == packed
+        ours = kept.scalars(["s1_known", "s1_low"])
+        with monkeypatch.context() as patch:
+            patch.setattr(Entries, "_packed", lambda *args, **more: None)
+            slow = store.catalogue("i", fields=fields)
+            others = kept.scalars(["s1_known", "s1_low"])
+        assert slow.files.to_pydict() == whole.files.to_pydict()
+        assert (slow.files.schema, slow.below) == (whole.files.schema, whole.below)
+        assert (ours.files.to_pydict(), ours.below) == (others.files.to_pydict(), others.below)
+        return whole.files
+
+    identity = entries(store.reserve("i", 10))
+    store.write("i", identity.select(IDENTITY.names), revision=1)
+    assert seen()["s1_low"].null_count == 10
+    store.write("i", identity.slice(3, 6), revision=1)  # they get sketches
+    assert seen()["s1_known"].to_pylist() == [None] * 3 + [True] * 6 + [None]
+    raw = pa.array([b"\x00\xff", None, b"y" * 40_000])
+    some = entries(store.reserve("i", 3)).append_column("s3_known", pa.array([True] * 3))
+    store.write("i", some.append_column("s3_raw", raw), revision=1)
+    assert seen()["s3_raw"].to_pylist()[10:] == [b"\x00\xff", None, None]
+    assert seen()["s3_known"].to_pylist()[10:] == [True, True, False]
+    store.remove("i", pa.array([0, 4, 12]))
+    assert seen()["ordinal"].to_pylist() == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
+    store.remove("i", pa.array(range(13)))
+    assert len(seen()) == 0
+
+
+@pytest.mark.parametrize("damage", ["", "bm8=", None])
+def test_without_its_pages_an_index_is_read_all_the_same(
+    opensearch: str, damage: str | None
+) -> None:
+    store = make(opensearch)
+    name = store._catalogues.head("i").entries
+    (page,) = store._client.search(name, {"query": {"exists": {"field": "page_number"}}})["hits"][
+        "hits"
+    ]
+    path = f"/{name}/_doc/{page['_id']}"
+    if damage is None:
+        store._client.call("DELETE", path, refresh="true")
+    else:
+        store._client.call("PUT", path, {**page["_source"], "page": damage}, refresh="true")
+    assert store._entries(store._catalogues.head("i"))._packed([]) is None
+    assert ordinals(store) == list(range(10))
+    assert answers(store) == EXPECTED
 
 
 # Values
@@ -620,7 +685,7 @@ def test_who_cannot_wait_for_fields_is_answered_without_them(
     go = threading.Event()
 
     def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        if b"docvalue_fields" in request.body:
+        if b"page_number" in request.body:
             go.wait(30)
         return to_node(request.body)
 
