@@ -26,15 +26,16 @@ def _die() -> None:
 
 
 def _after_read() -> None:
-    real = DeltaTable.changes
+    for name in ("changes", "files"):
+        real = getattr(DeltaTable, name)
 
-    def changes(self: DeltaTable, since: int, until: int) -> pa.Table | None:
-        files = real(self, since, until)
-        if files is not None and len(files):
-            _die()
-        return files
+        def read(*arguments: Any, real: Any = real, **named: Any) -> pa.Table | None:
+            found: pa.Table | None = real(*arguments, **named)
+            if found is not None and len(found):
+                _die()
+            return found
 
-    DeltaTable.changes = changes  # type: ignore[method-assign]
+        setattr(DeltaTable, name, read)
 
 
 def _after_sketch() -> None:

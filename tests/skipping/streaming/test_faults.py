@@ -54,6 +54,7 @@ def test_kill_9(spark: SparkSession, tmp_path: Path, point: str) -> None:
     keeper = Keeper(spark, store, index.definition.name, patience=2.0)
     keeper.start()
     try:
+        until(lambda: keeper.owns)
         until(lambda: index.state == State("active", 2, None, index.revision, index.state.at))
         assert store.lease(index.definition.index).token == 2, "taken over from the dead one"
         grow(spark, path, 300)
