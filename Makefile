@@ -26,7 +26,10 @@ test: lint types jars  ## everything: lint, types, import law, all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 jars: install  ## fetch what Spark needs, once, before several processes want it
-	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; rewrite.session().stop()'
+	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \
+	  from pyspark.sql import SparkSession; \
+	  builder = SparkSession.builder.config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0"); \
+	  rewrite.session(builder).stop()'
 
 lint: install  ## ruff and the import law
 	$(BIN)/ruff check .

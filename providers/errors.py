@@ -9,6 +9,7 @@ SkippingError
 ├── TableError         a table that is not there or cannot be followed
 └── StoreError         a store that is away, locked, corrupt, too new or not allowed
     ├── NoStore        there is none: nothing was created yet, or it was deleted
+    ├── Rewound        its past is not the one that was remembered, as after a restore
     └── Conflict       somebody else changed the definition first; read it again
 """
 
@@ -18,6 +19,7 @@ __all__ = [
     "Conflict",
     "DefinitionError",
     "NoStore",
+    "Rewound",
     "SessionError",
     "SettingError",
     "SkippingError",
@@ -73,6 +75,10 @@ class StoreError(SkippingError):
 
 class NoStore(StoreError):
     """There is no store: nothing was created in it yet, or it was deleted."""
+
+
+class Rewound(StoreError):
+    """The store has another past than the one that was remembered, as after a restore."""
 
 
 class Conflict(StoreError):

@@ -108,9 +108,10 @@ class Answers:
     def _files(self, lookup: Lookup, header: Mapping[str, Any], settings: Settings) -> bytes:
         catalogue = lookup.catalogue(header["index"], timeout=settings.timeout)
         files = catalogue.files.combine_chunks()
-        # A format without stamps has values of partition columns that belong to the path.
+        # Only a table without a log takes the values of its partition columns from paths.
+        listed = TableId(*header["table"].split("\n")).format == "parquet"
         marks = [
-            "" if stamp is None else f"{stamp} {partition or '{}'}"
+            "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
             for stamp, partition in zip(
                 files["stamp"].to_pylist(), files["partition"].to_pylist(), strict=True
             )

@@ -24,6 +24,11 @@ __all__ = ["Session", "disable", "enable", "session"]
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
+_ICEBERG_JAR = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+_ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_ICEBERG = "spark.sql.catalog.iceberg"
+_ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
 _BROUGHT_BY_SPARK = (
     "org.apache.hadoop:hadoop-client-api",
     "org.apache.hadoop:hadoop-client-runtime",
@@ -50,9 +55,10 @@ class Session(SparkSession):
 
 
 def session(builder: SparkSession.Builder | None = None) -> Session:
-    """A working Delta session with file skipping; `builder` may hold any settings of yours.
+    """A working Delta and Iceberg session with file skipping; `builder` may hold any settings.
 
-    Sets the jars, the extension, the catalog and the workers' interpreter where you did not. Raises
+    Sets the jars, the extensions, the catalogs and the workers' interpreter where you did not: the
+    session's own catalog is Delta's, and `iceberg` is Iceberg's, in the warehouse directory. Raises
     SessionError where a session cannot be had: Spark Connect, no suitable JDK, no jars.
     """
     builder = builder or SparkSession.builder
@@ -70,28 +76,45 @@ def session(builder: SparkSession.Builder | None = None) -> Session:
             raise
         raise SessionError(
             "Java ended while Spark was starting; its reason stands above. If it could not "
-            "resolve io.delta:delta-spark, the first start needs the network (or a mirror in "
-            "spark.jars.repositories); later ones take the jars from ~/.ivy2.5.2"
+            "resolve io.delta:delta-spark or iceberg-spark-runtime, the first start needs the "
+            "network (or a mirror in spark.jars.repositories); later ones take the jars from "
+            "~/.ivy2.5.2"
         ) from error
     return enable(spark)
 
 
 def _settings(given: dict[str, Any]) -> dict[str, str]:
-    """What a Delta session needs, beside what the builder has."""
+    """What a Delta and Iceberg session needs, beside what the builder has."""
     from delta.pip_utils import configure_spark_with_delta_pip
 
     packages = _listed(given.get("spark.jars.packages", ""))
+    if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
+        packages.append(_ICEBERG_JAR)
     # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
     extensions = _listed(given.get("spark.sql.extensions", ""))
-    if _DELTA_EXTENSION not in extensions:
-        extensions.append(_DELTA_EXTENSION)
+    extensions += [e for e in (_DELTA_EXTENSION, _ICEBERG_EXTENSION) if e not in extensions]
     return {
+        **_iceberg_catalog(given),
         "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
         "spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK),
         **given,
         "spark.jars.packages": probe._options["spark.jars.packages"],
         "spark.sql.extensions": ",".join(extensions),
+    }
+
+
+def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
+    """The catalog `iceberg`, unless the builder has one of that name: folders in the warehouse."""
+    if _ICEBERG in given:
+        return {}
+    warehouse = str(given.get("spark.sql.warehouse.dir", "spark-warehouse")).rstrip("/")
+    if ":" not in warehouse and not warehouse.startswith("/"):
+        warehouse = f"{Path.cwd()}/{warehouse}"
+    return {
+        _ICEBERG: _ICEBERG_CATALOG,
+        f"{_ICEBERG}.type": "hadoop",
+        f"{_ICEBERG}.warehouse": f"{warehouse}/iceberg",
     }
 
 

@@ -109,9 +109,13 @@ def _line(kind: KindAdvice) -> str:
 
 
 def analyze(
-    spark: SparkSession, table: str, *, columns: Sequence[str] | None = None, files: int = FILES
+    spark: SparkSession,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    files: int | None = None,
 ) -> Advice:
-    """Advise an index for a table, from at most so many of its files.
+    """Advise an index for a table, from at most so many of its files (FILES unless given).
 
     `columns`: all unless given. Writes nothing. Raises TableError, and DefinitionError for a column
     that is not there.
@@ -121,7 +125,7 @@ def analyze(
     there = opened.columns()
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
-    sample = chosen(live, files)
+    sample = chosen(live, FILES if files is None else files)
     works = {c.identity: every_kind(c, settings.providers) for c in named}
     looked = [w for w in works.values() if w]
     samples = dict(

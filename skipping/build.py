@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +19,7 @@ from skipping.reader_build import ReaderBuild
 from skipping.sketching import Work, entry_schema, sketch_files
 from skipping.storage import locate
 
-__all__ = ["Build", "SparkBuild", "opens"]
-
-
-class Build(Protocol):
-    """Sketches files, in batches as large as it likes."""
-
-    def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Entries for files with the IDENTITY columns."""
+__all__ = ["SparkBuild", "opens"]
 
 
 class SparkBuild:
@@ -44,7 +36,7 @@ class SparkBuild:
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
-        if any(not w.column.partition for w in work) and not opens(files["path"][0].as_py()):
+        if any(w.column.opened for w in work) and not opens(files["path"][0].as_py()):
             yield from self._by_reader(files, work)
             return
         slots = self._spark.sparkContext.defaultParallelism

@@ -50,6 +50,11 @@ class TableId:
     id: str
     root: str
 
+    @property
+    def logged(self) -> bool:
+        """Whether a log says what the table's columns are; if not, whoever reads it may say so."""
+        return self.format != "parquet"
+
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:

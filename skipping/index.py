@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from providers.errors import Conflict, DefinitionError, NoStore
+from providers.errors import Conflict, DefinitionError, NoStore, TableError
+from providers.predicate import Predicate
 from skipping.altering import added, removed
-from skipping.analyze import analyze
+from skipping.asking import Asking
 from skipping.ddl import ColumnSpec
 from skipping.ddl.fragments import column_drops, column_specs
 from skipping.ddl.statements import ColumnDrop
@@ -21,12 +22,19 @@ from skipping.definition import Definition, Revision, State, Versioned
 from skipping.lookup import changed
 from skipping.options import IndexOptions
 from skipping.refresh import aimed_at, listed, missing, refresh
-from skipping.session import settings_of, store_of
+from skipping.scan_plan import ScanPlan
+from skipping.source import Source, open_source
 from skipping.stores import IDENTITY, IndexStore
+from skipping.stores.opening import open_store
 from skipping.tables import Table
-from skipping.tables.opening import open_table
 from skipping.vacuum import vacuum
-from skipping.verdicts import lookup, why
+
+if TYPE_CHECKING:
+    from pyiceberg.table import DataScan
+    from pyiceberg.table import Table as PyIceberg
+    from pyspark.sql import SparkSession
+
+    from skipping.analyze import Advice
 
 __all__ = ["SkippingIndex"]
 
@@ -36,37 +44,42 @@ class SkippingIndex:
 
     >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
     >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
+
+    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
+
+    >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
+    >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
+    >>> index.scan("tailnum = 'N201AA'").to_pandas()  # doctest: +SKIP
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        table: Table,
-        store: IndexStore,
-        definition: Versioned[Definition],
+        self, source: Source, store: IndexStore, definition: Versioned[Definition]
     ) -> None:
-        self._spark = spark
+        self._source = source
         self._definition = definition
-        self.table = table
+        self.table: Table = source.table
         self.store = store
 
     @classmethod
     def create(
         cls,
-        spark: SparkSession,
+        source: SparkSession | PyIceberg,
         table: str,
-        columns: str,
+        columns: str | None = None,
         *,
         where: str | None = None,
         build: bool = True,
-        store: IndexStore | None = None,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. Raises
-        StatementError, DefinitionError, TableError, and Conflict if the table has an index.
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
+        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where` is
+        in PyIceberg's language. Raises StatementError, DefinitionError, TableError, and Conflict if
+        the table has an index.
         """
-        index = cls.define(spark, table, column_specs(columns), where=where, store=store)
+        name, columns = (None, table) if columns is None else (table, columns)
+        index = cls.define(source, name, column_specs(columns), where=where, store=store)
         if build:
             index.refresh()
         return index
@@ -74,19 +87,18 @@ class SkippingIndex:
     @classmethod
     def define(
         cls,
-        spark: SparkSession,
-        table: str,
+        source: SparkSession | PyIceberg,
+        table: str | None,
         columns: Sequence[ColumnSpec],
         *,
         where: str | None = None,
         options: IndexOptions | None = None,
-        store: IndexStore | None = None,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """`create` with parsed columns, and without building."""
-        settings = settings_of(spark)
-        store = store or store_of(spark, settings)
-        opened = open_table(spark, table)
-        indexed = numbered(columns, opened.columns(), settings.providers)
+        given = open_source(source, table)
+        store, opened = _store(store, given), given.table
+        indexed = numbered(columns, opened.columns(), given.settings().providers)
         if where is not None:
             require_answerable(opened, where)
         if cls._found(store, opened) is not None:
@@ -96,19 +108,23 @@ class SkippingIndex:
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
         revision = store.define(definition, expect=None)
         changed(store)
-        return cls(spark, opened, store, Versioned(definition, revision))
+        return cls(given, store, Versioned(definition, revision))
 
     @classmethod
     def on(
-        cls, spark: SparkSession, table: str, *, store: IndexStore | None = None
+        cls,
+        source: SparkSession | PyIceberg,
+        table: str | None = None,
+        *,
+        store: IndexStore | str | None = None,
     ) -> SkippingIndex:
         """The index that a table has; raises DefinitionError if it has none.
 
         A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
         that was defined under its name; the next `refresh` builds it for what the table is now.
         """
-        store = store or store_of(spark, settings_of(spark))
-        opened = open_table(spark, table)
+        given = open_source(source, table)
+        store, opened = _store(store, given), given.table
         found = cls._found(store, opened)
         if found is None:
             raise DefinitionError(
@@ -116,11 +132,20 @@ class SkippingIndex:
                 f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
                 about="table",
             )
-        return cls(spark, opened, store, found)
+        return cls(given, store, found)
 
-    analyze = staticmethod(analyze)
-    lookup = lookup
-    why = why
+    @staticmethod
+    def analyze(
+        spark: SparkSession,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        files: int | None = None,
+    ) -> Advice:
+        """Advice for a table that need not have an index yet: see `skipping.analyze`."""
+        from skipping.analyze import analyze  # Spark's: an index of PyIceberg's does without
+
+        return analyze(spark, table, columns=columns, files=files)
 
     @staticmethod
     def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
@@ -134,6 +159,13 @@ class SkippingIndex:
         now = (d for d in alike if d.value.table == id)
         before = (d for d in alike if d.value.name == table.name)
         return next(now, None) or next(before, None)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that it was opened with; raises TableError if there is none."""
+        if self._source.spark is None:
+            raise TableError(f"{self.table.name} was opened without Spark, which this needs")
+        return self._source.spark
 
     @property
     def definition(self) -> Definition:
@@ -176,11 +208,11 @@ class SkippingIndex:
             try:
                 self.carry_over()
                 state = refresh(
-                    self._spark,
+                    self._source.build,
                     self.store,
                     self.table,
                     self._definition,
-                    providers=settings_of(self._spark).providers,
+                    providers=self._source.settings().providers,
                     token=token,
                     limit=limit,
                     until=until,
@@ -195,6 +227,8 @@ class SkippingIndex:
 
     def pending(self, *, until: int | None = None) -> pa.Table:
         """The files of a version, the newest, that lack an entry or a sketch: path and size."""
+        if self.replaced:
+            return self.table.files().select(["path", "size"])
         state = self.state
         version = aimed_at(self.table, state, until)
         return listed(missing(self.store, self.table, self._definition, version, state))
@@ -233,13 +267,13 @@ class SkippingIndex:
 
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
-        specs, providers = column_specs(columns), settings_of(self._spark).providers
+        specs, providers = column_specs(columns), self._source.settings().providers
         self.alter(lambda d: added(d, specs, self.table.columns(), providers))
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
         """Take columns out of the index, or single kinds of them: `"a, b MIN_MAX"`."""
-        drops, providers = column_drops(columns), settings_of(self._spark).providers
+        drops, providers = column_drops(columns), self._source.settings().providers
         self.alter(lambda d: removed(d, drops, self.table.columns(), providers))
 
     def alter(self, change: Callable[[Definition], Definition]) -> None:
@@ -276,3 +310,44 @@ class SkippingIndex:
         names = [f"{i.name} {i.kind}" for i in self.definition.columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         return files.rename_columns([*IDENTITY.names, *names])
+
+    def lookup(self, predicate: Predicate) -> ScanPlan:
+        """What would be skipped of the table's newest version; the leaves name columns as SQL does.
+
+        Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
+        """
+        return self._asking.plan(predicate, self.table)
+
+    def why(self, predicate: Predicate) -> pa.Table:
+        """The files of the table's newest version, and what disproves each for a predicate.
+
+        Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `disproved`,
+        and for each sketch that was asked, under the label that explain shows, whether it alone
+        disproves the file. A file whose `disproved` is false survived: no label is true, or, under
+        an OR, not all are. The predicate is that of `lookup`.
+        """
+        return self._asking.why(predicate, self.table)
+
+    def scan(self, row_filter: Any = "", **options: Any) -> DataScan:
+        """PyIceberg's `Table.scan`, over the files that may have a matching row.
+
+        Takes what that takes and gives what that gives (`to_arrow`, `to_pandas`, `count`, ...), the
+        same rows. Raises TableError for a table of a Spark session, which skips files by itself.
+        """
+        scan = getattr(self.table, "scan", None)
+        if scan is None:
+            raise TableError(f"{self.table.name} was opened with Spark: query it there")
+        if row_filter:
+            options["row_filter"] = row_filter
+        scanned: DataScan = scan(self._asking.disproved, **options)
+        return scanned
+
+    @property
+    def _asking(self) -> Asking:
+        return Asking(self.store, self.definition, self._source.settings())
+
+
+def _store(given: IndexStore | str | None, source: Source) -> IndexStore:
+    if isinstance(given, str):
+        return open_store(given)
+    return source.store() if given is None else given

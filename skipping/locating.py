@@ -98,10 +98,41 @@ def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None
     wanted = str(column.field_id).encode()
     found = [branch for branch, id in zip(branches, ids, strict=True) if id == wanted]
     if not any(ids):
-        raise UnknownError("the file has no field ids")
+        return _by_mapping(fields, column)
     if len(found) > 1 or any(len(branch) != len(column.physical) for branch in found):
         raise UnknownError(f"field id {column.field_id} is not where the table has it")
     return found[0] if found else None
+
+
+def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
+    """As Iceberg reads files that came from elsewhere: each name stands for an id."""
+    if not column.imported:
+        raise UnknownError("the file has no field ids, and the table no names for it")
+    if _has_ids(fields):
+        raise UnknownError("the file has field ids in lists or maps only")
+    branch: list[pa.Field] = []
+    for names in column.imported:
+        if branch:
+            if not pa.types.is_struct(branch[-1].type):
+                raise UnknownError(f"{branch[-1].name} is no struct in the file")
+            fields = list(branch[-1].type)
+        named = [field for field in fields if field.name in names]
+        if len(named) > 1:
+            raise UnknownError(f"the file has {', '.join(f.name for f in named)} for {column.name}")
+        if not named:
+            return None
+        branch.append(named[0])
+    return branch
+
+
+def _has_ids(fields: list[pa.Field]) -> bool:
+    for field in fields:
+        if b"PARQUET:field_id" in (field.metadata or {}):
+            return True
+        inner = [field.type.field(i) for i in range(field.type.num_fields)]
+        if _has_ids(inner):
+            return True
+    return False
 
 
 def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa.Field]]:

@@ -10,12 +10,13 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from providers.errors import StoreError
+from providers.errors import Rewound, StoreError
 from providers.index_predicate import Test, disproved, tests
 from providers.predicate import Predicate
 from skipping.definition import Definition, IndexId, TableId
@@ -118,7 +119,8 @@ class Lookup:
             since = held[1].generation
             if self._clock() - held[0] < self._ttl:
                 return held[1]
-            changed = self.store.catalogue(index, since=since, timeout=timeout)
+            with self._one_past(index):
+                changed = self.store.catalogue(index, since=since, timeout=timeout)
             return self._keep(index, held[1].after(changed))
         if timeout is None:
             return self._keep(index, self.store.catalogue(index))
@@ -128,6 +130,16 @@ class Lookup:
         if newest is None:
             raise StoreError(f"{self.store.location} did not name its files in time")
         return newest
+
+    @contextmanager
+    def _one_past(self, index: IndexId) -> Iterator[None]:
+        """Forget the files of an index if the store went back: the next to ask reads them anew."""
+        try:
+            yield
+        except Rewound:
+            with self._lock:
+                self._catalogues.pop(index, None)
+            raise
 
     def _keep(self, index: IndexId, newest: Catalogue) -> Catalogue:
         with self._lock:
@@ -152,12 +164,14 @@ class Lookup:
         question = Question(definition, columns, self._providers, values=self._values)
         whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
-        answers = self.store.disproved(
-            definition.index,
-            asked,
-            below=catalogue.below,
-            timeout=max(0.0, deadline - time.monotonic()),
-        )
+        with self._one_past(definition.index):
+            answers = self.store.disproved(
+                definition.index,
+                asked,
+                below=catalogue.below,
+                timeout=max(0.0, deadline - time.monotonic()),
+                generation=catalogue.generation,
+            )
         by_test = {id(test): bitmap for test, bitmap in zip(asked, answers, strict=True)}
 
         def answer(test: Test) -> BitMap:

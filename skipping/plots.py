@@ -14,7 +14,6 @@ from providers.predicate import Predicate
 from skipping.analyze import every_kind
 from skipping.sampling import look
 from skipping.spelling import value_in_words
-from skipping.verdicts import why
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,9 +80,9 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> F
     live = index.table.files()
     gone: npt.NDArray[np.bool_] | None = None
     if predicate is not None:
-        gone = why(index, predicate)["disproved"].to_numpy()
+        gone = index.why(predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = look(index._spark, index.table, live.take(pa.array(picked)), [work])
+    (seen,) = look(index.spark, index.table, live.take(pa.array(picked)), [work])
     files = seen.files.filter(seen.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
     scale = _Scale(files, found.type)

@@ -111,9 +111,9 @@ class Question:
         self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
     ) -> IndexPredicate | None:
         try:
-            # A read of plain files may name any type, and Spark cuts an INT to a SMALLINT.
-            plain = self._definition.table.format == "parquet"
-            if indexed.domain != column.domain or (plain and indexed.type != column.type):
+            # A read of files without a log may name any type, and Spark cuts an INT to a SMALLINT.
+            cuts = not self._definition.table.logged and indexed.type != column.type
+            if indexed.domain != column.domain or cuts:
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
                 return None
             if not fits(leaf, column.domain):

@@ -83,7 +83,7 @@ class ReaderBuild:
             yield self._batch(files.slice(start, batch).to_pylist(), work)
 
     def _batch(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
-        columns = {w.column.identity: w.column for w in work if not w.column.partition}
+        columns = {w.column.identity: w.column for w in work if w.column.opened}
         hadoop = self._spark._jsparkSession.sessionState().newHadoopConf()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             footers = list(

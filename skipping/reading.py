@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from providers.values import encode
 from skipping.locating import Found, UnknownError, find, indexed_domain
-from skipping.storage import locate
+from skipping.storage import Locate, locate
 from skipping.tables import TableColumn
 
 __all__ = [
@@ -100,6 +100,7 @@ def read_columns(
     *,
     size: int | None = None,
     modified: int | None = None,
+    locate: Locate = locate,
 ) -> Iterator[Part]:
     """Read the columns of a file; every column yields a chunk or is said to be unreadable.
 

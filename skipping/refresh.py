@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 from tqdm import tqdm
 
 from providers.errors import StoreError
 from providers.values import arrow_type, domain_of
-from skipping.build import SparkBuild
 from skipping.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.reading import SETTLED
-from skipping.sketching import Work
+from skipping.sketching import Build, Work
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
@@ -30,7 +28,7 @@ __all__ = ["Missing", "aimed_at", "current", "listed", "missing", "refresh"]
 
 
 def refresh(
-    spark: SparkSession,
+    build: Build,
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
@@ -57,7 +55,7 @@ def refresh(
         definition = _brought_up(store, definition, table.columns())
         todo = missing(store, table, definition, version, before)
         some, left = _limited(todo, limit)
-        _build(spark, store, table, definition, some, providers, token)
+        _build(build, store, table, definition, some, providers, token)
         if left:
             state = replace(before, status=begun, error=None, left=left)
         else:
@@ -157,6 +155,7 @@ def missing(
         files = table.changes(state.covered, version)
     if files is None:
         return _compared(store, table, definition.value, version, columns)
+    files = _readable(files)
     if not len(files):
         return []
     known = store.ordinals(definition.value.index, files)
@@ -176,7 +175,7 @@ def _compared(
     version: int,
     columns: tuple[IndexedColumn, ...],
 ) -> list[Missing]:
-    files = table.files(version, where=definition.where)
+    files = _readable(table.files(version, where=definition.where))
     catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
     entries = catalogue.files
     known, live = set(identities(entries)), set(identities(files))
@@ -187,6 +186,11 @@ def _compared(
         still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
         todo.append(Missing(still_live.select(IDENTITY.names), (indexed,)))
     return _worth(todo)
+
+
+def _readable(files: pa.Table) -> pa.Table:
+    """Those that can be sketched; the others have no entry, so that they are unknown, and read."""
+    return files.filter(pc.equal(files["format"], "parquet"))
 
 
 def _worth(todo: Sequence[Missing]) -> list[Missing]:
@@ -219,7 +223,7 @@ def _limited(todo: Sequence[Missing], limit: int | None) -> tuple[list[Missing],
 
 
 def _build(
-    spark: SparkSession,
+    build: Build,
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
@@ -227,7 +231,7 @@ def _build(
     providers: Sequence[str],
     token: int | None,
 ) -> None:
-    index, build = definition.value.index, SparkBuild(spark, dated=not table.logged)
+    index = definition.value.index
     by_number = {i.number: column for i, column in current(definition.value, table.columns())}
     total = sum(len(each.files) for each in todo)
     if total and not table.logged:

@@ -61,7 +61,7 @@ class ScanPlan:
 
     `total` are the files that the table format would read by itself; `disproved` of them hold no
     match; `unknown` have no entry and are read; `legs` say how many each sketch disproves alone.
-    `opened` is Spark's own metric, None where nothing ran. `reason` says why no index was asked;
+    `opened` are those it read, None where nothing ran. `reason` says why no index was asked;
     `unused` says of the parts of the condition that did not help, why. `keys` are those of joins;
     `rows` are the rows that were read and those left by the filter on top of the scan. `bytes` are
     those of the `total` files. `format` are the steps that the table format took by itself before;

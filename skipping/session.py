@@ -8,12 +8,15 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 from providers.errors import SettingError
+from skipping.build import SparkBuild
 from skipping.settings import Settings
+from skipping.source import Source
 from skipping.stores import IndexStore
 from skipping.stores.opening import open_store
 from skipping.stores.opensearch_access import Access
+from skipping.tables.opening import open_table
 
-__all__ = ["default_location", "settings_of", "store_of"]
+__all__ = ["default_location", "settings_of", "spark_source", "store_of"]
 
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
@@ -22,6 +25,18 @@ _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs"),
     *("fuse.sshfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
 )
+
+
+def spark_source(spark: SparkSession, table: str) -> Source:
+    """A table of the session's, with what the session says; raises TableError."""
+    opened = open_table(spark, table)
+    return Source(
+        opened,
+        SparkBuild(spark, dated=not opened.logged),
+        lambda: settings_of(spark),
+        lambda: store_of(spark, settings_of(spark)),
+        spark,
+    )
 
 
 def settings_of(spark: SparkSession) -> Settings:

@@ -30,6 +30,8 @@ _SECONDS = {
     "min": 60.0,
     "h": 3600.0,
     "d": 86400.0,
+    "millisecond": 1e-3,
+    "milliseconds": 1e-3,
     "second": 1.0,
     "seconds": 1.0,
     "minute": 60.0,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -14,10 +14,11 @@ from providers.provider import Collector, Field, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
 from skipping.partition_values import partition_value
 from skipping.reading import Part, Unreadable, read_columns
+from skipping.storage import Locate, locate
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
-__all__ = ["Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
+__all__ = ["Build", "Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,13 @@ class Work:
     indexed: IndexedColumn
     column: TableColumn
     provider: SkippingProvider
+
+
+class Build(Protocol):
+    """Sketches files, in batches as large as it likes."""
+
+    def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """Entries for files with the IDENTITY columns."""
 
 
 def entry_schema(work: Sequence[Work]) -> pa.Schema:
@@ -51,7 +59,11 @@ def _stored(field: Field) -> pa.DataType:
 
 
 def sketch_files(
-    files: pa.RecordBatch, work: Sequence[Work], *, dated: bool = False
+    files: pa.RecordBatch,
+    work: Sequence[Work],
+    *,
+    dated: bool = False,
+    locate: Locate = locate,
 ) -> pa.RecordBatch:
     """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
 
@@ -64,7 +76,9 @@ def sketch_files(
 
     def read(file: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterable[Part]:
         modified = file["stamp"] if dated else None
-        return read_columns(file["path"], columns, size=file["size"], modified=modified)
+        return read_columns(
+            file["path"], columns, size=file["size"], modified=modified, locate=locate
+        )
 
     return entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
 
@@ -121,15 +135,18 @@ def _collect(
     """Feed the collectors; the identities of unreadable columns, None for an unreadable file."""
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
-    for column in [c for c in distinct.values() if c.partition]:
-        text = json.loads(file["partition"] or "{}").get(column.identity)
-        value = partition_value(text, column.type)
+    logged = json.loads(file["partition"] or "{}")
+    # Where the log has a value, readers take that, whatever the file has.
+    stored = [c for c in distinct.values() if c.opened and c.logged_as not in logged]
+    for column in [c for c in distinct.values() if c not in stored]:
+        value = None
+        if column.logged_as in logged:
+            value = partition_value(logged[column.logged_as], column.type)
         if value is None:
             unreadable.add(column.identity)
             continue
         for _, collector in collectors[column.identity]:
             collector.add(value.drop_null(), value.null_count)
-    stored = [c for c in distinct.values() if not c.partition]
     for part in read(file, stored) if stored else ():
         if isinstance(part, Unreadable):
             if part.of_file:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from providers.errors import TableError
 
-__all__ = ["locate"]
+__all__ = ["Locate", "locate"]
+
+Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
+"""From a path as FILES spell it to its file system and the path in it."""
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
 

@@ -24,6 +24,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         SparkSession.builder.master(os.environ.get("SKIPPING_TEST_MASTER", "local[2]"))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.host", "127.0.0.1")
+        # A catalog that Spark shares with PyIceberg is an SQLite file.
+        .config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0")
         .config("spark.driver.memory", "2g")
         # This one lives long: both compilers.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=4")

@@ -68,6 +68,13 @@ def test_the_client_of_opensearch_is_known_in_one_place() -> None:
     assert knows == {"opensearch_client.py"}
 
 
+def test_pyiceberg_is_known_in_one_room() -> None:
+    knows = {
+        p.name for p in sources() if re.search(r"^(from|import) pyiceberg", p.read_text(), re.M)
+    }
+    assert knows == {"pyiceberg.py", "pyiceberg_scan.py"}
+
+
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))

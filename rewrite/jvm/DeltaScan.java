@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -17,28 +18,26 @@ import org.apache.spark.sql.types.StructType;
  * <p>Only PreparedDeltaFileIndex is a user's read. DELETE, UPDATE, MERGE, OPTIMIZE and streams scan
  * through other indexes, and must see every file.
  */
-public final class DeltaScan implements IndexedScan, ColumnIdentities {
+public final class DeltaScan extends FileScan {
   private final PreparedDeltaFileIndex files;
   private final Metadata metadata;
 
-  private DeltaScan(PreparedDeltaFileIndex files) {
+  private DeltaScan(HadoopFsRelation relation, PreparedDeltaFileIndex files) {
+    super(relation);
     this.files = files;
     this.metadata = files.metadata();
   }
 
-  /** The scan, or null if the index is not that of a user's read. */
-  public static DeltaScan of(FileIndex index) {
+  /** The scan, or null if the relation is not that of a user's read. */
+  public static DeltaScan of(HadoopFsRelation relation) {
+    FileIndex index = relation.location();
     return index.getClass() == PreparedDeltaFileIndex.class
-        ? new DeltaScan((PreparedDeltaFileIndex) index)
+        ? new DeltaScan(relation, (PreparedDeltaFileIndex) index)
         : null;
   }
 
   public String table() {
     return "delta\n" + metadata.id() + "\n" + files.deltaLog().dataPath().toString();
-  }
-
-  public ColumnIdentities columns() {
-    return this;
   }
 
   public int files() {
@@ -58,24 +57,22 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
           ? "#" + last.metadata().getLong("delta.columnMapping.id")
           : null;
     }
-    StringBuilder out = new StringBuilder();
+    List names = new ArrayList();
     for (int i = 0; i < fields.size(); i++) {
-      out.append(i == 0 ? "" : ".").append(escape(physical((StructField) fields.get(i))));
+      names.add(physical((StructField) fields.get(i)));
     }
-    return out.toString();
+    return Question.dotted(names);
   }
 
   public String json(List path, DataType type) {
     String identity = identity(path);
     if (identity == null) return null;
     List fields = fields(path);
-    StringBuilder name = new StringBuilder();
+    List names = new ArrayList();
     for (int i = 0; i < fields.size(); i++) {
-      name.append(i == 0 ? "" : ".").append(escape(((StructField) fields.get(i)).name()));
+      names.add(((StructField) fields.get(i)).name());
     }
-    return "{\"identity\":" + Question.quote(identity) + ",\"name\":"
-        + Question.quote(name.toString()) + ",\"type\":"
-        + Question.quote(type.catalogString()) + "}";
+    return Question.column(identity, names, type);
   }
 
   /** The fields from the table down to the column, or null. */
@@ -103,12 +100,5 @@ public final class DeltaScan implements IndexedScan, ColumnIdentities {
     return field.metadata().contains("delta.columnMapping.physicalName")
         ? field.metadata().getString("delta.columnMapping.physicalName")
         : field.name();
-  }
-
-  /** As skipping/tables/delta.py spells identities: a dot inside a name is no step down. */
-  static String escape(String name) {
-    return name.indexOf('.') < 0 && name.indexOf('`') < 0
-        ? name
-        : "`" + name.replace("`", "``") + "`";
   }
 }

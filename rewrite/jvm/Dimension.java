@@ -23,8 +23,10 @@ import org.apache.spark.sql.catalyst.plans.logical.Offset;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sample;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class Dimension {
@@ -67,6 +69,10 @@ public final class Dimension {
         List roots = Scala.list(((HadoopFsRelation) relation.relation()).location().rootPaths());
         if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
       }
+    }
+    if (leaf instanceof DataSourceV2ScanRelation) {
+      scala.Option identifier = ((DataSourceV2ScanRelation) leaf).relation().identifier();
+      if (identifier.isDefined()) return ((Identifier) identifier.get()).name();
     }
     return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
   }

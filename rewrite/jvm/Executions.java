@@ -72,7 +72,7 @@ public final class Executions extends SparkListener {
     }
   }
 
-  /** The file scans of the plan that the calling thread executes. */
+  /** The nodes of the plan that the calling thread executes which are scans. */
   public List runningScans() {
     List out = new ArrayList();
     String id = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");

@@ -2,8 +2,7 @@ package rewrite.jvm;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.internal.SQLConf$;
 
 /**
@@ -13,17 +12,14 @@ import org.apache.spark.sql.internal.SQLConf$;
 public final class Gate {
   private final Skipping skipping;
   private final IndexedScan read;
-  private final HadoopFsRelation relation;
-  private final LogicalRelation scan;
+  private final LogicalPlan scan;
   private final Expression key;
 
-  public Gate(Skipping skipping, LogicalRelation scan, Expression key) {
+  public Gate(Skipping skipping, LogicalPlan scan, Expression key) {
     this.skipping = skipping;
     this.scan = scan;
     this.key = key;
-    relation =
-        scan.relation() instanceof HadoopFsRelation ? (HadoopFsRelation) scan.relation() : null;
-    read = relation == null ? null : PruneScans.read(relation, skipping);
+    read = Reads.of(scan, skipping);
   }
 
   /** Whether the scan is of a table that has an index. */
@@ -34,8 +30,7 @@ public final class Gate {
   /** Whether the key is a partition column, which Spark prunes by itself. */
   public boolean isPartition() {
     List path = Filters.path(Filters.bare(key));
-    return path != null
-        && relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
+    return path != null && read.isPartition(path);
   }
 
   /**
@@ -66,7 +61,7 @@ public final class Gate {
     if (read.files() < 2) return "the scan has a single file";
     if (onlyInBroadcast(dimension) && !broadcast(dimension)) {
       return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
-          + " bytes) may cost more than it saves of " + relation.sizeInBytes() + " bytes";
+          + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
     return skipping.history().refusal(shape(dimension), scan);
   }
@@ -86,7 +81,7 @@ public final class Gate {
    */
   private boolean onlyInBroadcast(Dimension dimension) {
     scala.math.BigInt twice = Dimension.bytes(dimension.plan()).$times(scala.math.BigInt.apply(2));
-    return twice.compareTo(scala.math.BigInt.apply(relation.sizeInBytes())) >= 0;
+    return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 
   private static boolean broadcast(Dimension dimension) {

@@ -39,6 +39,11 @@ public final class History {
     asked.put(id, new String[] {shape, dimension});
   }
 
+  /** Whether an expression was put into a plan by us. */
+  public synchronized boolean knows(ExprId id) {
+    return asked.containsKey(id);
+  }
+
   /** The dimension that an expression asks for the keys of. */
   public synchronized String dimension(ExprId id) {
     String[] noted = (String[]) asked.get(id);

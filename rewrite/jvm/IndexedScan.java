@@ -1,7 +1,6 @@
 package rewrite.jvm;
 
-import org.apache.hadoop.fs.FileStatus;
-import org.apache.spark.sql.catalyst.InternalRow;
+import java.util.List;
 
 /** A scan of a table that may have an index, whatever its format. */
 public interface IndexedScan {
@@ -14,6 +13,9 @@ public interface IndexedScan {
   /** How many files the table format would read by itself; more where it cannot tell yet. */
   int files();
 
-  /** What identifies a file beside path and size; "" if nothing does. */
-  String mark(InternalRow partition, FileStatus file);
+  /** How many bytes its files have. */
+  long bytes();
+
+  /** Whether the column at a path of names is one that Spark prunes partitions by itself. */
+  boolean isPartition(List path);
 }

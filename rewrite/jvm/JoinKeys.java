@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 
@@ -70,6 +71,8 @@ public final class JoinKeys extends Rule {
     private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
 
     LogicalPlan visit(LogicalPlan plan) {
+      // What DELETE, UPDATE and MERGE read they may write.
+      if (plan instanceof RowLevelWrite) return plan;
       LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
       if (now instanceof Join) now = join((Join) now);
       List children = Scala.list(now.children());

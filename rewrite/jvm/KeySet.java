@@ -102,7 +102,7 @@ public final class KeySet {
       reason = "Spark did not collect them";
       return;
     }
-    keep(java.util.Arrays.asList((Object[]) finished.values().get()));
+    take(java.util.Arrays.asList((Object[]) finished.values().get()));
   }
 
   /** Collects the keys of several dimensions, at once. */
@@ -131,7 +131,7 @@ public final class KeySet {
       if (found == null) {
         reason = "there are more than spark.skipping.dynamic.maxBytes hold";
       } else {
-        keep(found);
+        take(found);
       }
     } catch (TimeoutException late) {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
@@ -147,7 +147,8 @@ public final class KeySet {
     seconds = (System.nanoTime() - run.began) / 1e9;
   }
 
-  private void keep(Collection found) {
+  /** Takes values that Spark collected for it. */
+  void take(Collection found) {
     List kept = new ArrayList(found.size());
     for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
       Object value = each.next();

@@ -26,16 +26,15 @@ import org.apache.spark.sql.types.TimestampType;
  * <p>An index of a folder speaks of files, whoever reads them: a file below the folder that is the
  * same by path, size, time and values of partition columns, in columns of the same name and type.
  */
-public final class ParquetScan implements IndexedScan, ColumnIdentities, ReplaceableFiles {
+public final class ParquetScan extends FileScan implements ReplaceableFiles {
   private static final String FORMAT = "parquet\n\n";
 
-  private final HadoopFsRelation relation;
   private final Skipping skipping;
   private final String table;
   private volatile Object[] last; // partition values, the same for all files of a folder, as JSON
 
   private ParquetScan(HadoopFsRelation relation, Skipping skipping, String table) {
-    this.relation = relation;
+    super(relation);
     this.skipping = skipping;
     this.table = table;
   }
@@ -75,10 +74,6 @@ public final class ParquetScan implements IndexedScan, ColumnIdentities, Replace
     return table;
   }
 
-  public ColumnIdentities columns() {
-    return this;
-  }
-
   /** Catalogs do not say before partitions are listed, which is not for us to do. */
   public int files() {
     FileIndex location = relation.location();
@@ -102,7 +97,7 @@ public final class ParquetScan implements IndexedScan, ColumnIdentities, Replace
     for (int i = 0; i < fields.length; i++) {
       String value = text(partition, i, fields[i].dataType());
       out.append(i == 0 ? "" : ", ")
-          .append(Question.quote("/" + DeltaScan.escape(fields[i].name())))
+          .append(Question.quote("/" + Question.escape(fields[i].name())))
           .append(": ")
           .append(value == null ? "null" : Question.quote(value));
     }
@@ -131,24 +126,17 @@ public final class ParquetScan implements IndexedScan, ColumnIdentities, Replace
 
   public String identity(List path) {
     StructType within = relation.schema();
-    boolean partition =
-        relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
-    StringBuilder out = new StringBuilder(partition ? "/" : "");
     for (int i = 0; i < path.size(); i++) {
       String name = (String) path.get(i);
       if (within == null || within.getFieldIndex(name).isEmpty()) return null;
       DataType type = within.apply(name).dataType();
-      out.append(i == 0 ? "" : ".").append(DeltaScan.escape(name));
       within = type instanceof StructType ? (StructType) type : null;
     }
-    return out.toString();
+    return (isPartition(path) ? "/" : "") + Question.dotted(path);
   }
 
   public String json(List path, DataType type) {
     String identity = identity(path);
-    if (identity == null) return null;
-    String name = identity.startsWith("/") ? identity.substring(1) : identity;
-    return "{\"identity\":" + Question.quote(identity) + ",\"name\":" + Question.quote(name)
-        + ",\"type\":" + Question.quote(type.catalogString()) + "}";
+    return identity == null ? null : Question.column(identity, path, type);
   }
 }

@@ -9,26 +9,24 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.ColumnarRule;
-import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
 import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 
 /**
- * Puts a PrunedFileIndex behind the scans whose table has an index.
+ * Prunes the scans whose table has an index: puts a PrunedFileIndex, or a PrunedScan, behind them.
  *
  * <p>Runs on physical plans as a columnar rule, the one hook that sees every scan with adaptive
  * execution on and off. A swap in the logical plan would lose Delta's deletion-vector filter, which
  * matches on the class of the file index, and deleted rows would come back.
  *
  * <p>The dynamic-pruning expressions of JoinKeys end here, whatever becomes of the scan: one left
- * in a filter fails on executors where Spark does not generate code. With adaptive execution this
+ * in a filter fails on executors where Spark does not generate code. (A connector's scan has them
+ * itself, as runtime filters, and there they do no harm.) With adaptive execution this
  * rule sees a stage when it is about to run: keys are collected, and become plain values. Without,
- * it sees the whole plan long before, and the file index collects them when files are listed.
+ * it sees the whole plan long before, and they are collected when files are listed.
  */
 public final class PruneScans extends Rule {
   private final Skipping skipping;
@@ -53,70 +51,31 @@ public final class PruneScans extends Rule {
     return ((SparkPlan) plan).transformDown(new Replace((SparkPlan) plan));
   }
 
-  /** The read behind a scan, or null where it is not one that may be pruned. */
-  public static IndexedScan read(HadoopFsRelation relation, Skipping skipping) {
-    // By name first: DeltaScan does not load in a session without Delta.
-    return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
-        ? (IndexedScan) DeltaScan.of(relation.location())
-        : (IndexedScan) ParquetScan.of(relation, skipping);
-  }
-
-  /** The conditions above a scan that Spark handed to it. */
-  public static List filters(FileSourceScanExec scan) {
-    List filters = Scala.list(scan.partitionFilters());
-    filters.addAll(Scala.list(scan.dataFilters()));
-    for (java.util.Iterator each = filters.iterator(); each.hasNext(); ) {
-      if (each.next() instanceof DynamicPruningExpression) each.remove(); // Spark's own
-    }
-    return filters;
-  }
-
-  private SparkPlan prune(FileSourceScanExec scan, List keys) {
+  /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
+      has itself are added. */
+  private SparkPlan prune(PlannedScan scan, List above, List keys) {
     try {
-      IndexedScan read = read(scan.relation(), skipping);
-      if (read == null || scan.stream().isDefined()) return scan;
-      List filters = filters(scan);
+      IndexedScan read = scan.read();
+      if (read == null) return scan.node();
+      List filters = scan.filters(above);
+      keys.addAll(scan.keys());
       boolean due = true;
       for (int i = 0; i < keys.size(); i++) {
         due &= ((KeySet) keys.get(i)).isDue();
       }
-      if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan;
+      if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan.node();
       if (runs && due) {
         KeySet.collect(keys, skipping);
         filters.addAll(Tuples.conditions(keys));
       }
-      PrunedFileIndex location =
-          new PrunedFileIndex(scan.relation().location(), skipping, read, filters, keys);
-      if (due || !runs) location.ask();
-      return withFilters(scan, location, runs && !due ? awaited(keys) : ranges(keys));
+      Pruning pruning = new Pruning(skipping, read, filters, keys);
+      if (due || !runs) pruning.ask();
+      return scan.pruned(pruning, runs && !due);
     } catch (Unanswered strict) {
       throw strict;
     } catch (Throwable failure) {
-      return scan;
+      return scan.node();
     }
-  }
-
-  /** What Spark is to wait for before it lists the files. Only broadcasts: should reading a
-      dimension again fail, the query must not. */
-  private static List awaited(List keys) {
-    List out = new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
-      KeySet set = (KeySet) keys.get(i);
-      if (set.isBroadcast()) out.add(new DynamicPruningExpression(set.expression()));
-    }
-    return out;
-  }
-
-  /** What the reader is to skip row groups and pages by. */
-  private List ranges(List keys) {
-    List out = new ArrayList();
-    for (int i = 0; i < keys.size() && skipping.filtersRows(); i++) {
-      KeySet set = (KeySet) keys.get(i);
-      Expression range =
-          set.values() == null ? null : RowFilter.reader(set.column(), set.values());
-      if (range != null) out.add(range);
-    }
-    return out;
   }
 
   /** A filter without the expressions of JoinKeys, and the scan under it with their keys. */
@@ -132,32 +91,55 @@ public final class PruneScans extends Rule {
         kept.add(condition);
       }
     }
-    if (keys.isEmpty()) return filter;
-    SparkPlan child = under(filter.child(), keys);
-    if (skipping.filtersRows()) addRows(keys, plan, kept);
-    if (kept.isEmpty()) return child;
-    Expression all = (Expression) kept.get(0);
-    for (int i = 1; i < kept.size(); i++) {
-      all = new And(all, (Expression) kept.get(i));
+    boolean stripped = !keys.isEmpty();
+    SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+    if (!stripped && child == filter.child()) return filter;
+    addRows(keys, plan, kept);
+    return kept.isEmpty() ? child : filter.copy(all(kept), child);
+  }
+
+  private static Expression all(List conditions) {
+    Expression all = (Expression) conditions.get(0);
+    for (int i = 1; i < conditions.size(); i++) {
+      all = new And(all, (Expression) conditions.get(i));
     }
-    return filter.copy(all, child);
+    return all;
   }
 
   /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
-  private SparkPlan under(SparkPlan child, List keys) {
-    if (child instanceof FileSourceScanExec) return prune((FileSourceScanExec) child, keys);
+  private SparkPlan under(SparkPlan child, List above, List keys) {
+    PlannedScan scan = PlannedScan.of(child, skipping);
+    if (scan != null) {
+      // Else it is visited later, by itself or under a filter of its own.
+      boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
+      return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+    }
     if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
+    // A column above a projection need not be the scan's of that name.
+    if (child instanceof ProjectExec) above = null;
+    if (child instanceof FilterExec && above != null) {
+      above.addAll(Filters.conjuncts(((FilterExec) child).condition()));
+    }
     SparkPlan below = (SparkPlan) child.children().apply(0);
-    SparkPlan now = under(below, keys);
+    SparkPlan now = under(below, above, keys);
     return now == below
         ? child
         : (SparkPlan) child.withNewChildren(Scala.seq(Collections.singletonList(now)));
   }
 
+  /** A scan without a filter of the query's on top. */
+  private SparkPlan alone(PlannedScan scan, SparkPlan plan) {
+    List keys = new ArrayList();
+    List rows = new ArrayList();
+    SparkPlan now = prune(scan, new ArrayList(), keys);
+    if (now != scan.node()) addRows(keys, plan, rows);
+    return rows.isEmpty() ? now : new FilterExec(all(rows), now);
+  }
+
   /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does
       so by itself, with the same broadcast. */
-  private static void addRows(List keys, SparkPlan plan, List conditions) {
-    if (!(plan instanceof ShuffleExchangeLike)) return;
+  private void addRows(List keys, SparkPlan plan, List conditions) {
+    if (!skipping.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
     for (int i = 0; i < keys.size(); i++) {
       KeySet set = (KeySet) keys.get(i);
       if (set.values() == null || set.isBroadcast() && joins(plan)) continue;
@@ -178,22 +160,6 @@ public final class PruneScans extends Rule {
     return false;
   }
 
-  private static FileSourceScanExec withFilters(
-      FileSourceScanExec scan, FileIndex location, List more) {
-    HadoopFsRelation old = scan.relation();
-    HadoopFsRelation relation = old.copy(
-        location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
-        old.options(), old.sparkSession());
-    List filters = Scala.list(scan.dataFilters());
-    filters.addAll(more);
-    FileSourceScanExec now = scan.copy(
-        relation, scan.stream(), scan.output(), scan.requiredSchema(), scan.partitionFilters(),
-        scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), Scala.seq(filters),
-        scan.tableIdentifier(), scan.disableBucketedScan());
-    now.copyTagsFrom(scan);
-    return now;
-  }
-
   /** Visits filters, and the scans under them, from the root down. */
   private final class Replace extends scala.runtime.AbstractPartialFunction {
     private final SparkPlan plan;
@@ -203,19 +169,18 @@ public final class PruneScans extends Rule {
     }
 
     public boolean isDefinedAt(Object node) {
-      return node instanceof FilterExec || isUnpruned(node);
+      return node instanceof FilterExec || unpruned(node) != null;
     }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
       if (node instanceof FilterExec) return filter((FilterExec) node, plan);
-      return isUnpruned(node)
-          ? prune((FileSourceScanExec) node, new ArrayList())
-          : otherwise.apply(node);
+      PlannedScan scan = unpruned(node);
+      return scan == null ? otherwise.apply(node) : alone(scan, plan);
     }
 
-    private boolean isUnpruned(Object node) {
-      return node instanceof FileSourceScanExec
-          && !(((FileSourceScanExec) node).relation().location() instanceof PrunedFileIndex);
+    private PlannedScan unpruned(Object node) {
+      PlannedScan scan = PlannedScan.of(node, skipping);
+      return scan == null || scan.isPruned() ? null : scan;
     }
   }
 

@@ -1,7 +1,6 @@
 package rewrite.jvm;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -24,39 +23,23 @@ import scala.collection.immutable.Seq;
  */
 public final class PrunedFileIndex implements FileIndex {
   private final FileIndex inner;
-  private final Skipping skipping;
-  private final IndexedScan read;
-  private final List filters;
-  private final List keys;
-  private Answer answer;
-  private Map counts;
+  private final FileScan read;
+  private final Pruning pruning;
 
-  /** `filters` are the scan's own, `keys` what joins demand of it. */
-  public PrunedFileIndex(
-      FileIndex inner, Skipping skipping, IndexedScan read, List filters, List keys) {
+  public PrunedFileIndex(FileIndex inner, FileScan read, Pruning pruning) {
     this.inner = inner;
-    this.skipping = skipping;
     this.read = read;
-    this.filters = filters;
-    this.keys = keys;
-  }
-
-  /** Asks the index, with the keys that are there; otherwise this is done when files are listed. */
-  public void ask() {
-    boolean something = !filters.isEmpty();
-    for (int i = 0; i < keys.size(); i++) {
-      something |= ((KeySet) keys.get(i)).values() != null;
-    }
-    answer = something
-        ? skipping.ask(read, filters, keys)
-        : Answer.failed("there are no keys, and no condition of the query reached this scan");
+    this.pruning = pruning;
   }
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
     try {
-      if (answer == null) collectAndAsk();
-      return without(listed);
+      if (!pruning.isAsked()) {
+        takeFinished();
+        pruning.collectAndAsk();
+      }
+      return without(listed, pruning);
     } catch (Unanswered strict) {
       throw strict;
     } catch (Throwable failure) {
@@ -69,31 +52,26 @@ public final class PrunedFileIndex implements FileIndex {
     List out = new ArrayList();
     List given = Scala.list(dataFilters);
     for (int i = 0; i < given.size(); i++) {
-      if (filters.contains(given.get(i))) out.add(given.get(i));
+      if (pruning.filters().contains(given.get(i))) out.add(given.get(i));
     }
     return Scala.seq(out);
   }
 
-  private void collectAndAsk() {
-    List again = new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
-      KeySet set = (KeySet) keys.get(i);
-      if (set.isBroadcast()) {
-        set.take(finished(set.expression()));
-      } else {
-        again.add(set);
-      }
+  /** Takes the keys that Spark waited for. */
+  private void takeFinished() {
+    for (int i = 0; i < pruning.keys().size(); i++) {
+      KeySet set = (KeySet) pruning.keys().get(i);
+      if (set.isBroadcast()) set.take(finished(set.expression()));
     }
-    KeySet.collect(again, skipping);
-    ask();
   }
 
   /** The expression that Spark waited for. When it reuses exchanges it copies expressions, so the
       one that was put into the plan may not be the one that has the values. */
   private InSubqueryExec finished(InSubqueryExec put) {
     if (put.values().isDefined()) return put;
-    List scans = skipping.executions().runningScans();
+    List scans = pruning.skipping().executions().runningScans();
     for (int i = 0; i < scans.size(); i++) {
+      if (!(scans.get(i) instanceof FileSourceScanExec)) continue;
       FileSourceScanExec scan = (FileSourceScanExec) scans.get(i);
       if (scan.relation().location() != this) continue;
       List conditions = Scala.list(scan.dataFilters());
@@ -109,100 +87,66 @@ public final class PrunedFileIndex implements FileIndex {
     return null;
   }
 
-  private Seq without(Seq listed) {
+  /** The table format's own. */
+  public FileIndex inner() {
+    return inner;
+  }
+
+  private Seq without(Seq listed, Pruning pruning) {
     List directories = Scala.list(listed);
     Folders now =
         read instanceof ReplaceableFiles
-            ? ((ReplaceableFiles) read).now(folders(directories))
+            ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
-    int total = 0;
-    int unknown = 0;
-    int disproved = 0;
-    int[] legs = new int[answer.legs()];
-    long bytes = 0;
-    long disprovedBytes = 0;
+    Pruning.Tally tally = pruning.tally();
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = Scala.list(directory.files());
       List kept = new ArrayList();
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        int ordinal = ordinal(directory, file);
+        int ordinal = ordinal(directory, file, pruning);
         // A file that was replaced since it was listed is not the one that is known.
-        if (now != null && answer.disproves(ordinal) && !now.has(file.fileStatus())) ordinal = -1;
-        total++;
-        bytes += file.getLen();
-        if (ordinal < 0) unknown++;
-        for (int k = 0; k < legs.length; k++) {
-          if (answer.disproves(k, ordinal)) legs[k]++;
-        }
-        if (answer.disproves(ordinal)) {
-          disproved++;
-          disprovedBytes += file.getLen();
-        } else {
-          kept.add(file);
-        }
+        boolean replaced =
+            now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
+        if (!tally.drops(replaced ? -1 : ordinal, file.getLen())) kept.add(file);
       }
       if (!kept.isEmpty()) out.add(new PartitionDirectory(directory.values(), Scala.seq(kept)));
     }
-    counts = new HashMap(answer.header());
-    counts.put("total", Integer.valueOf(total));
-    counts.put("unknown", Integer.valueOf(unknown));
-    counts.put("disproved", Integer.valueOf(disproved));
-    counts.put("counts", legs);
-    counts.put("bytes", Long.valueOf(bytes));
-    counts.put("disproved bytes", Long.valueOf(disprovedBytes));
-    learn(total, legs);
+    tally.done();
     return Scala.seq(out);
   }
 
-  private int ordinal(PartitionDirectory directory, FileStatusWithMetadata file) {
+  private int ordinal(
+      PartitionDirectory directory, FileStatusWithMetadata file, Pruning pruning) {
     String mark = read.mark(directory.values(), file.fileStatus());
-    return answer.ordinal(file.getPath().toString(), file.getLen(), mark);
+    return pruning.answer().ordinal(file.getPath().toString(), file.getLen(), mark);
   }
 
   /** The folders with files that are disproved. */
-  private Set folders(List directories) {
+  private Set folders(List directories, Pruning pruning) {
     Set out = new HashSet();
-    for (int i = 0; i < directories.size() && answer.index() != null; i++) {
+    for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = Scala.list(directory.files());
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (answer.disproves(ordinal(directory, file))) out.add(file.getPath().getParent());
+        if (pruning.answer().disproves(ordinal(directory, file, pruning))) {
+          out.add(file.getPath().getParent());
+        }
       }
     }
     return out;
-  }
-
-  /** Notes what each set of keys disproved alone. */
-  private void learn(int total, int[] legs) {
-    for (int i = 0; i < keys.size(); i++) {
-      KeySet set = (KeySet) keys.get(i);
-      if (set.values() == null || total == 0) continue;
-      int most = 0;
-      for (int k = 0; k < legs.length; k++) {
-        if (answer.isOf(k, set.dimension())) most = Math.max(most, legs[k]);
-      }
-      skipping.history().saved(set.expression().exprId(), (double) most / total);
-    }
   }
 
   /** Counts what happened to each file of a scan with these filters, for explain. */
   public Map count(Seq partitionFilters, Seq dataFilters) {
-    if (counts == null) {
-      if (answer == null) ask();
-      without(inner.listFiles(partitionFilters, own(dataFilters)));
+    Pruning shown = pruning.forecast();
+    if (!shown.isCounted()) {
+      without(inner.listFiles(partitionFilters, own(dataFilters)), shown);
     }
-    Map out = new HashMap(counts);
-    List described = new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
-      described.add(((KeySet) keys.get(i)).describe());
-    }
-    out.put("keys", described);
-    out.put("format", Sizes.of(inner));
-    return out;
+    return shown.describe();
   }
 
   public Seq rootPaths() {
@@ -231,33 +175,14 @@ public final class PrunedFileIndex implements FileIndex {
 
   /** Shown in Spark's EXPLAIN as the scan's location. */
   public String toString() {
-    StringBuilder out = new StringBuilder("Skipping(");
-    for (int i = 0; i < keys.size(); i++) {
-      KeySet set = (KeySet) keys.get(i);
-      if (set.column() == null) continue;
-      out.append(Filters.shape(set.column())).append(" by ").append(set.dimension()).append(", ");
-    }
-    return out.append(inner).append(")").toString();
+    return pruning.show(inner);
   }
 
-  /** Where keys are still to come they stand in the scan's own filters, which Spark compares;
-      except those of a dimension that is read again, so such a scan equals only itself. */
   public boolean equals(Object other) {
-    if (this == other) return true;
-    if (!(other instanceof PrunedFileIndex)) return false;
-    PrunedFileIndex that = (PrunedFileIndex) other;
-    if (!inner.equals(that.inner)) return false;
-    if (answer != null || that.answer != null) {
-      return answer != null && answer.equals(that.answer);
-    }
-    return onlyBroadcasts() && that.onlyBroadcasts() && keys.size() == that.keys.size();
-  }
-
-  private boolean onlyBroadcasts() {
-    for (int i = 0; i < keys.size(); i++) {
-      if (!((KeySet) keys.get(i)).isBroadcast()) return false;
-    }
-    return true;
+    return this == other
+        || other instanceof PrunedFileIndex
+            && inner.equals(((PrunedFileIndex) other).inner)
+            && pruning.prunesAs(((PrunedFileIndex) other).pruning);
   }
 
   public int hashCode() {

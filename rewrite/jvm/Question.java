@@ -117,6 +117,28 @@ public final class Question {
     return ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
   }
 
+  /** A column as JSON. */
+  static String column(String identity, List names, DataType type) {
+    return "{\"identity\":" + quote(identity) + ",\"name\":" + quote(dotted(names))
+        + ",\"type\":" + quote(type.catalogString()) + "}";
+  }
+
+  /** A path of names as skipping/tables spells it: a dot inside a name is no step down. */
+  static String dotted(List names) {
+    StringBuilder out = new StringBuilder();
+    for (int i = 0; i < names.size(); i++) {
+      out.append(i == 0 ? "" : ".").append(escape((String) names.get(i)));
+    }
+    return out.toString();
+  }
+
+  /** One name of a path. */
+  static String escape(String name) {
+    return name.indexOf('.') < 0 && name.indexOf('`') < 0
+        ? name
+        : "`" + name.replace("`", "``") + "`";
+  }
+
   /** A JSON string. */
   public static String quote(String text) {
     StringBuilder out = new StringBuilder("\"");

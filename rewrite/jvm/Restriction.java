@@ -25,7 +25,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
 /**
  * Takes "this column has one of the dimension's keys" from a join down to the scans.
@@ -53,7 +52,7 @@ public final class Restriction {
     if (key.references().size() != 1) {
       return refuse(plan, key, "the join key is " + Filters.shape(key));
     }
-    if (plan instanceof LogicalRelation) return scan((LogicalRelation) plan, null, key);
+    if (Reads.isScan(plan)) return scan(plan, null, key);
     if (plan instanceof Filter) return filter((Filter) plan, key);
     if (plan instanceof Project) return project((Project) plan, key);
     if (plan instanceof Join) return join((Join) plan, key);
@@ -80,8 +79,8 @@ public final class Restriction {
     if (!filter.condition().deterministic()) {
       return refuse(filter, key, "a condition that is not deterministic stands below the join");
     }
-    return filter.child() instanceof LogicalRelation
-        ? scan((LogicalRelation) filter.child(), filter, key)
+    return Reads.isScan(filter.child())
+        ? scan(filter.child(), filter, key)
         : child(filter, key);
   }
 
@@ -226,7 +225,7 @@ public final class Restriction {
     return type instanceof InnerLike || type == RightOuter$.MODULE$;
   }
 
-  private LogicalPlan scan(LogicalRelation scan, Filter filter, Expression key) {
+  private LogicalPlan scan(LogicalPlan scan, Filter filter, Expression key) {
     LogicalPlan plan = filter == null ? scan : filter;
     List conditions = filter == null ? new ArrayList() : Filters.conjuncts(filter.condition());
     Gate gate = new Gate(skipping, scan, key);
@@ -239,6 +238,7 @@ public final class Restriction {
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
         if (conditions.get(j) instanceof DynamicPruningSubquery
+            && skipping.history().knows(((DynamicPruningSubquery) conditions.get(j)).exprId())
             && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
           used.add(ways[i].plan());
           return plan; // Spark runs the rule until nothing changes
@@ -263,8 +263,7 @@ public final class Restriction {
   public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
     List leaves = Scala.list(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
-      if (leaves.get(i) instanceof LogicalRelation
-          && new Gate(skipping, (LogicalRelation) leaves.get(i), key).concerns()) {
+      if (new Gate(skipping, (LogicalPlan) leaves.get(i), key).concerns()) {
         Reasons.add((LogicalPlan) leaves.get(i), reason);
       }
     }

@@ -5,14 +5,12 @@ import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.UnaryExecNode;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
-import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.util.AccumulatorV2;
@@ -57,8 +55,8 @@ public final class Scans {
       visit(plan);
       List out = new ArrayList();
       for (int i = 0; i < found.size(); i++) {
-        FileSourceScanExec scan = (FileSourceScanExec) found.get(i);
-        Map described = scan(scan);
+        SparkPlan scan = (SparkPlan) found.get(i);
+        Map described = scan(PlannedScan.of(scan, skipping), (FilterExec) filters.get(scan));
         if (filters.containsKey(scan)) {
           described.put("rows", new Object[] {rows(scan), rows((SparkPlan) filters.get(scan))});
         }
@@ -69,7 +67,7 @@ public final class Scans {
 
     private void visit(SparkPlan plan) {
       if (plan instanceof FilterExec) above(plan);
-      if (plan instanceof FileSourceScanExec) {
+      if (isScan(plan)) {
         found.add(plan);
       } else if (plan instanceof AdaptiveSparkPlanExec) {
         adaptive((AdaptiveSparkPlanExec) plan);
@@ -89,7 +87,7 @@ public final class Scans {
       while (below instanceof UnaryExecNode && !(below instanceof Exchange)) {
         below = (SparkPlan) ((UnaryExecNode) below).child();
       }
-      if (below instanceof FileSourceScanExec && !filters.containsKey(below)) {
+      if (isScan(below) && !filters.containsKey(below)) {
         filters.put(below, filter);
       }
     }
@@ -107,34 +105,34 @@ public final class Scans {
     }
   }
 
-  private Map scan(FileSourceScanExec scan) {
-    FileIndex location = scan.relation().location();
+  private boolean isScan(SparkPlan plan) {
+    return PlannedScan.of(plan, skipping) != null;
+  }
+
+  private Map scan(PlannedScan scan, FilterExec filter) {
     Map out;
-    if (location instanceof PrunedFileIndex) {
-      out = ((PrunedFileIndex) location).count(scan.partitionFilters(), scan.dataFilters());
-    } else {
+    try {
+      out = scan.isPruned() ? scan.count() : new HashMap();
+      if (!scan.isPruned()) out.put("reason", reason(scan, filter));
+      Object opened = scan.opened();
+      if (opened != null) out.put("opened", opened);
+      if (scan.openedBytes() != null) out.put("opened bytes", scan.openedBytes());
+      out.put("format", scan.format());
+    } catch (Exception failure) {
       out = new HashMap();
-      out.put("format", Sizes.of(location));
-      IndexedScan read = PruneScans.read(scan.relation(), skipping);
-      out.put("reason", skipping.refusal(read, PruneScans.filters(scan)));
+      out.put("reason", "describing the scan failed: " + failure.getClass().getSimpleName());
     }
-    out.put("table", name(scan));
-    out.put("without keys", Reasons.of(scan));
-    scala.Option opened = scan.metrics().get("numFiles");
-    if (opened.isDefined()) out.put("opened", ((AccumulatorV2) opened.get()).value());
-    scala.Option size = scan.metrics().get("filesSize");
-    if (size.isDefined()) out.put("opened bytes", ((AccumulatorV2) size.get()).value());
+    out.put("table", scan.name());
+    out.put("without keys", Reasons.of(scan.node()));
     return out;
+  }
+
+  private String reason(PlannedScan scan, FilterExec filter) {
+    List above = filter == null ? new ArrayList() : Filters.conjuncts(filter.condition());
+    return skipping.refusal(scan.read(), scan.filters(above));
   }
 
   private static Object rows(SparkPlan plan) {
     return ((AccumulatorV2) plan.metrics().apply("numOutputRows")).value();
-  }
-
-  private static String name(FileSourceScanExec scan) {
-    return scan.tableIdentifier().isDefined()
-        ? ((org.apache.spark.sql.catalyst.TableIdentifier) scan.tableIdentifier().get())
-            .unquotedString()
-        : scan.relation().location().rootPaths().apply(0).toString();
   }
 }

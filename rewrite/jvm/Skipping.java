@@ -123,7 +123,7 @@ public final class Skipping {
   /** Why no index would be asked about a scan with these filters; null: it would. */
   public String refusal(IndexedScan scan, List filters) {
     if (scan == null) {
-      return "no query on a Delta table, or on a Parquet table without buckets and field ids";
+      return "no query on a Delta or Iceberg table, or on a Parquet table without buckets and ids";
     }
     if (!attached) return "rewrite.disable was called";
     if (!enabled()) return PREFIX + "enabled is false";
@@ -157,8 +157,8 @@ public final class Skipping {
     FileNumbers held = (FileNumbers) numbers.get(answer.table());
     if (held != null && held.isOf(answer.index(), answer.generation())) return held;
     byte[] message = new Question().message(
-        "{\"op\":\"files\",\"index\":" + Question.quote(answer.index()) + ",\"settings\":"
-            + settings() + "}");
+        "{\"op\":\"files\",\"index\":" + Question.quote(answer.index()) + ",\"table\":"
+            + Question.quote(answer.table()) + ",\"settings\":" + settings() + "}");
     FileNumbers fetched = new FileNumbers(call(message, timeout()));
     numbers.put(answer.table(), fetched);
     return fetched;

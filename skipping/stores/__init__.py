@@ -35,10 +35,10 @@ from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.lease import Lease
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "IndexStore", "identities"]
+__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "identities"]
 
 Generation: TypeAlias = int
-"""Counts the changes of an index's entries; equal generations mean equal entries."""
+"""Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""
 
 IDENTITY = pa.schema(
     [
@@ -52,8 +52,12 @@ IDENTITY = pa.schema(
 """The columns every entry has."""
 
 
-def identities(files: pa.Table) -> Iterator[tuple[str, int, int | None]]:
-    """What tells files apart: path, size and stamp of each."""
+Identity: TypeAlias = tuple[str, int, int | None]
+"""What tells a file apart: path, size and stamp."""
+
+
+def identities(files: pa.Table) -> Iterator[Identity]:
+    """That of each file."""
     return zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
 
 
@@ -158,7 +162,8 @@ class IndexStore(Protocol):
 
         `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
         `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
-        seconds; None: the store's own patience.
+        seconds (None: the store's own patience), and Rewound if `since` is no generation that came
+        before the present one, or so many before that this is forgotten.
         """
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
@@ -168,9 +173,17 @@ class IndexStore(Protocol):
         """
 
     def disproved(
-        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves: known, evaluated, fails.
 
-        Raises StoreError after `timeout` seconds. A test it cannot answer disproves nothing.
+        Raises StoreError after `timeout` seconds, and Rewound as `catalogue` does if it would not
+        follow on from `generation`, that of the catalogue by which who asks numbers the files.
+        A test it cannot answer disproves nothing.
         """

@@ -23,6 +23,7 @@ from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation, identities
 from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar, sketches
+from skipping.stores.generations import following, rewound
 
 __all__ = ["MemoryStore"]
 
@@ -39,6 +40,12 @@ class _Index:
     entries: pa.Table = field(default_factory=IDENTITY.empty_table)
     changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     removed: dict[int, Generation] = field(default_factory=dict)
+    history: set[Generation] = field(default_factory=lambda: {0})
+
+    def advance(self) -> None:
+        """Begin the next generation."""
+        self.generation = following(self.generation)
+        self.history.add(self.generation)
 
 
 class MemoryStore:
@@ -137,13 +144,13 @@ class MemoryStore:
             touched[len(found.entries) :] = True
             if not touched.any():
                 return
-            changed = np.full(len(merged), found.generation + 1)
+            found.advance()
+            changed = np.full(len(merged), found.generation)
             changed[: len(found.changed)] = found.changed
-            changed[touched] = found.generation + 1
+            changed[touched] = found.generation
             order = np.argsort(merged["ordinal"].to_numpy())
             found.entries = merged.take(pa.array(order)).combine_chunks()
             found.changed = changed[order]
-            found.generation += 1
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
@@ -152,7 +159,7 @@ class MemoryStore:
             gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
             if not gone.any():
                 return
-            found.generation += 1
+            found.advance()
             for ordinal in found.entries["ordinal"].to_numpy()[gone].tolist():
                 found.removed[ordinal] = found.generation
             found.entries = found.entries.filter(pa.array(~gone)).combine_chunks()
@@ -179,10 +186,10 @@ class MemoryStore:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._lock:
             found = self._at(index)
+            if since is not None and since not in found.history:
+                raise rewound(self.location, index)
             entries, changed, generation = found.entries, found.changed, found.generation
             removed = [o for o, g in found.removed.items() if since is not None and g > since]
-        if since is not None and since > generation:
-            raise StoreError(f"index {index} is at generation {generation}, before {since}")
         below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
         columns = {name: entries[name] for name in IDENTITY.names}
         for name in fields:
@@ -203,12 +210,21 @@ class MemoryStore:
         return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
 
     def disproved(
-        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         with self._lock:
-            entries = self._at(index).entries
+            found = self._at(index)
+            if generation is not None and generation not in found.history:
+                raise rewound(self.location, index)
+            entries = found.entries
         entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
         types = dict(zip(entries.schema.names, entries.schema.types, strict=True))
         ordinals = entries["ordinal"].to_numpy()
@@ -216,8 +232,8 @@ class MemoryStore:
         for test in tests:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
-            found = answerable(test, types)
-            answers.append(BitMap(ordinals[disproved_rows(test, entries)] if found else ()))
+            asked = answerable(test, types)
+            answers.append(BitMap(ordinals[disproved_rows(test, entries)] if asked else ()))
         return answers
 
     def _at(self, index: IndexId) -> _Index:

@@ -24,6 +24,7 @@ from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields
+from skipping.stores.generations import rewound
 from skipping.stores.opensearch_access import Access
 from skipping.stores.opensearch_answers import Answers
 from skipping.stores.opensearch_attempts import Attempt, attempt
@@ -207,12 +208,20 @@ class OpenSearchStore:
         return pa.array([None if o in removed else o for o in held], pa.int64())
 
     def disproved(
-        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._fields.held(index, test.sketch) for test in tests}
         head = self._catalogues.head(index, timeout=timeout)
+        if generation is not None and not head.has_been(generation):
+            raise rewound(self.location, index)
         return self._answers.disproved(
             index, head, self._entries(head), tests, held, below=below, deadline=deadline
         )

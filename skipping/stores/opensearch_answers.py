@@ -112,7 +112,7 @@ class Answers:
         deadline: float,
     ) -> Catalogue | None:
         """The sketch's fields as of the head; None if they cannot be had in time."""
-        if held is not None and held.generation > head.generation:  # of a backup
+        if held is not None and not head.has_been(held.generation):  # of before a restore
             self._fields.drop(index)
             held = None
         if held is not None and _is_of(head, held):

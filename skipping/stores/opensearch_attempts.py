@@ -23,6 +23,7 @@ from typing import Any
 
 from providers.errors import StoreError
 from skipping.definition import IndexId
+from skipping.stores.generations import following
 from skipping.stores.opensearch_catalogue import Catalogues, Head
 
 __all__ = ["Attempt", "attempt"]
@@ -61,7 +62,7 @@ class Attempt:
 
         def at(head: Head) -> Head:
             self._admit(head)
-            return replace(head, generation=self.number, **changes)
+            return replace(head.advanced(self.number), **changes)
 
         self._update(at)
 
@@ -151,5 +152,5 @@ def _taken(head: Head, admit: Callable[[Head], None], wait: _Wait) -> Head:
         # Its commit may have come before it died; then it only was not released.
         aborted += (head.writer,) if head.generation != head.writer else ()
     wait.won = True
-    number = head.attempt + 1
+    number = following(head.attempt)
     return replace(head, attempt=number, writer=number, beat=0, aborted=aborted)

@@ -20,6 +20,7 @@ from typing import Any
 from providers.errors import Conflict, NoStore, StoreError
 from skipping.definition import IndexId, TableId
 from skipping.stores import Generation
+from skipping.stores.generations import REMEMBERED
 from skipping.stores.opensearch_client import Body, Client, Refused
 
 __all__ = ["FORMAT", "Catalogues", "Head"]
@@ -54,6 +55,7 @@ class Head:
     state: str | None = None
     next: int = 0
     generation: Generation = 0
+    recent: tuple[Generation, ...] = ()
     attempt: int = 0
     writer: int | None = None
     beat: int = 0
@@ -69,6 +71,15 @@ class Head:
         if self.aborted:
             counted["must_not"] = [{"terms": {"generation": list(self.aborted)}}]
         return {"bool": counted}
+
+    def has_been(self, generation: Generation) -> bool:
+        """Whether a generation is the present one or came before it, as far as is known."""
+        return not generation or generation in self.recent
+
+    def advanced(self, generation: Generation) -> Head:
+        """With a generation made the present one."""
+        recent = self.recent if generation in self.recent else (*self.recent, generation)
+        return replace(self, generation=generation, recent=recent[-REMEMBERED:])
 
 
 class Catalogues:
@@ -257,7 +268,7 @@ def _heads(source: Body) -> dict[IndexId, Head]:
                 "upgrade, or name another prefix"
             )
         return {
-            index: Head(**{**head, "aborted": tuple(head["aborted"])})
+            index: Head(**{**head, **{name: tuple(head[name]) for name in ("aborted", "recent")}})
             for index, head in source["heads"].items()
         }
     except (LookupError, TypeError, AttributeError) as error:

@@ -11,6 +11,7 @@ from providers.errors import StoreError
 from skipping.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
+from skipping.stores.generations import alike, rewound
 from skipping.stores.opensearch_catalogue import FORMAT, Head
 from skipping.stores.opensearch_client import Body, Client, Refused
 from skipping.stores.opensearch_entries import BYTES, TERMS, Found, mapping, table_of, types_of
@@ -95,7 +96,7 @@ class Entries:
         Raises StoreError if there are documents of this generation or a later one: the catalogue is
         older than they are, and would number others like them.
         """
-        newer = {"range": {"generation": {"gte": generation}}}
+        newer = {"range": {"generation": {"gte": alike(generation)}}}
         body = {"query": newer, "size": 1, "_source": False}
         if self.search(body, timeout=self._client.patience)["hits"]["hits"]:
             raise StoreError(
@@ -130,8 +131,8 @@ class Entries:
         types = types_of(head.fields)
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
             raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
-        if since is not None and since > head.generation:
-            raise StoreError(f"the index is at generation {head.generation}, before {since}")
+        if since is not None and not head.has_been(since):
+            raise rewound(self._client.server, self._name)
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]

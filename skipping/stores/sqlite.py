@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -21,20 +19,22 @@ from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.lease import Lease
-from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores import Catalogue, Generation
 from skipping.stores import sqlite_heads as heads
 from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields, brought_up
+from skipping.stores.generations import following, rewound
 from skipping.stores.sqlite_entries import (
+    advance,
     fields_of,
     forget,
+    has_been,
     holders,
-    ordinals_of,
     place,
     store_sketches,
     sweep,
 )
-from skipping.stores.sqlite_fields import column, sketch_fields
+from skipping.stores.sqlite_fields import catalogue, sketch_fields
 from skipping.stores.sqlite_heads import row
 from skipping.stores.sqlite_schema import create, opened
 from skipping.stores.sqlite_snapshot import Snapshot
@@ -140,19 +140,18 @@ class SqliteStore:
             ordinals = entries["ordinal"].to_numpy()
             if len(ordinals) and ordinals.max() >= end:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
-            generation = before + 1
+            generation = following(before)
             rows = place(connection, id, entries, generation)
             store_sketches(connection, id, entries, rows, generation)
-            connection.execute(
-                "UPDATE index_ SET generation = ?1 WHERE id = ?2 AND EXISTS"
-                " (SELECT 1 FROM entry WHERE index_ = ?2 AND generation = ?1)",
-                (generation, id),
-            )
+            sql = "SELECT 1 FROM entry WHERE index_ = ? AND generation = ?"
+            if connection.execute(sql, (id, generation)).fetchone():
+                advance(connection, id, generation)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
             id, before, swept = row(connection, index, "id, generation, swept")
+            generation = following(before)
             connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
             connection.executemany(
                 "INSERT OR IGNORE INTO temp.incoming VALUES (?)",
@@ -161,7 +160,7 @@ class SqliteStore:
             gone = connection.execute(
                 "INSERT INTO removed SELECT ?, e.ordinal, ? FROM temp.incoming i"
                 " CROSS JOIN entry e ON e.index_ = ? AND e.ordinal = i.ordinal",
-                (id, before + 1, id),
+                (id, generation, id),
             ).rowcount
             if not gone:
                 return
@@ -172,7 +171,7 @@ class SqliteStore:
                 connection.execute(
                     "DELETE FROM scalar WHERE field = ? AND ordinal IN temp.incoming", (field,)
                 )
-            connection.execute("UPDATE index_ SET generation = ? WHERE id = ?", (before + 1, id))
+            advance(connection, id, generation)
             sweep(connection, id, since=swept)
 
     def erase(self, index: IndexId) -> None:
@@ -199,36 +198,11 @@ class SqliteStore:
         timeout: float | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
-        after = -1 if since is None else since
         with self._reading(wait=timeout) as connection:
             id, generation = row(connection, index, "id, generation")
-            if after > generation:
-                raise StoreError(f"index {index} is at generation {generation}, before {since}")
-            (last,) = connection.execute(
-                "SELECT max(ordinal) FROM entry WHERE index_ = ?", (id,)
-            ).fetchone()
-            # The unary plus keeps the planner from sorting: by generation only where that helps.
-            by = "+generation" if since is None else "generation"
-            rows = connection.execute(
-                f"SELECT ordinal, path, size, stamp, partition FROM entry"
-                f" WHERE index_ = ? AND {by} > ? ORDER BY ordinal",
-                (id, after),
-            ).fetchall()
-            columns = list(zip(*rows, strict=True)) or [()] * len(IDENTITY.names)
-            files = pa.table(columns, schema=IDENTITY)
-            ordinals = files["ordinal"].to_numpy()
-            known = fields_of(connection, id)
-            for name in fields:
-                files = files.append_column(name, column(connection, known, name, ordinals))
-            removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-            if since is not None:
-                removed = ordinals_of(
-                    connection,
-                    "SELECT ordinal FROM removed WHERE index_ = ? AND generation > ?"
-                    " ORDER BY ordinal",
-                    (id, since),
-                )
-        return Catalogue(generation, 0 if last is None else last + 1, files, pa.array(removed))
+            if since is not None and not has_been(connection, id, since):
+                raise rewound(self.location, index)
+            return catalogue(connection, id, generation, since=since, fields=fields)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
@@ -237,15 +211,23 @@ class SqliteStore:
             return holders(connection, id, files)
 
     def disproved(
-        self, index: IndexId, tests: Sequence[Test], *, below: int, timeout: float
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
-            id, generation = row(connection, index, "id, generation")
+            id, present = row(connection, index, "id, generation")
+            if generation is not None and not has_been(connection, id, generation):
+                raise rewound(self.location, index)
             for sketch, kept in held.items():
-                if kept is not None and kept.generation != generation:
+                if kept is not None and kept.generation != present:
                     held[sketch] = self._newest(connection, index, sketch, kept)
             snapshot = Snapshot(connection, id, held, below=below, deadline=deadline)
             return [snapshot.disproved(test) for test in tests]
@@ -266,11 +248,12 @@ class SqliteStore:
     ) -> Catalogue:
         """What is kept brought up to what a transaction sees."""
         id, generation = row(connection, index, "id, generation")
-        if generation < kept.generation:
+        if has_been(connection, id, kept.generation):
+            change = sketch_fields(connection, id, sketch, generation, since=kept.generation)
+            newest = brought_up(kept, change)
+        else:
             self._fields.drop(index)
-            raise StoreError(f"the store {self._path} went back to an earlier state: ask again")
-        change = sketch_fields(connection, id, sketch, generation, since=kept.generation)
-        newest = brought_up(kept, change)
+            newest = sketch_fields(connection, id, sketch, generation)
         self._fields.keep(index, sketch, newest)
         return newest
 

@@ -26,9 +26,11 @@ from skipping.stores.sqlite_bytes import delete_groups, insert_bytes
 __all__ = [
     "Fields",
     "Numbers",
+    "advance",
     "fields_of",
     "forget",
     "from_sql",
+    "has_been",
     "holders",
     "ordinals_of",
     "place",
@@ -52,6 +54,20 @@ def fields_of(connection: sqlite3.Connection, index: int) -> Fields:
     """Number and type of every field that was ever written, by its full name."""
     rows = connection.execute("SELECT name, id, type FROM field WHERE index_ = ?", (index,))
     return {name: (id, _TYPES[type]) for name, id, type in rows}
+
+
+def advance(connection: sqlite3.Connection, index: int, generation: Generation) -> None:
+    """Make a generation the present one."""
+    connection.execute("UPDATE index_ SET generation = ? WHERE id = ?", (generation, index))
+    connection.execute("INSERT INTO history VALUES (?, ?)", (index, generation))
+
+
+def has_been(connection: sqlite3.Connection, index: int, generation: Generation) -> bool:
+    """Whether a generation is the present one or came before it."""
+    found = connection.execute(
+        "SELECT 1 FROM history WHERE index_ = ? AND generation = ?", (index, generation)
+    ).fetchone()
+    return not generation or found is not None
 
 
 def ordinals_of(connection: sqlite3.Connection, sql: str, values: tuple[int, ...]) -> Numbers:
@@ -244,7 +260,7 @@ def forget(connection: sqlite3.Connection, index: int) -> None:
         for table in ("scalar", "terms"):
             connection.execute(f"DELETE FROM {table} WHERE field = ?", (field,))
         delete_groups(connection, field, lambda files: True)
-    for table in ("entry", "removed", "field"):
+    for table in ("entry", "history", "removed", "field"):
         connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (index,))
 
 

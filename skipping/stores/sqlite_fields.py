@@ -1,21 +1,54 @@
-"""SCALAR fields out of an SQLite store, as Arrow columns."""
+"""Identities and SCALAR fields out of an SQLite store, as Arrow columns."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from providers.errors import StoreError
-from skipping.stores import Catalogue, Generation
+from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
 from skipping.stores.sqlite_entries import Fields, Numbers, fields_of, from_sql, ordinals_of
 
-__all__ = ["column", "sketch_fields"]
+__all__ = ["catalogue", "sketch_fields"]
 
 
-def column(
+def catalogue(
+    connection: sqlite3.Connection,
+    index: int,
+    generation: Generation,
+    *,
+    since: Generation | None,
+    fields: Sequence[str],
+) -> Catalogue:
+    """What `IndexStore.catalogue` gives."""
+    (last,) = connection.execute(
+        "SELECT max(ordinal) FROM entry WHERE index_ = ?", (index,)
+    ).fetchone()
+    # The unary plus keeps the planner from sorting: by generation only where that helps.
+    by = "+generation" if since is None else "generation"
+    rows = connection.execute(
+        f"SELECT ordinal, path, size, stamp, partition FROM entry"
+        f" WHERE index_ = ? AND {by} > ? ORDER BY ordinal",
+        (index, -1 if since is None else since),
+    ).fetchall()
+    columns = list(zip(*rows, strict=True)) or [()] * len(IDENTITY.names)
+    files = pa.table(columns, schema=IDENTITY)
+    ordinals = files["ordinal"].to_numpy()
+    known = fields_of(connection, index)
+    for name in fields:
+        files = files.append_column(name, _column(connection, known, name, ordinals))
+    removed: Numbers = np.zeros(0, np.int64)
+    if since is not None:
+        sql = "SELECT ordinal FROM removed WHERE index_ = ? AND generation > ? ORDER BY ordinal"
+        removed = ordinals_of(connection, sql, (index, since))
+    return Catalogue(generation, 0 if last is None else last + 1, files, pa.array(removed))
+
+
+def _column(
     connection: sqlite3.Connection, fields: Fields, name: str, ordinals: Numbers
 ) -> pa.Array:
     """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
@@ -40,7 +73,7 @@ def sketch_fields(
     A TERMS field is there as how many terms a file has.
     """
     asked = index, -1 if since is None else since
-    # The unary plus as in `SqliteStore.catalogue`.
+    # The unary plus as in `catalogue`.
     by = "+generation" if since is None else "generation"
     ordinals = ordinals_of(
         connection,

@@ -8,6 +8,7 @@ table       one row                                   remark
 ``index_``  an index; its definition is null once     the row stays, so that no id is used again
             it was erased
 ``entry``   a file                                    one identity once, a null stamp equals a null
+``history`` a generation that there was               of which others may have heard
 ``removed`` an ordinal that had an entry              told to who reads a catalogue by increments
 ``field``   ``s3_known``, ``s3_low``, ... with types  what the numbers in the next two stand for
 ``scalar``  a value of a SCALAR field or known flag,  null values and flags have no row
@@ -64,6 +65,9 @@ CREATE TABLE entry (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX entry_identity ON entry (index_, path, size, stamp IS NULL, ifnull(stamp, 0));
 CREATE INDEX entry_generation ON entry (index_, generation);
+CREATE TABLE history (
+    index_ INTEGER NOT NULL, generation INTEGER NOT NULL, PRIMARY KEY (index_, generation)
+) WITHOUT ROWID;
 CREATE TABLE removed (
     index_ INTEGER NOT NULL, ordinal INTEGER NOT NULL, generation INTEGER NOT NULL,
     PRIMARY KEY (index_, ordinal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ __all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
 _keepers: dict[tuple[str, str], Keeper] = {}
 """By the location of a store and the name of a table."""
 _lock = threading.Lock()
+_PATIENCE = 10.0
+"""Seconds that the end of the process waits for a job to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,11 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
     key = store.location, name
     with _lock:
         there = _keepers.get(key)
-        if there is not None and there.is_alive:
+        if there is not None and there.serves(spark):
             there.wake()
             return
+        if there is not None:
+            there.stop(timeout=_PATIENCE)  # of an earlier session
         _keepers[key] = keeper = Keeper(spark, store, name)
         keeper.start()
 
@@ -66,6 +71,13 @@ def leave(store: IndexStore, name: str) -> None:
         keeper = _keepers.pop((store.location, name), None)
     if keeper is not None:
         keeper.stop()
+
+
+@atexit.register
+def _end() -> None:
+    """Give the leases back, so that nobody has to wait for them; Java is still there."""
+    for keeper in list(_keepers.values()):
+        keeper.stop(timeout=_PATIENCE)
 
 
 def recover(spark: SparkSession, job: str) -> None:
@@ -117,7 +129,7 @@ def _live(store: IndexStore) -> list[Definition]:
 def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> Stream:
     state, lease = store.state(definition.index), store.lease(definition.index)
     keeper = _keepers.get((store.location, definition.name))
-    here = keeper is not None and keeper.is_alive and keeper.owns
+    here = keeper is not None and keeper.serves(spark) and keeper.owns
     query = keeper.query if keeper is not None else None
     progress = query.lastProgress if query is not None else None
     version = versions = files = seconds = None

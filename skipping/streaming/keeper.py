@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +47,11 @@ class Keeper:
         self._store = store
         self._name = name
         self._patience = patience
-        self._owner = owner_of(spark.sparkContext.applicationId)
+        self._application = spark.sparkContext.applicationId
+        self._owner = owner_of(self._application)
         self._watch = Watch(patience)
         self._index: IndexId | None = None
-        self._lease: Lease | None = None
+        self._leases: dict[IndexId, Lease] = {}  # of the incarnations there were, too
         self._lock = threading.Lock()  # of the two above
         self._options = IndexOptions()
         self._failures = 0
@@ -67,37 +68,39 @@ class Keeper:
         ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the query and give the lease back; returns when that is done."""
+    def stop(self, *, timeout: float | None = None) -> None:
+        """End the query and give the lease back; returns when that is done, or time is up."""
         self._ended.set()
         self._woken.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(timeout)
 
     def wake(self) -> None:
         """Look at once, and forget failures: something was altered, or mended."""
         self._failures, self._due = 0, 0.0
         self._woken.set()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it still looks after the index, running or waiting."""
-        return self._thread.is_alive()
+    def serves(self, spark: SparkSession) -> bool:
+        """Whether it looks after the index, running or waiting, in the application of a session."""
+        same = self._application == spark.sparkContext.applicationId
+        return same and self._thread.is_alive() and not self._ended.is_set()
 
     @property
     def owns(self) -> bool:
         """Whether it holds the lease."""
-        return self._lease is not None
+        return self._index in self._leases
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set() and self._spark.sparkContext._jsc is not None:
+            while not self._ended.is_set() and not self._is_over():
                 try:
                     if not self._looked_after():
                         break
-                except (SkippingError, PySparkException) as error:
-                    self._say(error)
-                self._woken.wait(self._patience / 6)
+                except (SkippingError, PySparkException, Py4JJavaError) as error:
+                    self._failed(error)
+                left = self._due - time.monotonic()
+                pause = self._patience / 6
+                self._woken.wait(pause if left < 0 else min(pause, left + 0.1))
                 self._woken.clear()
         except (Py4JError, OSError):
             pass  # Java has ended
@@ -106,6 +109,11 @@ class Keeper:
                 self._stop_query()
             with suppress(SkippingError):
                 self._release()
+
+    def _is_over(self) -> bool:
+        """Whether the Spark context ended, or is about to."""
+        context = self._spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
 
     def _looked_after(self) -> bool:
         """One look; false if there is nothing to keep any more."""
@@ -118,7 +126,8 @@ class Keeper:
         if not self._held(definition.index):
             self._stop_query()
         elif self.query is not None and not self.query.isActive:
-            self._failed(self.query)
+            ended, self.query = self.query, None
+            self._failed(ended.exception() or "its streaming query was stopped")
         elif (self.query is None and time.monotonic() >= self._due) or options != self._options:
             self._stop_query()
             self._options = options
@@ -136,9 +145,10 @@ class Keeper:
         """Whether the lease of an index is this one's, after moving or claiming it."""
         with self._lock:
             if self._index != index:
-                self._index, self._lease, self._watch = index, None, Watch(self._patience)
-            if self._lease is not None:
-                expect, wanted = self._lease, self._lease.moved()
+                self._index, self._watch = index, Watch(self._patience)
+            mine = self._leases.pop(index, None)
+            if mine is not None:
+                expect, wanted = mine, mine.moved()
             else:
                 expect = self._store.lease(index)
                 if not self._watch.is_free(expect):
@@ -147,17 +157,20 @@ class Keeper:
             try:
                 self._store.hold(index, wanted, expect=expect)
             except Conflict:
-                self._lease = None
                 return False
-            self._lease = wanted
+            except StoreError:
+                if mine is not None:
+                    self._leases[index] = mine  # until somebody else says otherwise
+                raise
+            self._leases[index] = wanted
             return True
 
     def _release(self) -> None:
         with self._lock:
-            if self._lease is not None and self._index is not None:
-                with suppress(StoreError):  # it was dropped, or taken over
-                    self._store.hold(self._index, self._lease.released(), expect=self._lease)
-                self._lease = None
+            for index, lease in self._leases.items():
+                with suppress(StoreError):  # it was erased, or taken over
+                    self._store.hold(index, lease.released(), expect=lease)
+            self._leases.clear()
 
     def _started(self, index: IndexId) -> StreamingQuery:
         limit = self._options.max_files_per_batch
@@ -183,9 +196,10 @@ class Keeper:
             events.count()  # so that Spark's progress counts them
             index = self._opened()
             index.carry_over()
-            if index.definition.index != self._index:
-                self._held(index.definition.index)
-            lease = self._lease
+            id = index.definition.index
+            lease = self._leases.get(id)
+            if lease is None and self._held(id):
+                lease = self._leases.get(id)
             if lease is None:
                 raise Conflict(f"another owner took over the skipping index of {self._name}")
             limit = self._options.max_files_per_batch
@@ -200,24 +214,25 @@ class Keeper:
         try:
             yield
         except Exception as error:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._is_over():
                 return  # its thread was interrupted
             self._say(error)
             raise SkippingError(self.error) from None
 
-    def _failed(self, query: StreamingQuery) -> None:
-        """Note why a query ended, and when to start the next."""
-        self.query = None
+    def _failed(self, error: object) -> None:
+        """Note why there is no query, and when to start the next."""
         self._due = time.monotonic() + min(2.0**self._failures, _LONGEST)
         self._failures += 1
-        if self.error is None:
-            self._say(query.exception() or "its streaming query was stopped")
-        index, lease = self._index, self._lease
+        if self.error is None:  # or a batch has said it better
+            self._say(error)
+        index = self._index
+        lease = None if index is None else self._leases.get(index)
         if index is not None and lease is not None:
-            state = self._store.state(index)
-            if state.status != "failed":  # a refresh that failed has said so itself
-                failed = replace(state, status="failed", error=self.error)
-                self._store.report(index, failed, token=lease.token)
+            with suppress(StoreError):  # which may be what failed
+                state = self._store.state(index)
+                if state.status != "failed":  # a refresh that failed has said so itself
+                    failed = replace(state, status="failed", error=self.error)
+                    self._store.report(index, failed, token=lease.token)
 
     def _stop_query(self) -> None:
         query, self.query = self.query, None

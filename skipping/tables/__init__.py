@@ -21,8 +21,9 @@ FILES = pa.schema(
     [
         ("path", pa.string()),  # fully qualified, as the format identifies the file
         ("size", pa.int64()),  # bytes, from the log
-        ("stamp", pa.int64()),  # what else identifies it in this format, or null
-        ("partition", pa.map_(pa.string(), pa.string())),  # by column identity, as the log has them
+        ("stamp", pa.int64()),  # what else tells it apart: its time, its record count; or null
+        ("partition", pa.map_(pa.string(), pa.string())),  # by `logged_as`, as the log has them
+        ("format", pa.string()),  # only "parquet" is ever opened; others stay unknown
     ]
 )
 
@@ -33,7 +34,9 @@ class TableColumn:
 
     `identity` survives a rename. `physical` is its path of names in a Parquet file; with
     `field_id` it is found by that id instead. `refusal` says why it cannot be indexed, if so.
-    `backfilled`: rows of files without the column read a default, not null.
+    `backfilled`: rows of files without the column read a default, not null. `in_files`: of a
+    partition column, whether a file has its values where the log has none. `imported`: the names
+    that each part of its path may have in a file without field ids; none if that is not known.
     """
 
     name: str
@@ -44,6 +47,18 @@ class TableColumn:
     partition: bool = False
     refusal: str | None = None
     backfilled: bool = False
+    in_files: bool = False
+    imported: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def logged_as(self) -> str:
+        """What the log's partition values are kept under."""
+        return self.identity if self.field_id is None else f"#{self.field_id}"
+
+    @property
+    def opened(self) -> bool:
+        """Whether a file may have to be opened for its values."""
+        return self.in_files or not self.partition
 
 
 class Columns(Mapping[str, TableColumn]):
@@ -77,8 +92,9 @@ class Table(Protocol):
     """A format read through its log, or, where it has none, through what Spark lists."""
 
     logged: ClassVar[bool]
-    """Whether versions count up and files never change. If not, a version is a digest of the files,
-    `stamp` a file's modification time in milliseconds, and a file may be replaced at its path."""
+    """Whether files never change, and versions tell what came when. If not, a version is a digest
+    of the files, `stamp` a file's modification time in milliseconds, and a file may be replaced at
+    its path."""
 
     @property
     def id(self) -> TableId:

@@ -166,7 +166,8 @@ class DeltaTable:
         size = _only(added, "size")
         stamp = pa.nulls(len(size), pa.int64())
         partition = self._partition(_only(added, "partitionValues").cast(FILES.field(3).type))
-        return pa.table([paths, size, stamp, partition], schema=FILES)
+        format = pa.repeat("parquet", len(size))
+        return pa.table([paths, size, stamp, partition, format], schema=FILES)
 
     def _partition(self, values: pa.MapArray) -> pa.MapArray:
         """The map with column identities for the physical names that the log has."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from skipping.ddl.literals import unquoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["qualified", "split_name", "sql_name"]
 
@@ -28,8 +30,11 @@ def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
     if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
         path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
         return f"{parts[0].lower()}.`{path.rstrip('/')}`"
-    defaults = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
-    return sql_name([*defaults[: 3 - len(parts)], *parts])
+    catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
+    if len(parts) > 1 and catalogs.isCatalogRegistered(parts[0]):
+        return sql_name(parts)
+    namespace = catalogs.currentNamespace() if len(parts) == 1 else ()
+    return sql_name([str(catalogs.currentCatalog().name()), *map(str, namespace), *parts])
 
 
 def split_name(name: str) -> tuple[str, str, str]:

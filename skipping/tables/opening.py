@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
+from skipping.tables import Table
 from skipping.tables.delta import DeltaTable
+from skipping.tables.iceberg import IcebergTable
 from skipping.tables.names import sql_name
 from skipping.tables.parquet import ParquetTable
 
@@ -24,11 +26,11 @@ _LISTED = (
 """Lists of files that are all of a table: no stream's, no single version's."""
 
 
-def open_table(spark: SparkSession, name: str) -> DeltaTable | ParquetTable:
-    r"""Open `t`, `db.t`, `spark_catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
+def open_table(spark: SparkSession, name: str) -> Table:
+    r"""Open `t`, `db.t`, `catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
 
     Raises TableError for what is not there, a view (naming its tables), a stream, a version of a
-    table (``delta.`/path@v1` ``), and tables of another format.
+    table (``delta.`/path@v1` ``, `t.branch_x`), and tables of another format.
     """
     try:
         plan: Any = spark.table(name)._jdf.queryExecution().analyzed()
@@ -40,15 +42,46 @@ def open_table(spark: SparkSession, name: str) -> DeltaTable | ParquetTable:
     relation = _relation(plan)
     if relation is None:
         raise TableError(f"{name} is a view, which has no files; name its table{_tables(plan)}")
+    if _is_iceberg(relation):
+        return _iceberg(spark, name, relation)
     location = _location(relation)
     if location is None:
-        raise TableError(f"{name} is no Delta or Parquet table: {_describe(relation)}")
+        raise TableError(f"{name} is no Delta, Iceberg or Parquet table: {_describe(relation)}")
     if not location.getClass().getName().startswith(_DELTA):
         return _parquet(spark, name, relation)
     if location.isTimeTravelQuery():
         raise TableError(f"{name} is one version of a table; an index is of the whole table")
     root = str(location.deltaLog().dataPath().toString())
     return DeltaTable(spark, root, _catalog_name(relation) or f"delta.`{root}`")
+
+
+def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
+    table = relation.table().table()
+    if "BaseTable" not in _classes(table):
+        raise TableError(f"{name} is a metadata table, which has no files of its own")
+    full = _catalog_name(relation)
+    if full is None:
+        raise TableError(f"{name} is in no catalog; name it by one, as catalog.db.table")
+    # Branches, tags and snapshots are names below the table's: db.t.branch_x.
+    if not str(table.name()).endswith(f".{relation.identifier().get().name()}"):
+        raise TableError(f"{name} is one version of a table; an index is of the whole table")
+    return IcebergTable(spark, full)
+
+
+def _classes(value: Any) -> set[str]:
+    """The names of an object's class and those above it."""
+    names, above = set(), value.getClass()
+    while above is not None:
+        names.add(str(above.getSimpleName()))
+        above = above.getSuperclass()
+    return names
+
+
+def _is_iceberg(leaf: Any) -> bool:
+    """Whether a leaf of a plan is of Iceberg's, a table or one of its metadata tables."""
+    if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
+        return False
+    return str(leaf.table().getClass().getName()).startswith("org.apache.iceberg.spark.")
 
 
 def _parquet(spark: SparkSession, name: str, leaf: Any) -> ParquetTable:
@@ -104,6 +137,13 @@ def _catalog_table(leaf: Any) -> Any | None:
 
 
 def _catalog_name(leaf: Any) -> str | None:
+    if _is_iceberg(leaf):
+        if leaf.catalog().isEmpty() or leaf.identifier().isEmpty():
+            return None
+        place = leaf.identifier().get()
+        if place.getClass().getSimpleName() == "PathIdentifier":
+            return None
+        return sql_name([str(leaf.catalog().get().name()), *place.namespace(), place.name()])
     table = _catalog_table(leaf)
     if table is None:
         return None

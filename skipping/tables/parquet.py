@@ -121,6 +121,7 @@ class ParquetTable:
                 listed["file_size"],
                 listed["stamp"],
                 pa.array(partition, FILES.field("partition").type),
+                pa.repeat("parquet", len(listed)),
             ],
             schema=FILES,
         )

@@ -96,7 +96,9 @@ def _join(
         seconds.append(time.perf_counter() - started)
         if skip == "true":
             opened = max(read.files for read in reads(df) if read.location.endswith("ladder"))
-            (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("ladder`")]
+            (scan,) = [
+                s for s in rewrite.explain(df).scans if s.table.rstrip("`").endswith("ladder")
+            ]
             keys = scan.keys[0] if scan.keys else None
             collected = (
                 f"{keys.seconds:.2f} s {keys.how}"

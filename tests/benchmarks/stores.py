@@ -1,17 +1,15 @@
 """Writing to and asking the stores: `python -m tests.benchmarks.stores [files ...]`.
 
-Entries are synthetic: file `i` holds the 500 keys from 500 i on, and 20 numbers and 20 words that
-live in five files each. OpenSearch is a node on this machine ($OPENSEARCH, if it is set).
+Entries are those of `synthetic`, each with its numbers as words, too. OpenSearch is a node on this
+machine ($OPENSEARCH, if it is set).
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,29 +18,27 @@ import pyarrow as pa
 
 from providers.index_predicate import Compare, Contains, ContainsRange, Overlaps, Test
 from skipping.definition import Definition, TableId
-from skipping.stores import IDENTITY, IndexStore
+from skipping.stores import IndexStore
 from skipping.stores.opensearch import OpenSearchStore
 from skipping.stores.opensearch_access import Access
 from skipping.stores.sqlite import SqliteStore
 from tests.benchmarks.report import heading, spread, table
-from tests.opensearch import Node
+from tests.benchmarks.synthetic import KEYS, PART, cluster, distinct, entries
 
 __all__ = ["main"]
 
-KEYS, VALUES, SHARED = 500, 20, 5
-PART = 10_000  # entries of one write
 WARM = 9
 
 
 def main(*sizes: int) -> None:
     """Print the tables."""
     written, asked = [], []
-    with TemporaryDirectory() as folder, _cluster() as cluster:
+    with TemporaryDirectory() as folder, cluster() as address:
         for files in sizes or (1_000, 10_000, 100_000):
             stores: dict[str, IndexStore] = {
                 "sqlite": SqliteStore(Path(folder) / f"{files}.sqlite"),
                 "opensearch": OpenSearchStore(
-                    cluster, Access(prefix=f"{uuid.uuid4().hex[:8]}-"), patience=600
+                    address, Access(prefix=f"{uuid.uuid4().hex[:8]}-"), patience=600
                 ),
             }
             for name, store in stores.items():
@@ -68,21 +64,8 @@ def main(*sizes: int) -> None:
     table(("files, question, store", "left", "first", "later"), asked)
 
 
-@contextmanager
-def _cluster() -> Iterator[str]:
-    running = os.environ.get("OPENSEARCH", "").rpartition("/")[2]
-    if running:
-        yield f"http://{running}"
-        return
-    node = Node(fast=True)
-    try:
-        yield f"http://{node.start()}"
-    finally:
-        node.stop()
-
-
 def _questions(files: int) -> Iterator[tuple[str, object]]:
-    span, distinct = files * KEYS, files * VALUES // SHARED
+    span = files * KEYS
 
     def keys(n: int, end: int, turn: int) -> pa.Array:
         """Keys of a tenth of the range, others at each turn."""
@@ -94,10 +77,10 @@ def _questions(files: int) -> Iterator[tuple[str, object]]:
         return Overlaps("low", "high", keys(n, span, turn), "s1")
 
     def numbers(n: int, turn: int) -> Test:
-        return Contains("values", keys(n, distinct, turn), "s2")
+        return Contains("values", keys(n, distinct(files), turn), "s2")
 
     def words(n: int, turn: int) -> Test:
-        named = [f"w{key:09}" for key in keys(n, distinct, turn).to_pylist()]
+        named = [f"w{key:09}" for key in keys(n, distinct(files), turn).to_pylist()]
         return Contains("words", pa.array(named), "s3")
 
     yield "bounds, 1 key", lambda turn: [bounds(1, turn)]
@@ -123,35 +106,15 @@ def _questions(files: int) -> Iterator[tuple[str, object]]:
 def _fill(store: IndexStore, files: int) -> tuple[str, float]:
     index = str(uuid.uuid4())
     store.define(Definition(index, TableId("delta", index, "file:/b"), "b", ()), expect=None)
-    ordinals = np.array(store.reserve(index, files))
-    values = np.random.default_rng(7).permutation(files * VALUES) % (files * VALUES // SHARED)
+    store.reserve(index, files)
     seconds = 0.0
-    for start in range(0, files, PART):
-        numbers = ordinals[start : start + PART]
-        n = len(numbers)
-        some = values[start * VALUES : (start + n) * VALUES]
-        ends = pa.array(np.arange(n + 1, dtype=np.int32) * VALUES)
-        known = pa.array(np.ones(n, np.bool_))
-        words = pa.array([f"w{value:09}" for value in some.tolist()])
-        entries = pa.table(
-            {
-                "ordinal": pa.array(numbers),
-                "path": [f"file:/star/part-{i:06}-c000.snappy.parquet" for i in numbers],
-                "size": pa.array(numbers + 1_000_000),
-                "stamp": pa.nulls(n, pa.int64()),
-                "partition": ["{}"] * n,
-                "s1_known": known,
-                "s1_low": pa.array(numbers * KEYS),
-                "s1_high": pa.array(numbers * KEYS + KEYS - 1),
-                "s2_known": known,
-                "s2_values": pa.ListArray.from_arrays(ends, pa.array(some)),
-                "s3_known": known,
-                "s3_words": pa.ListArray.from_arrays(ends, words),
-            }
-        )
-        assert entries.select(IDENTITY.names).schema.equals(IDENTITY)
+    for part in entries(files):
+        lists = part["s2_values"].combine_chunks()
+        words = pa.array([f"w{value:09}" for value in lists.values.to_pylist()])
+        part = part.append_column("s3_known", part["s1_known"])
+        part = part.append_column("s3_words", pa.ListArray.from_arrays(lists.offsets, words))
         began = time.perf_counter()
-        store.write(index, entries, revision=1)
+        store.write(index, part, revision=1)
         seconds += time.perf_counter() - began
     return index, seconds
 

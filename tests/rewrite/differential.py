@@ -1,7 +1,8 @@
 """With the index = without the index: the oracle of this folder, and tables on which it bites.
 
-Tables are made with one data file a group, and without Delta's own bounds (`OWN_BOUNDS` off), so
-that whatever is skipped was skipped by the index.
+Tables are made with one data file a group, and without the format's own bounds, so that whatever
+is skipped was skipped by the index. Their format is that of the session's current catalog: Delta,
+or Iceberg within `in_catalog_of("iceberg")`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,47 @@ Query: TypeAlias = str | Callable[[SparkSession], DataFrame]
 
 ENABLED = "spark.skipping.enabled"
 OWN_BOUNDS = "delta.dataSkippingNumIndexedCols"
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """Where tables of a format are, what makes them lack bounds, and which file a row is in."""
+
+    namespace: str
+    properties: Mapping[str, str]
+    file: str
+
+
+FORMATS = {
+    "delta": TableFormat("spark_catalog.default", {OWN_BOUNDS: "0"}, "_metadata.file_path"),
+    "iceberg": TableFormat(
+        "iceberg.default",
+        {
+            "write.metadata.metrics.default": "none",
+            "write.distribution-mode": "none",
+            "write.spark.fanout.enabled": "true",
+        },
+        "_file",
+    ),
+}
+
+
+@contextmanager
+def in_catalog_of(spark: SparkSession, format: str) -> Iterator[TableFormat]:
+    """Where names without a catalog are tables of a format."""
+    before = FORMATS[_current(spark)]
+    if format == "iceberg":
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.default")
+    spark.sql(f"USE {FORMATS[format].namespace}")
+    try:
+        yield FORMATS[format]
+    finally:
+        spark.sql(f"USE {before.namespace}")
+
+
+def _current(spark: SparkSession, table: str = "") -> str:
+    catalog = table.split(".")[0] if table.count(".") == 2 else spark.catalog.currentCatalog()
+    return "iceberg" if catalog == "iceberg" else "delta"
 
 
 @dataclass(frozen=True)
@@ -110,9 +152,13 @@ def matching(spark: SparkSession, table: str, condition: str) -> set[Path]:
     """The files that hold a row that satisfies a condition, found out without an index."""
     with settings(spark, {ENABLED: "false"}):
         found = spark.sql(
-            f"SELECT DISTINCT _metadata.file_path AS p FROM {table} WHERE {condition}"
+            f"SELECT DISTINCT {_file(spark, table)} AS p FROM {table} WHERE {condition}"
         )
         return {Path(re.sub(r"^file:/*", "/", row.p)) for row in found.collect()}
+
+
+def _file(spark: SparkSession, table: str) -> str:
+    return FORMATS[_current(spark, table)].file
 
 
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
@@ -120,7 +166,7 @@ def exact(spark: SparkSession, table: str, condition: str) -> Compared:
     rest = f"FROM {table} WHERE {condition}"
     with settings(spark, {ENABLED: "false"}):
         # One scan gives the rows and tells where they are.
-        control = spark.sql(f"SELECT *, _metadata.file_path AS _file {rest}")
+        control = spark.sql(f"SELECT *, {_file(spark, table)} AS in_file {rest}")
         *columns, _ = control.schema
         whole = control.collect()
         without = opened(control)
@@ -166,7 +212,9 @@ def batch(
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
     with settings(spark, {ENABLED: "false"}):
-        control = spark.sql(f"SELECT {shown}, _metadata.file_path AS _file, {flags} FROM {table}")
+        control = spark.sql(
+            f"SELECT {shown}, {_file(spark, table)} AS in_file, {flags} FROM {table}"
+        )
         whole = control.collect()
     width = len(control.columns) - len(conditions) - 1
     expected: Counter[str] = Counter()
@@ -214,15 +262,16 @@ def make_table(
     *,
     properties: Mapping[str, str] | None = None,
 ) -> str:
-    """A Delta table, one file for each value of the column `_f`, and its skipping index."""
+    """A table, one file for each value of the column `_f`, and its skipping index."""
     df = spark.sql(rows) if isinstance(rows, str) else rows
     # An index outlives its table: the definition belongs to the name.
     spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {table}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")
-    options = {OWN_BOUNDS: "0", **(properties or {})}
+    format = _current(spark, table)
+    options = {**FORMATS[format].properties, **(properties or {})}
     columns = ", ".join(f"{_quoted(f.name)} {_ddl(f.dataType)}" for f in df.drop("_f").schema)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
-    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES ({listed})")
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING {format} TBLPROPERTIES ({listed})")
     append(spark, table, df)
     if index:
         spark.sql(f"CREATE SKIPPING INDEX ON {table} ({index})")
@@ -242,7 +291,8 @@ def _ddl(type: DataType) -> str:
 def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:
     """Add rows, one file for each value of the column `_f`."""
     df = spark.sql(rows) if isinstance(rows, str) else rows
-    by_group(df).write.format("delta").mode("append").saveAsTable(table)
+    format = _current(spark, table)
+    by_group(df).write.format(format).mode("append").saveAsTable(table)
 
 
 def files_of(spark: SparkSession, table: str) -> list[Path]:

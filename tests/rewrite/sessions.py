@@ -30,6 +30,7 @@ from rewrite.hooks import Hooks, installed
 CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
 QUERY = "SELECT * FROM t WHERE id = 5"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 SCENARIOS: list[Callable[[Path], None]] = []
 
@@ -116,7 +117,8 @@ def settings_of_the_builder_are_kept(folder: Path) -> None:
         assert "delta-storage:4.4.0" in packages, packages
         assert "shims" in packages, packages
         extensions = conf.get("spark.sql.extensions", "")
-        assert extensions.split(",") == [DELTA, "org.example.Missing"], extensions
+        assert extensions.split(",") == [DELTA, "org.example.Missing", ICEBERG], extensions
+        assert packages.count("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:") == 1, packages
         assert conf.get("spark.sql.catalog.mine", "").endswith("DeltaCatalog")
         assert spark.sparkContext.appName == "mine"
         fill(spark, folder)
@@ -133,6 +135,22 @@ def a_catalog_of_the_users_own_is_kept(folder: Path) -> None:
     made = _settings(given)
     assert made["spark.sql.catalog.spark_catalog"] == own
     assert made["spark.jars.excludes"] == "a:b"
+    assert made["spark.sql.catalog.iceberg.warehouse"] == f"{Path.cwd()}/spark-warehouse/iceberg"
+    newer = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    made = _settings({"spark.sql.catalog.iceberg": own, "spark.jars.packages": newer})
+    assert made["spark.jars.packages"].count("iceberg") == 2, "group and name of the one given"
+    assert made["spark.sql.catalog.iceberg"] == own
+    assert "spark.sql.catalog.iceberg.type" not in made
+
+
+@scenario
+def iceberg_is_ready(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        spark.sql("CREATE TABLE iceberg.db.t (id BIGINT) USING iceberg")
+        spark.sql("INSERT INTO iceberg.db.t VALUES (5)")
+        spark.sql("CREATE SKIPPING INDEX ON iceberg.db.t (id MIN_MAX)")
+        assert spark.sql("DESCRIBE SKIPPING INDEX ON iceberg.db.t").count() == 1
+        assert (folder / "warehouse" / "iceberg" / "db" / "t" / "metadata").is_dir()
 
 
 @scenario

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from tests.rewrite.differential import make_table, same_rows
+from tests.rewrite.differential import FORMATS, in_catalog_of, make_table, same_rows
 
-QUERIES = int(os.environ.get("SKIPPING_TEST_QUERIES", "40"))
+QUERIES = {"delta": 40, "iceberg": 15}
 
 KEYS = {
     "i": "int(k)",
@@ -51,32 +52,32 @@ ENGINES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tables(spark: SparkSession) -> Iterator[None]:
-    kinds = [f"{name} VALUE_LIST, {name} MIN_MAX" for name in KEYS if name != "p"]
+@pytest.fixture(scope="module", params=FORMATS)
+def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The tables, and their format."""
+    totals.clear()
+    kinds = ", ".join(f"{name} VALUE_LIST, {name} MIN_MAX" for name in KEYS if name != "p")
     rows = "(SELECT id, (id * 7919) % 120 AS k FROM range({}))"
-    for name, count in (("star", 720), ("star2", 480)):
-        make_table(spark, name, f"{FACT} {rows.format(count)}", ", ".join(kinds))
-    by_partition = spark.table("star").repartition(6, "l").write.format("delta")
-    by_partition.option("delta.dataSkippingNumIndexedCols", "0").partitionBy("p").saveAsTable(
-        "parted"
-    )
-    spark.sql(f"CREATE SKIPPING INDEX ON parted ({', '.join(kinds)})")
-    for name, step in (("dima", 1), ("dimb", 2)):
-        numbers = f"range(0, 120, {step})"
-        some = f"(SELECT id AS k, int(id % 12) AS a, int(id % 5) AS g FROM {numbers})"
-        frame = spark.sql(f"SELECT a, g, {COLUMNS} FROM {some}")
-        frame.coalesce(1).write.format("delta").mode("overwrite").saveAsTable(name)
-    spark.sql("SELECT int(id) AS g, id AS h FROM range(5)").coalesce(1).write.format(
-        "delta"
-    ).saveAsTable("sub1")
-    yield
-    for name in ("star", "star2", "parted"):
-        spark.sql(f"DROP SKIPPING INDEX ON {name}")
-    for name in ("star", "star2", "parted", "dima", "dimb", "sub1"):
-        spark.sql(f"DROP TABLE {name}")
+    with in_catalog_of(spark, request.param) as format:
+        for name, count in (("star", 720), ("star2", 480)):
+            make_table(spark, name, f"{FACT} {rows.format(count)}", kinds)
+        parted = spark.table("star").repartition(6, "l").writeTo("parted").using(request.param)
+        for key, value in format.properties.items():
+            parted.tableProperty(key, value)
+        parted.partitionedBy(F.col("p")).create()
+        spark.sql(f"CREATE SKIPPING INDEX ON parted ({kinds})")
+        for name, step in (("dima", 1), ("dimb", 2)):
+            numbers = f"range(0, 120, {step})"
+            some = f"(SELECT id AS k, int(id % 12) AS a, int(id % 5) AS g FROM {numbers})"
+            make_table(spark, name, f"SELECT a, g, {COLUMNS}, 0 AS _f FROM {some}")
+        make_table(spark, "sub1", "SELECT int(id) AS g, id AS h, 0 AS _f FROM range(5)")
+        yield request.param
+        for name in ("star", "star2", "parted"):
+            spark.sql(f"DROP SKIPPING INDEX ON {name}")
+        for name in ("star", "star2", "parted", "dima", "dimb", "sub1"):
+            spark.sql(f"DROP TABLE {name}")
     if totals["queries"]:
-        print(dict(totals))
+        print(request.param, dict(totals))
         assert totals["skipped"] > totals["files"] / 5, totals
 
 
@@ -144,16 +145,19 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(query, {key: draw(st.sampled_from(values)) for key, values in ENGINES.items()})
 
 
-@settings(
-    max_examples=QUERIES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-@given(cases())
-def test_with_the_index_is_without(spark: SparkSession, case: Case) -> None:
-    found: Any = same_rows(spark, case.query, conf=case.conf)
-    totals.update(queries=1, files=found.without, skipped=found.skipped)
-    totals["pruned"] += found.skipped > 0
+def test_with_the_index_is_without(spark: SparkSession, tables: str) -> None:
+    @settings(
+        max_examples=int(os.environ.get("SKIPPING_TEST_QUERIES", QUERIES[tables])),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases())
+    def drawn(case: Case) -> None:
+        found: Any = same_rows(spark, case.query, conf=case.conf)
+        totals.update(queries=1, files=found.without, skipped=found.skipped)
+        totals["pruned"] += found.skipped > 0
+
+    drawn()

@@ -2,7 +2,7 @@
 
 A fact of 24 files; a key lives in one file, and every file spans all keys, so that bounds say
 nothing. Exactly the files that hold a key of the dimension are opened, which garbage in all others
-proves; where a join must keep its rows, all are, and explain says why.
+proves; where a join must keep its rows, all are, and explain says why. On tables of every format.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 import rewrite
 from tests.rewrite.differential import (
     ENABLED,
+    FORMATS,
     Compared,
     files_of,
+    in_catalog_of,
     make_table,
     matching,
     run,
@@ -44,18 +46,24 @@ PLAIN = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false"}
 
 
+on_every_format = pytest.mark.parametrize("tables", FORMATS, indirect=True)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def tables(spark: SparkSession) -> Iterator[None]:
+def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tables, of the format that a test asks for: Delta if it does not."""
+    format = getattr(request, "param", "delta")
     columns = ("k", "l", "s", "d", "x", "ts", "dec", "m", "st.a")
-    for name in ("fact", "other_fact"):
-        make_table(spark, name, FACT, ", ".join(f"{column} VALUE_LIST" for column in columns))
-    for name, rows in (("dim", DIM), ("sub", SUB)):
-        spark.sql(rows).coalesce(1).write.format("delta").mode("overwrite").saveAsTable(name)
-    spark.sql("CREATE OR REPLACE TEMPORARY VIEW dim_view AS SELECT k AS key, name FROM dim")
-    yield
-    for name in ("fact", "other_fact", "dim", "sub"):
-        spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
-        spark.sql(f"DROP TABLE {name}")
+    with in_catalog_of(spark, format):
+        for name in ("fact", "other_fact"):
+            make_table(spark, name, FACT, ", ".join(f"{column} VALUE_LIST" for column in columns))
+        for name, rows in (("dim", DIM), ("sub", SUB)):
+            make_table(spark, name, f"SELECT *, 0 AS _f FROM ({rows})")
+        spark.sql("CREATE OR REPLACE TEMPORARY VIEW dim_view AS SELECT k AS key, name FROM dim")
+        yield
+        for name in ("fact", "other_fact", "dim", "sub"):
+            spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
+            spark.sql(f"DROP TABLE {name}")
 
 
 FORMS: dict[str, tuple[str, str]] = {
@@ -165,6 +173,7 @@ def exactly(spark: SparkSession, query: str, partners: str, conf: Mapping[str, s
     return found
 
 
+@on_every_format
 @pytest.mark.parametrize("form", FORMS)
 def test_exactly_the_files_with_a_partner_are_opened(spark: SparkSession, form: str) -> None:
     query, partners = FORMS[form]
@@ -189,11 +198,21 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    "form",
-    ["inner", "dimension first", "right outer", "snowflake, flat"],
-)
+RUNS = [
+    *(
+        ("delta", engine, form)
+        for engine in ENGINES
+        for form in ("inner", "dimension first", "right outer", "snowflake, flat")
+    ),
+    *(
+        ("iceberg", engine, form)
+        for engine in ("sort-merge", "not adaptive", "not adaptive, sort-merge")
+        for form in ("inner", "right outer", "int = bigint", "a nested column")
+    ),
+]
+
+
+@pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
 def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
     query, partners = FORMS[form]
     exactly(spark, query, partners, ENGINES[engine])
@@ -202,6 +221,7 @@ def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
 BOTH = "SELECT k, id FROM fact UNION ALL SELECT k, id FROM other_fact"
 
 
+@on_every_format
 @pytest.mark.parametrize(
     "query",
     [
@@ -292,6 +312,7 @@ KEPT: dict[str, tuple[str, str]] = {
 }
 
 
+@on_every_format
 @pytest.mark.parametrize("form", KEPT)
 def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> None:
     query, why = KEPT[form]
@@ -306,6 +327,7 @@ def test_an_unfiltered_dimension_is_not_asked_for_keys(spark: SparkSession) -> N
     assert [s.keys for s in found.explained.scans] == [(), ()]
 
 
+@on_every_format
 def test_no_key_opens_no_file(spark: SparkSession) -> None:
     for condition in ("name = 'nobody'", "k IS NULL AND name = 'n3'"):
         for conf in ({}, SMJ, PLAIN | SMJ):
@@ -314,6 +336,7 @@ def test_no_key_opens_no_file(spark: SparkSession) -> None:
             assert all(s.opened == 0 for s in found.explained.scans if s.keys)
 
 
+@on_every_format
 @pytest.mark.parametrize("engine", [{}, PLAIN, SMJ | PLAIN], ids=["adaptive", "plain", "both"])
 def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> None:
     def jobs(enabled: str) -> int:
@@ -332,8 +355,14 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
 
     jobs("false")  # Delta looks into its log, once
     assert jobs("true") <= jobs("false")
+    with settings(spark, engine):
+        df = spark.sql(FORMS["inner"][0])
+        rewrite.explain(df)
+        df.collect()
+        assert [s.opened for s in rewrite.explain(df).scans if s.keys] == [1], "nor does it spoil"
 
 
+@on_every_format
 def test_rows_without_a_partner_are_dropped_before_a_shuffle(spark: SparkSession) -> None:
     query = "SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE dim.l IN (3, 28, 101)"
     found = exactly(spark, query, "k IN (3, 28, 101)", SMJ)

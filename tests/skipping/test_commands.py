@@ -336,7 +336,7 @@ class TestCreate:
             f"{t}_view": f"is a view, which has no files; name its table: {full}",
             f"{t}_temp": f"is a view, which has no files; name its table: {full}",
             f"{t}_stream": f"is a stream; name the table it reads: {full}",
-            f"{t}_orc": "is no Delta or Parquet table: its provider is orc",
+            f"{t}_orc": "is no Delta, Iceberg or Parquet table: its provider is orc",
             f"{t}_gone": "cannot open table",
             f"delta.`{tmp_path}/gone`": "cannot open table",
         }

@@ -257,8 +257,6 @@ def test_what_is_kept_of_a_store_that_went_back_is_dropped(path: Path) -> None:
     store.remove("i", pa.array([0, 1]))
     assert answers(store) == [answer[2:] for answer in EXPECTED]
     shutil.copy(f"{path}-kept", path)
-    with pytest.raises(StoreError, match="went back"):
-        answers(store)
     assert answers(store) == EXPECTED
 
 

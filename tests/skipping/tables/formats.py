@@ -63,7 +63,18 @@ class Parquet(Delta):
     }
 
 
-FORMATS: dict[str, Format] = {"delta": Delta(), "parquet": Parquet()}
+class Iceberg(Delta):
+    using = "iceberg"
+    lacks: Mapping[str, str] = {}
+
+    def name(self) -> str:
+        return f"iceberg.db.t{next(_numbers)}"
+
+    def scanned(self, spark: SparkSession, name: str) -> list[str]:
+        return sorted(row[0] for row in spark.sql(f"SELECT DISTINCT _file FROM {name}").collect())
+
+
+FORMATS: dict[str, Format] = {"delta": Delta(), "iceberg": Iceberg(), "parquet": Parquet()}
 SPECIAL = ["a b", "50%", "%20", "x/y", "é€", "a:b", "#?&=+", "{*}[]", '"', "..", "null"]
 
 

@@ -1,0 +1,30 @@
+package rewrite.jvm;
+
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Scan;
+
+/**
+ * A scan of a connector, which lists and reads files itself.
+ *
+ * <p>Classes that need a connector's own stand behind this, and are compiled when the first of its
+ * scans is seen: a session may be without it.
+ */
+public interface ConnectorScan extends IndexedScan {
+  /** The connector's own. */
+  Scan scan();
+
+  /** Reads the same files, and may be changed; null where this release does not allow it. */
+  ConnectorScan copy();
+
+  /** The locations of the files that an answer disproves, each file counted. */
+  Set disproved(Pruning pruning) throws Exception;
+
+  /** Its partitions less some files; no file of a partition is left out of a copy only. `keys` may
+      narrow what is read of the rest. Where it is `grouped`, every group stays, if empty. */
+  InputPartition[] without(Set locations, List keys, boolean grouped) throws Exception;
+
+  /** What `without` narrows by, in words that tell one from another. */
+  String narrowing(List keys);
+}

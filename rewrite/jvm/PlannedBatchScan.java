@@ -1,0 +1,185 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.Partition;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.physical.KeyGroupedPartitioning;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.LocalTableScanExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryExec;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition;
+import org.apache.spark.util.AccumulatorV2;
+
+/** A scan of a connector: Iceberg. What joins demand is among its runtime filters. */
+final class PlannedBatchScan extends PlannedScan {
+  private final BatchScanExec scan;
+
+  PlannedBatchScan(BatchScanExec scan, Skipping skipping) {
+    super(skipping);
+    this.scan = scan;
+  }
+
+  public SparkPlan node() {
+    return scan;
+  }
+
+  public IndexedScan read() {
+    return Reads.of(scan.scan(), scan.output());
+  }
+
+  public boolean isPruned() {
+    return scan.scan() instanceof PrunedScan;
+  }
+
+  public boolean hasFilters() {
+    return false;
+  }
+
+  public List filters(List above) {
+    return new ArrayList(above);
+  }
+
+  /** Those that the index can be asked about. Where Spark gave one up, all that is known of it is
+      that it was there, and it may have been Spark's own. */
+  public List keys() {
+    List out = new ArrayList();
+    if (scan.runtimeFilters().isEmpty()) return out;
+    Set partition = partitionColumns();
+    for (int i = 0; i < scan.runtimeFilters().size(); i++) {
+      KeySet set = keys((Expression) scan.runtimeFilters().apply(i));
+      if (set == null || isOwn(set, partition)) continue;
+      if (set.column() == null ? partition.isEmpty() : isIndexed(set)) out.add(set);
+    }
+    return out;
+  }
+
+  /** The runtime filters that the connector prunes partitions by. */
+  private List own() {
+    List out = new ArrayList();
+    Set partition = partitionColumns();
+    for (int i = 0; i < scan.runtimeFilters().size(); i++) {
+      Expression filter = (Expression) scan.runtimeFilters().apply(i);
+      KeySet set = keys(filter);
+      if (set == null || isOwn(set, partition)) out.add(filter);
+    }
+    return out;
+  }
+
+  private KeySet keys(Expression runtimeFilter) {
+    return runtimeFilter instanceof DynamicPruningExpression
+        ? KeySet.of(((DynamicPruningExpression) runtimeFilter).child(), skipping.history())
+        : null;
+  }
+
+  /** Whether Spark put it there, for partitions. Without adaptive execution one that reads its
+      dimension again has lost its name, but Spark makes none of these unless told to. */
+  private boolean isOwn(KeySet set, Set partition) {
+    return set.column() != null
+        && partition.contains(root(set).name())
+        && !skipping.history().knows(set.expression().exprId())
+        && (set.isBroadcast() || !isIndexed(set));
+  }
+
+  private boolean isIndexed(KeySet set) {
+    IndexedScan read = read();
+    List path = Filters.path(Filters.bare(set.column()));
+    String identity = path == null ? null : read.columns().identity(path);
+    return identity != null && skipping.hasIndex(read.table(), identity);
+  }
+
+  private Set partitionColumns() {
+    Set out = new HashSet();
+    NamedReference[] columns = ((SupportsRuntimeV2Filtering) scan.scan()).filterAttributes();
+    for (int i = 0; i < columns.length; i++) {
+      out.add(columns[i].fieldNames()[0]);
+    }
+    return out;
+  }
+
+  private static Attribute root(KeySet set) {
+    return (Attribute) set.column().references().head();
+  }
+
+  public SparkPlan pruned(Pruning pruning, boolean waits) {
+    List filters = own();
+    List awaited = new ArrayList();
+    for (int i = 0; waits && i < pruning.keys().size(); i++) {
+      KeySet set = (KeySet) pruning.keys().get(i);
+      if (!set.isBroadcast()) continue;
+      awaited.add(set);
+      filters.add(new DynamicPruningExpression(onColumn(set)));
+    }
+    if (waits && awaited.isEmpty()) {
+      awaited.add(null);
+      filters.add(new DynamicPruningExpression(nothing((Attribute) scan.output().head())));
+    }
+    PrunedScan now = new PrunedScan(
+        (ConnectorScan) pruning.read(), pruning, waits ? whole() : null,
+        scan.outputPartitioning() instanceof KeyGroupedPartitioning, awaited);
+    BatchScanExec pruned = scan.copy(
+        scan.output(), now, Scala.seq(filters), scan.ordering(), scan.table(), scan.spjParams());
+    pruned.copyTagsFrom(scan);
+    return pruned;
+  }
+
+  /** Spark hands on the values for a bare column only, of their own type. */
+  private static Expression onColumn(KeySet set) {
+    Attribute column = root(set).withDataType(set.column().dataType());
+    return (Expression) set.expression().withNewChildren(
+        Scala.seq(Collections.singletonList(column)));
+  }
+
+  /** A runtime filter that collects nothing: Spark asks a scan for its files late if it has one. */
+  private static Expression nothing(Attribute column) {
+    List none = new ArrayList();
+    LocalTableScanExec rows = new LocalTableScanExec(
+        Scala.seq(Collections.singletonList(column)), Scala.seq(none), scala.Option.empty());
+    return new InSubqueryExec(
+        column, new SubqueryExec("skipping", rows, scala.Option.empty()),
+        NamedExpression$.MODULE$.newExprId(), false, null, null);
+  }
+
+  private InputPartition[] whole() {
+    return (InputPartition[]) Scala.list(scan.inputPartitions()).toArray(new InputPartition[0]);
+  }
+
+  public Map count() throws Exception {
+    return ((PrunedScan) scan.scan()).count();
+  }
+
+  /** The files of the partitions that ran: Iceberg's own metric is of its planning. */
+  public Object opened() throws Exception {
+    scala.Option splits = scan.metrics().get("numSplits");
+    if (splits.isEmpty()) return null;
+    if (((Number) ((AccumulatorV2) splits.get()).value()).longValue() == 0) {
+      return Integer.valueOf(0);
+    }
+    Set files = new HashSet();
+    Partition[] partitions = scan.inputRDD().partitions();
+    for (int i = 0; i < partitions.length; i++) {
+      if (!(partitions[i] instanceof DataSourceRDDPartition)) continue;
+      List inputs = Scala.list(((DataSourceRDDPartition) partitions[i]).inputPartitions());
+      for (int j = 0; j < inputs.size(); j++) {
+        Reads.addFiles((InputPartition) inputs.get(j), files);
+      }
+    }
+    return Integer.valueOf(files.size());
+  }
+
+  public String name() {
+    return scan.table().name();
+  }
+}

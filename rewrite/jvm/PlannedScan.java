@@ -1,0 +1,69 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+
+/** A scan in a physical plan, of files or of a connector. */
+public abstract class PlannedScan {
+  protected final Skipping skipping;
+
+  protected PlannedScan(Skipping skipping) {
+    this.skipping = skipping;
+  }
+
+  /** The scan that a node is; null if it is none. */
+  public static PlannedScan of(Object node, Skipping skipping) {
+    if (node instanceof FileSourceScanExec) {
+      return new PlannedFileScan((FileSourceScanExec) node, skipping);
+    }
+    return node instanceof BatchScanExec
+        ? new PlannedBatchScan((BatchScanExec) node, skipping)
+        : null;
+  }
+
+  /** The node of the plan. */
+  public abstract SparkPlan node();
+
+  /** The read behind it, or null where it is not one that may be pruned. */
+  public abstract IndexedScan read();
+
+  /** Whether it is pruned already. */
+  public abstract boolean isPruned();
+
+  /** Whether the conditions on its rows are its own, not only those of filters directly above. */
+  public abstract boolean hasFilters();
+
+  /** Its conditions; `above` are those of filters directly above it. */
+  public abstract List filters(List above);
+
+  /** The sets of keys that joins demand of the scan itself. */
+  public List keys() {
+    return new ArrayList();
+  }
+
+  /** The scan with fewer files. With `waits`, Spark is to collect keys before it runs. */
+  public abstract SparkPlan pruned(Pruning pruning, boolean waits);
+
+  /** What became of each file of a pruned scan, for explain. */
+  public abstract Map count() throws Exception;
+
+  /** The files that it opened; null where that is not known. */
+  public abstract Object opened() throws Exception;
+
+  /** Their bytes; null where that is not known. */
+  public Object openedBytes() {
+    return null;
+  }
+
+  /** The files, and bytes, that the table format left after each step of its own, as Sizes says. */
+  public List format() {
+    return new ArrayList();
+  }
+
+  /** The table's name, for people. */
+  public abstract String name();
+}

@@ -1,0 +1,186 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.expressions.LiteralValue;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * A connector's scan less the files that are disproved.
+ *
+ * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own. Equality
+ * includes what is left out, as that of PrunedFileIndex does.
+ */
+public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
+  private final ConnectorScan read;
+  private final Pruning pruning;
+  private final InputPartition[] whole;
+  private final boolean grouped;
+  private final List awaited;
+  private Predicate[] own = new Predicate[0];
+  private Set disproved;
+  private PrunedBatch batch;
+
+  /**
+   * `whole` is what the scan reads without the index, as the plan has it. Where it is `grouped`,
+   * joins rely on its partitions, and on their keys. For the key sets in `awaited` there are runtime
+   * filters, the last of the plan's, that Spark fills in.
+   */
+  public PrunedScan(
+      ConnectorScan read, Pruning pruning, InputPartition[] whole, boolean grouped, List awaited) {
+    this.read = read;
+    this.pruning = pruning;
+    this.whole = whole;
+    this.grouped = grouped;
+    this.awaited = awaited;
+  }
+
+  public Batch toBatch() {
+    if (batch == null) batch = new PrunedBatch(this);
+    return batch;
+  }
+
+  /** Spark's call before a scan with runtime filters runs: the keys are there. */
+  public void filter(Predicate[] predicates) {
+    int first = predicates.length - awaited.size();
+    try {
+      if (!pruning.isAsked()) {
+        for (int i = 0; i < awaited.size() && first >= 0; i++) {
+          if (awaited.get(i) != null) {
+            ((KeySet) awaited.get(i)).take(values(predicates[first + i]));
+          }
+        }
+        pruning.collectAndAsk();
+      }
+    } catch (Unanswered strict) {
+      throw strict;
+    } catch (Throwable failure) {
+      // Not asked: all files are read.
+    }
+    own = (Predicate[]) java.util.Arrays.copyOf(predicates, Math.max(first, 0));
+    disproved = null;
+    batch = null;
+  }
+
+  private static Collection values(Predicate in) {
+    List out = new ArrayList();
+    for (int i = 1; i < in.children().length; i++) {
+      out.add(((LiteralValue) in.children()[i]).value());
+    }
+    return out;
+  }
+
+  /** Counts what becomes of each file, for explain. */
+  public Map count() throws Exception {
+    Pruning shown = pruning.forecast();
+    if (!shown.isCounted()) read.disproved(shown);
+    return shown.describe();
+  }
+
+  private InputPartition[] plan() {
+    if (!pruning.isAsked() && own.length == 0) return whole;
+    ConnectorScan copy = read.copy();
+    // One that cannot be copied is filtered itself, as Spark does.
+    ConnectorScan now = copy == null ? read : copy;
+    if (own.length > 0) ((SupportsRuntimeV2Filtering) now.scan()).filter(own);
+    try {
+      if (pruning.isAsked()) {
+        if (disproved == null) disproved = now.disproved(pruning);
+        return now.without(disproved, rows(), grouped);
+      }
+    } catch (Exception failure) {
+      // All files are read.
+    }
+    return now.scan().toBatch().planInputPartitions();
+  }
+
+  /** The keys that row groups are skipped by. */
+  private List rows() {
+    return pruning.skipping().filtersRows() ? pruning.keys() : new ArrayList();
+  }
+
+  public StructType readSchema() {
+    return read.scan().readSchema();
+  }
+
+  public NamedReference[] filterAttributes() {
+    return ((SupportsRuntimeV2Filtering) read.scan()).filterAttributes();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return read.scan().supportedCustomMetrics();
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return read.scan().reportDriverMetrics();
+  }
+
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return read.scan().columnarSupportMode();
+  }
+
+  /** Shown in Spark's EXPLAIN. */
+  public String description() {
+    return pruning.show(read.scan().description());
+  }
+
+  public String toString() {
+    return description();
+  }
+
+  public boolean equals(Object other) {
+    return this == other
+        || other instanceof PrunedScan
+            && read.scan().equals(((PrunedScan) other).read.scan())
+            && pruning.prunesAs(((PrunedScan) other).pruning)
+            && narrowing().equals(((PrunedScan) other).narrowing());
+  }
+
+  private String narrowing() {
+    return read.narrowing(rows());
+  }
+
+  public int hashCode() {
+    return read.scan().hashCode();
+  }
+
+  /** What is planned once, when Spark first wants to know. */
+  private static final class PrunedBatch implements Batch {
+    private final PrunedScan scan;
+    private InputPartition[] planned;
+
+    PrunedBatch(PrunedScan scan) {
+      this.scan = scan;
+    }
+
+    public synchronized InputPartition[] planInputPartitions() {
+      if (planned == null) planned = scan.plan();
+      return planned;
+    }
+
+    /** That of all files: readers that suit them suit the rest. */
+    public PartitionReaderFactory createReaderFactory() {
+      return scan.read.scan().toBatch().createReaderFactory();
+    }
+
+    public boolean equals(Object other) {
+      return other instanceof PrunedBatch && scan.equals(((PrunedBatch) other).scan);
+    }
+
+    public int hashCode() {
+      return scan.hashCode();
+    }
+  }
+}

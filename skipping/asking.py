@@ -1,0 +1,76 @@
+"""Asking one index from Python: predicates on column names, answers about files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.predicate import Predicate, map_leaves
+from skipping.binding import Binding
+from skipping.definition import Definition
+from skipping.lookup import Finding, Lookup
+from skipping.scan_plan import ScanPlan
+from skipping.settings import Settings
+from skipping.stores import Identity, IndexStore, identities
+from skipping.tables import Columns, Table
+
+__all__ = ["Asking"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One index as it is now. Raises StoreError, and DefinitionError for what does not fit."""
+
+    store: IndexStore
+    definition: Definition
+    settings: Settings
+
+    def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
+        """The files without a match."""
+        found, known = self._ask(predicate, columns)
+        return {file for file, ordinal in known.items() if ordinal in found.disproved}
+
+    def plan(self, predicate: Predicate, table: Table) -> ScanPlan:
+        """What would be skipped of a table's newest version."""
+        found, live, ordinals = self._live(predicate, table)
+        known = ordinals.drop_null().to_pylist()
+        return ScanPlan(
+            table.name,
+            total=len(live),
+            disproved=sum(ordinal in found.disproved for ordinal in known),
+            unknown=len(live) - len(known),
+            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
+            unused=found.unused,
+        )
+
+    def why(self, predicate: Predicate, table: Table) -> pa.Table:
+        """The files of a table's newest version, and what disproves each; see `SkippingIndex`."""
+        found, live, ordinals = self._live(predicate, table)
+        numbers = ordinals.fill_null(-1).to_numpy()
+
+        def flags(disproved: BitMap) -> pa.Array:
+            return pa.array(np.isin(numbers, np.array(disproved, np.int64)))
+
+        columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
+        columns["disproved"] = flags(found.disproved)
+        columns.update({leg.label: flags(leg.disproved) for leg in found.legs})
+        return pa.table(columns)
+
+    def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
+        """The answer, the live files, and their ordinals."""
+        found, known = self._ask(predicate, table.columns())
+        live = table.files()
+        return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
+
+    def _ask(self, predicate: Predicate, columns: Columns) -> tuple[Finding, dict[Identity, int]]:
+        bound = Binding(columns)
+        asked = map_leaves(predicate, bound.leaf)
+        values, providers = self.settings.explain_values, self.settings.providers
+        lookup = Lookup(self.store, ttl=0, providers=providers, values=values)
+        timeout = self.settings.timeout
+        found = lookup.ask(self.definition, asked, bound.columns, timeout=timeout)
+        entries = lookup.catalogue(self.definition.index).files
+        return found, dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))

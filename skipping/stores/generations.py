@@ -1,0 +1,46 @@
+"""Numbers of generations: each counts one more change, and no two histories of an index share one.
+
+A store that was restored from a backup counts on from there, and one day comes to where it had been
+before. Were it only counted, whoever remembers the lost history would take the new one for it: its
+ordinals would name other files. So half of a number is the count, the other half is drawn anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from providers.errors import Rewound
+from skipping.stores import Generation
+
+__all__ = ["REMEMBERED", "alike", "following", "rewound"]
+
+REMEMBERED = 64
+"""So many generations back are followed from; whoever is further behind reads everything again."""
+
+_DRAWN = 31  # bits; all 63 fit the long of SQLite, OpenSearch and Java
+
+
+def following(generation: Generation) -> Generation:
+    """One after it that nobody else draws.
+
+    >>> 0 < following(0) < following(following(0))
+    True
+    """
+    return alike(generation) + (1 << _DRAWN) + secrets.randbits(_DRAWN)
+
+
+def alike(generation: Generation) -> Generation:
+    """The least that counts as many changes, of whatever history.
+
+    >>> alike(0), alike(following(0)) == 1 << 31
+    (0, True)
+    """
+    return generation >> _DRAWN << _DRAWN
+
+
+def rewound(location: str, index: str) -> Rewound:
+    """What to raise for a generation that is none of those before the present one."""
+    return Rewound(
+        f"the store {location} does not know this past of index {index}, as after a restore: "
+        "it went back to an earlier state, or far on; ask again"
+    )

@@ -1,0 +1,130 @@
+"""Iceberg's schemas as leaf columns: found by field id, typed as Spark sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, TypeAlias
+
+from skipping.tables import TableColumn
+
+__all__ = ["identity", "leaves"]
+
+NameMapping: TypeAlias = Sequence[Mapping[str, Any]]
+"""The table property `schema.name-mapping.default`."""
+
+_SPARK = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+"""The types that have an index. Spark reads a `uuid` as text and a `fixed` as bytes, but files keep
+neither so."""
+
+
+def identity(id: int, mapping: NameMapping) -> str:
+    """The identity of the column with a field id.
+
+    Files without ids are read by names, so what is known of a column holds as long as these do: in
+    a table with a name mapping they belong to it (`IcebergIdentity.java`).
+
+    >>> identity(2, ()), identity(2, [{"field-id": 2, "names": ["key", "k"]}])
+    ('#2', '#2 `k`,`key`')
+    """
+    path = _mapped(id, mapping)
+    parts = [",".join(f"`{n.replace('`', '``')}`" for n in sorted(names)) for names in path]
+    return " ".join([f"#{id}", ".".join(parts)]).rstrip()
+
+
+def _mapped(id: int, mapping: NameMapping) -> list[list[str]]:
+    """The names of each part of the path to an id; empty if it has none."""
+    for field in mapping:
+        names = list(map(str, field.get("names") or ()))
+        if field.get("field-id") == id:
+            return [names]
+        if inner := _mapped(id, field.get("fields") or ()):
+            return [names, *inner]
+    return []
+
+
+def leaves(
+    fields: Sequence[Mapping[str, Any]],
+    partition: Set[int],
+    mapping: NameMapping = (),
+    *,
+    above: tuple[Mapping[str, Any], ...] = (),
+) -> Iterator[TableColumn]:
+    """The leaf columns of a schema as the metadata has it; others than leaves say why.
+
+    `partition` are the ids of the columns whose values are in the log. `mapping` is the table's
+    name mapping (`schema.name-mapping.default`), by which files without ids are read.
+    """
+    for field in fields:
+        branch = (*above, field)
+        yield _column(branch, mapping, partitioned=int(field["id"]) in partition)
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            yield from leaves(field["type"]["fields"], partition, mapping, above=branch)
+
+
+def _column(
+    branch: tuple[Mapping[str, Any], ...],
+    mapping: NameMapping,
+    *,
+    partitioned: bool,
+) -> TableColumn:
+    id = int(branch[-1]["id"])
+    return TableColumn(
+        name=_dotted(branch),
+        identity=identity(id, mapping),
+        type=_spark_type(branch[-1]["type"]),
+        physical=tuple(str(field["name"]) for field in branch),
+        field_id=id,
+        partition=partitioned,
+        refusal=_refusal(branch),
+        backfilled=any(field.get("initial-default") is not None for field in branch),
+        in_files=True,
+        imported=_names([int(field["id"]) for field in branch], mapping),
+    )
+
+
+def _dotted(branch: Sequence[Mapping[str, Any]]) -> str:
+    """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
+    parts = (str(field["name"]) for field in branch)
+    return ".".join(f"`{p.replace('`', '``')}`" if "." in p or "`" in p else p for p in parts)
+
+
+def _spark_type(type: Any) -> str:
+    if isinstance(type, dict):
+        return str(type["type"])
+    if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", type):
+        return f"decimal({match[1]},{match[2]})"
+    return _SPARK.get(type, str(type))
+
+
+def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
+    name, type = _dotted(branch), branch[-1]["type"]
+    if isinstance(type, dict) and type["type"] == "struct":
+        inner = ", ".join(_dotted([*branch, field]) for field in type["fields"])
+        return f"{name} is a struct; name its leaves: {inner}"
+    if isinstance(type, dict) or (type not in _SPARK and not type.startswith("decimal(")):
+        return f"{name} is {_spark_type(type)}, which has no index"
+    return None
+
+
+def _names(ids: Sequence[int], mapping: NameMapping) -> tuple[tuple[str, ...], ...]:
+    """The names that stand for each part of a path in files without ids; empty where unmapped."""
+    names: list[tuple[str, ...]] = []
+    for id in ids:
+        found = next((m for m in mapping if m.get("field-id") == id), None)
+        if found is None:
+            return ()
+        names.append(tuple(map(str, found.get("names") or ())))
+        mapping = found.get("fields") or ()
+    return tuple(names)

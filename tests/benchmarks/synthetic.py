@@ -1,0 +1,78 @@
+"""Entries as an index of many files has them, and the servers that benchmarks of stores ask.
+
+File `i` holds the 500 keys from 500 i on (s1), and 20 numbers that live in five files each (s2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from skipping.stores import IDENTITY
+from tests.opensearch import Node
+
+__all__ = ["KEYS", "PART", "SHARED", "VALUES", "cluster", "distinct", "entries", "server"]
+
+KEYS, VALUES, SHARED = 500, 20, 5
+PART = 10_000  # entries of one write
+
+
+def distinct(files: int) -> int:
+    """How many different numbers there are in all files."""
+    return files * VALUES // SHARED
+
+
+def entries(files: int) -> Iterator[pa.Table]:
+    """The entries of the files 0 to `files`, PART at a time."""
+    values = np.random.default_rng(7).permutation(files * VALUES) % distinct(files)
+    for start in range(0, files, PART):
+        numbers = np.arange(start, min(start + PART, files))
+        n = len(numbers)
+        some = values[start * VALUES : (start + n) * VALUES]
+        ends = pa.array(np.arange(n + 1, dtype=np.int32) * VALUES)
+        nulls, known = pa.array(np.zeros(n, np.int64)), pa.array(np.ones(n, np.bool_))
+        table = pa.table(
+            {
+                "ordinal": pa.array(numbers),
+                "path": [f"file:/star/part-{i:06}-c000.snappy.parquet" for i in numbers],
+                "size": pa.array(numbers + 1_000_000),
+                "stamp": pa.nulls(n, pa.int64()),
+                "partition": ["{}"] * n,
+                "s1_known": known,
+                "s1_low": pa.array(numbers * KEYS),
+                "s1_high": pa.array(numbers * KEYS + KEYS - 1),
+                "s1_nulls": nulls,
+                "s2_known": known,
+                "s2_values": pa.ListArray.from_arrays(ends, pa.array(some)),
+                "s2_nulls": nulls,
+            }
+        )
+        assert table.select(IDENTITY.names).schema.equals(IDENTITY)
+        yield table
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """The address of a node on this machine, or of the one that $OPENSEARCH names."""
+    running = os.environ.get("OPENSEARCH", "").rpartition("/")[2]
+    if running:
+        yield f"http://{running}"
+        return
+    node = Node(fast=True)
+    try:
+        yield f"http://{node.start()}"
+    finally:
+        node.stop()
+
+
+def server(cluster: str) -> str:
+    """Version and Java of the first node."""
+    with urllib.request.urlopen(f"{cluster}/_nodes/jvm", timeout=60) as response:
+        node = next(iter(json.load(response)["nodes"].values()))
+    return f"{node['version']} on JDK {node['jvm']['version']}"

@@ -1,0 +1,483 @@
+"""Iceberg tables: versions, branches, deletes, evolution, and what must never be pruned.
+
+Joins, engines and random queries on Iceberg are where those on Delta are. A table here has one row
+group of one key a file, k = f, f + 8, ..., in file f of 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+from pyspark.sql import SparkSession
+
+import rewrite
+from rewrite.java import Classes
+from skipping.lookup import Finding, Lookup
+from tests.rewrite.differential import (
+    ENABLED,
+    Compared,
+    append,
+    exact,
+    files_of,
+    in_catalog_of,
+    make_table,
+    matching,
+    reads_all,
+    run,
+    same_rows,
+    settings,
+    spelled,
+    spoiled,
+)
+
+FILES = 8
+ROWS = f"""SELECT id, int(id % 80) AS k, concat('s', id % 80) AS s, int(id % 4) AS p,
+    int(id % {FILES}) AS m, repeat(md5(string(id)), 4) AS pad, int(id % {FILES}) AS _f
+    FROM range(400)"""
+INDEX = "k VALUE_LIST, s VALUE_LIST, m VALUE_LIST"
+MERGE_ON_READ = {f"write.{c}.mode": "merge-on-read" for c in ("delete", "update", "merge")}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+ENGINES = {"adaptive": {}, "plain": PLAIN}
+on_both_engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+JOIN = "SELECT * FROM {t} f JOIN few ON f.k = few.k WHERE name = 'n3'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def catalog(spark: SparkSession) -> Iterator[None]:
+    with in_catalog_of(spark, "iceberg"):
+        rows = "SELECT int(id) AS k, concat('n', id % 8) AS name, 0 AS _f FROM range(80)"
+        make_table(spark, "few", rows)
+        make_table(spark, "base", ROWS, INDEX)
+        yield
+        drop(spark, "base")
+        spark.sql("DROP TABLE few")
+
+
+@pytest.fixture
+def base() -> str:
+    """A table that no test changes."""
+    return "base"
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Iterator[str]:
+    yield make_table(spark, "t", ROWS, INDEX)
+    drop(spark, "t")
+
+
+def drop(spark: SparkSession, name: str) -> None:
+    spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
+    spark.sql(f"DROP TABLE {name}")
+
+
+def one_of(found: Compared, name: str = ".t") -> int | None:
+    """The files opened in the one scan of the table."""
+    (scan,) = [s for s in found.explained.scans if s.table.endswith(name)]
+    return scan.opened
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_only_files_with_a_match_are_opened(spark: SparkSession, version: str) -> None:
+    make_table(spark, "t", ROWS, INDEX, properties={"format-version": version})
+    for condition in ("k = 3", "k IN (3, 11, 4)", "s = 's7' OR m = 2", "k = 999", "NOT k <> 5"):
+        exact(spark, "t", condition)
+    for query, held in (("SELECT * FROM t WHERE k = 3", "m = 3"), (JOIN.format(t="t"), "m = 3")):
+        found = same_rows(spark, query)
+        others = set(files_of(spark, "t")) - matching(spark, "t", held)
+        assert len(others) == FILES - 1
+        with spoiled(list(others)):
+            assert spelled(run(spark, query).collect()) == found.rows
+            with settings(spark, {ENABLED: "false"}), pytest.raises(Exception, match="Parquet"):
+                run(spark, query).collect()
+    drop(spark, "t")
+
+
+def test_explain(spark: SparkSession, base: str) -> None:
+    df = spark.sql(f"SELECT * FROM {base} WHERE k = 3")
+    assert "Skipping(" in df._jdf.queryExecution().toString()
+    planned = rewrite.explain(df).scans[0]
+    assert (planned.total, planned.kept, planned.opened) == (FILES, 1, None)
+    df.collect()
+    (scan,) = rewrite.explain(df).scans
+    assert scan.table == "iceberg.default.base"
+    assert (scan.total, scan.disproved, scan.unknown, scan.opened) == (FILES, 7, 0, 1)
+    reads_all(spark, f"SELECT * FROM {base}", "no condition of the query reached this scan")
+    reads_all(spark, f"SELECT *, _file FROM {base} WHERE k = 3", "no query on a Delta or Iceberg")
+    reads_all(spark, "SELECT * FROM few WHERE k = 3", "the table has no index")
+
+
+@on_both_engines
+def test_versions_and_branches(spark: SparkSession, table: str, engine: dict[str, str]) -> None:
+    def newest() -> int:
+        found = spark.sql(
+            f"SELECT snapshot_id FROM default.{table}.snapshots ORDER BY committed_at DESC"
+        )
+        return int(found.collect()[0][0])
+
+    first = newest()
+    spark.sql(f"ALTER TABLE {table} CREATE TAG old")
+    spark.sql(f"ALTER TABLE {table} CREATE BRANCH side")
+    spark.sql(f"INSERT INTO default.{table}.branch_side SELECT 1003, 3, 's3', 0, 3, ''")
+    append(
+        spark, table, "SELECT 1000L AS id, 3 AS k, 's3' AS s, 0 AS p, 3 AS m, '' AS pad, 0 AS _f"
+    )
+    spark.sql(f"DELETE FROM {table} WHERE m = 5")
+    spark.sql(f"REFRESH SKIPPING INDEX ON {table}")
+    with settings(spark, engine):
+        for at, opened in (
+            ("t", 2), (f"t VERSION AS OF {first}", 1), ("t VERSION AS OF 'old'", 1),
+            ("default.t.branch_side", 2), ("t VERSION AS OF 'side'", 2), ("default.t.tag_old", 1),
+        ):  # fmt: skip
+            for query in (f"SELECT * FROM {at} WHERE k = 3", JOIN.format(t=at)):
+                assert one_of(same_rows(spark, query)) == opened, query
+        deleted = same_rows(spark, f"SELECT * FROM t VERSION AS OF {first} WHERE k = 5")
+        assert (len(deleted.rows), one_of(deleted)) == (5, 1)
+        assert same_rows(spark, "SELECT * FROM t WHERE k = 5").rows == []
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_deleted_rows(spark: SparkSession, version: str) -> None:
+    properties = {"format-version": version, **MERGE_ON_READ}
+    make_table(spark, "t", ROWS, INDEX, properties=properties)
+    spark.sql("DELETE FROM t WHERE id IN (3, 83, 12)")
+    spark.sql("UPDATE t SET k = 4 WHERE id = 6")
+    for condition in ("k = 3", "k = 12", "k = 4"):
+        for engine in (*ENGINES.values(), SMJ):
+            same_rows(spark, f"SELECT * FROM t WHERE {condition}", conf=engine)
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    assert one_of(same_rows(spark, "SELECT * FROM t WHERE k = 3")) == 1
+    assert one_of(same_rows(spark, "SELECT * FROM t WHERE k = 4")) == 2
+    for engine in (*ENGINES.values(), SMJ):
+        assert one_of(same_rows(spark, JOIN.format(t="t"), conf=engine)) == 1
+    drop(spark, "t")
+
+
+def test_equality_deletes(spark: SparkSession, table: str) -> None:
+    """What Flink writes: rows are deleted by their values."""
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, "iceberg.default.t"
+    )
+    schema = loaded.schema().select(["k"])
+    ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = loaded.schema().findField("k").fieldId()
+    factory = iceberg.data.GenericAppenderFactory(loaded.schema(), loaded.spec(), ids, schema)
+    out = loaded.io().newOutputFile(f"{loaded.location()}/data/equality.parquet")
+    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(out)
+    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
+    row = iceberg.data.GenericRecord.create(schema)
+    row.setField("k", 11)
+    writer.write(row)
+    writer.close()
+    loaded.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.sql("REFRESH TABLE t")
+    for engine in (*ENGINES.values(), SMJ):
+        assert same_rows(spark, "SELECT * FROM t WHERE k = 11", conf=engine).rows == []
+        found = same_rows(spark, JOIN.format(t="t"), conf=engine)
+        assert len(found.rows) == 45
+        assert one_of(found) == 1
+
+
+@on_both_engines
+def test_columns_and_partitions_evolve(
+    spark: SparkSession, table: str, engine: dict[str, str]
+) -> None:
+    spark.sql("ALTER TABLE t RENAME COLUMN k TO kk")
+    spark.sql("ALTER TABLE t ALTER COLUMN kk TYPE bigint")
+    spark.sql("ALTER TABLE t DROP COLUMN s")
+    spark.sql("ALTER TABLE t ADD COLUMN s string")
+    spark.sql("ALTER TABLE t ADD PARTITION FIELD p")
+    spark.sql("INSERT INTO t SELECT 2000 + id, 3 + id, int(id % 4), 0, '', 'x' FROM range(4)")
+    spark.sql("ALTER TABLE t ADD PARTITION FIELD bucket(4, kk)")
+    spark.sql("INSERT INTO t SELECT 3000 + id, 3 + id, int(id % 4), 0, '', 'y' FROM range(4)")
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    join = "SELECT * FROM t JOIN few ON t.kk = few.k WHERE name = 'n3'"
+    with settings(spark, engine):
+        assert one_of(same_rows(spark, "SELECT * FROM t WHERE kk = 3")) == 3
+        assert one_of(same_rows(spark, "SELECT * FROM t WHERE kk = 3 AND p = 0")) == 3
+        assert one_of(same_rows(spark, join)) == 3
+        assert one_of(same_rows(spark, join, conf=SMJ)) == 3
+        same_rows(spark, "SELECT * FROM t WHERE s = 'x'")
+        same_rows(spark, "SELECT * FROM t WHERE s IS NULL AND kk = 4")
+        both = f"{join} AND p IN (SELECT int(k) FROM few WHERE name = 'n0')"
+        same_rows(spark, both)
+        same_rows(spark, both, conf=SMJ)
+
+
+@pytest.fixture
+def lying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that disproves every file."""
+
+    def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> Finding:
+        catalogue = lookup.catalogue(definition.index, timeout=timeout)
+        everything = BitMap(range(catalogue.below))
+        return Finding(definition.index, catalogue.generation, everything, (), ())
+
+    monkeypatch.setattr(Lookup, "ask", lie)
+
+
+WRITES = [
+    "DELETE FROM {t} WHERE k = 3",
+    "DELETE FROM {t} WHERE k IN (SELECT k FROM few WHERE name = 'n4' AND k < 60)",
+    "UPDATE {t} SET pad = 'x' WHERE k = 5 AND id > 100",
+    "UPDATE {t} SET k = k + 1000"
+    " WHERE EXISTS (SELECT 1 FROM few WHERE few.k = {t}.k AND few.k < 2)",
+    "MERGE INTO {t} USING few ON {t}.k = few.k AND name = 'n6'"
+    " WHEN MATCHED AND few.k > 20 THEN DELETE WHEN MATCHED THEN UPDATE SET pad = few.name",
+    "MERGE INTO {t} USING (SELECT k + 60 AS k FROM few) s ON {t}.k = s.k"
+    " WHEN MATCHED THEN UPDATE SET pad = 'y'"
+    " WHEN NOT MATCHED THEN INSERT (id, k) VALUES (5000 + s.k, s.k)"
+    " WHEN NOT MATCHED BY SOURCE AND {t}.k = 7 THEN DELETE",
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "version"), [("copy-on-write", "2"), ("merge-on-read", "2"), ("merge-on-read", "3")]
+)
+def test_writes_see_every_row(spark: SparkSession, lying: None, mode: str, version: str) -> None:
+    """Not even an index that is wrong loses a write: it is not asked."""
+    properties = {**dict.fromkeys(MERGE_ON_READ, mode), "format-version": version}
+    make_table(spark, "t", ROWS, INDEX, properties=properties)
+    make_table(spark, "twin", ROWS, properties=properties)
+    assert spark.sql("SELECT * FROM t WHERE k = 3").collect() == [], "what it says is believed"
+    for write in WRITES:
+        for name in ("t", "twin"):
+            spark.sql(write.format(t=name))
+        spark.sql("REFRESH SKIPPING INDEX ON t")
+        with settings(spark, {ENABLED: "false"}):
+            rows = spelled(spark.table("t").collect())
+            assert rows == spelled(spark.table("twin").collect()), write
+    spark.sql("CALL iceberg.system.rewrite_data_files(table => 'default.t', where => 'k < 100',"
+              " options => map('min-input-files', '2'))")  # fmt: skip
+    with settings(spark, {ENABLED: "false"}):
+        assert spelled(spark.table("t").collect()) == rows
+    drop(spark, "t")
+    drop(spark, "twin")
+
+
+def test_maintenance(spark: SparkSession, table: str) -> None:
+    files = len(files_of(spark, "t"))
+    spark.sql("CALL iceberg.system.rewrite_data_files(table => 'default.t', strategy => 'sort',"
+              " sort_order => 'k', options => map('min-input-files', '2', 'target-file-size-bytes',"
+              " '20000', 'min-file-size-bytes', '1', 'max-file-size-bytes', '30000'))")  # fmt: skip
+    assert len(files_of(spark, "t")) != files
+    assert one_of(same_rows(spark, "SELECT * FROM t WHERE k = 3")) == len(files_of(spark, "t"))
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    exact(spark, "t", "k = 3")
+
+
+def test_what_is_no_read_of_the_table_is_left_alone(spark: SparkSession, table: str) -> None:
+    (first,) = [
+        row[0] for row in spark.sql("SELECT snapshot_id FROM default.t.snapshots").collect()
+    ]
+    append(spark, "t", "SELECT 1000L AS id, 3 AS k, 's3' AS s, 0 AS p, 3 AS m, '' AS pad, 0 AS _f")
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    for query in (
+        "SELECT count(*) FROM default.t.files WHERE record_count > 10",
+        "SELECT file_path FROM default.t.entries e JOIN default.t.files"
+        " ON file_path = e.data_file.file_path",
+        "SELECT count(*) FROM default.t.position_deletes WHERE pos = 3",
+    ):
+        same_rows(spark, query)
+
+    def added(session: SparkSession) -> Any:
+        reader = session.read.format("iceberg").option("start-snapshot-id", first)
+        return reader.load("iceberg.default.t").where("k = 3")
+
+    assert len(same_rows(spark, added).rows) == 1
+    stream = spark.readStream.table("t").where("k = 3").writeStream.format("memory")
+    query = stream.queryName("streamed").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.sql("SELECT * FROM streamed").count() == 6
+
+
+UNIONS = [
+    "SELECT /*+ REPARTITION(2, s) */ s, id FROM base WHERE k = {a}",
+    "SELECT s, count(*) AS n FROM base WHERE k = {a} GROUP BY s",
+    "SELECT /*+ REPARTITION(2, s) */ s, id FROM base JOIN few USING (k) WHERE name = 'n{a}'",
+]
+
+
+@on_both_engines
+@pytest.mark.parametrize("leg", UNIONS)
+def test_differently_pruned_scans_never_mix(
+    spark: SparkSession, base: str, leg: str, engine: dict[str, str]
+) -> None:
+    with settings(spark, engine):
+        for a, b in ((3, 4), (3, 3), (3, 999), (998, 999)):
+            found = same_rows(spark, f"{leg.format(a=a)} UNION ALL {leg.format(a=b)}")
+            scans = [s for s in found.explained.scans if s.table.endswith(".base")]
+            assert [s.opened for s in scans] == [int(x < 100) for x in (a, b)][: len(scans)]
+        twice = "SELECT * FROM base a JOIN base b ON a.m = b.m WHERE a.k = 3 AND b.k = 11"
+        assert [s.opened for s in same_rows(spark, twice).explained.scans] == [1, 1]
+        twice = "SELECT * FROM base a FULL JOIN (SELECT * FROM base WHERE k = 4) b ON a.id = b.id"
+        assert {s.opened for s in same_rows(spark, twice).explained.scans} == {FILES, 1}
+
+
+GROUPED = {
+    "spark.sql.sources.v2.bucketing.enabled": "true",
+    "spark.sql.iceberg.planning.preserve-data-grouping": "true",
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    **SMJ,
+}
+
+
+@on_both_engines
+@pytest.mark.parametrize("push", ["true", "false"])
+def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[str, str]) -> None:
+    """Partitions are joined as they lie, so an empty one has to stay."""
+    for name in ("t", "u"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+        make_table(spark, f"{name}_flat", ROWS)
+        spark.sql(f"CREATE TABLE {name} USING iceberg PARTITIONED BY (m) AS"
+                  f" SELECT * FROM {name}_flat")  # fmt: skip
+        spark.sql(f"DROP TABLE {name}_flat")
+    spark.sql(f"CREATE SKIPPING INDEX ON t ({INDEX})")
+    conf = GROUPED | engine | {"spark.sql.sources.v2.bucketing.pushPartValues.enabled": push}
+    few = "(SELECT m, k FROM t WHERE k IN (3, 12))"
+    for query in (
+        "SELECT t.id, u.id FROM t JOIN u ON t.m = u.m WHERE t.k IN (3, 12)",
+        f"SELECT u.id, t.k FROM u LEFT JOIN {few} t ON t.m = u.m",
+        f"SELECT count(*), count(t.k) FROM {few} t FULL JOIN u ON t.m = u.m",
+        "SELECT t.id, u.id FROM t JOIN u ON t.m = u.m JOIN few ON t.k = few.k WHERE name = 'n3'",
+        "SELECT m, count(*) FROM t WHERE k = 3 GROUP BY m",
+    ):
+        found = same_rows(spark, query, conf=conf)
+        (scan,) = [s for s in found.explained.scans if s.table.endswith(".t")]
+        assert scan.opened is not None
+        assert scan.opened < FILES, str(found.explained)
+    with settings(spark, conf):
+        df = spark.sql("SELECT t.id, u.id FROM t JOIN u ON t.m = u.m WHERE t.k IN (3, 12)")
+        df.collect()
+        assert "hashpartitioning" not in df._jdf.queryExecution().executedPlan().toString()
+    drop(spark, "t")
+    spark.sql("DROP TABLE u")
+
+
+@on_both_engines
+def test_options_limits_and_aggregates(
+    spark: SparkSession, base: str, engine: dict[str, str]
+) -> None:
+    def split(session: SparkSession) -> Any:
+        options = {"split-size": "2000", "vectorization-enabled": "false"}
+        return session.read.options(**options).table("base").where("k = 3")
+
+    with settings(spark, engine):
+        assert one_of(same_rows(spark, split), ".base") == 1
+        for query, opened in (
+            ("SELECT count(*), max(k) FROM base WHERE k = 3", 1),
+            ("SELECT * FROM (SELECT * FROM base WHERE k = 3 ORDER BY id LIMIT 2)", 1),
+            ("SELECT (SELECT max(id) FROM base WHERE k = 3) AS x", 1),
+            ("SELECT * FROM few f WHERE EXISTS (SELECT 1 FROM base WHERE k = 3 AND f.k = m)", 1),
+        ):
+            assert one_of(same_rows(spark, query), ".base") == opened, query
+        same_rows(spark, "SELECT count(*), max(id), min(k) FROM base")
+        assert len(same_rows(spark, "SELECT id FROM base WHERE k = 3 LIMIT 5").rows) == 5
+        nothing = same_rows(spark, "SELECT * FROM base LIMIT 0")
+        assert nothing.rows == []
+
+
+@pytest.fixture
+def without_copies(spark: SparkSession) -> Iterator[None]:
+    """As with an Iceberg whose scans cannot be copied."""
+    members = Classes(spark.sparkContext._gateway)._loader.loadClass("rewrite.jvm.IcebergMembers")
+    held = members.getDeclaredField("FOUND")
+    held.setAccessible(True)
+    found = held.get(None)
+    spark.sql("SELECT * FROM few WHERE k = 3").collect()
+    jvm: Any = spark._jvm
+    java = jvm.java.lang
+    give_up = members.getDeclaredMethod(
+        "giveUpCopies", _array(spark, java.Class, java.Class.forName("java.lang.Class"))
+    )
+    give_up.setAccessible(True)
+    (scan,) = list(found.keySet())
+    give_up.invoke(None, _array(spark, java.Object, scan))
+    yield
+    found.clear()
+
+
+def _array(spark: SparkSession, kind: Any, *values: Any) -> Any:
+    out = spark.sparkContext._gateway.new_array(kind, len(values))
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
+
+
+@on_both_engines
+def test_where_scans_cannot_be_copied(
+    spark: SparkSession, table: str, without_copies: None, engine: dict[str, str]
+) -> None:
+    spark.sql("ALTER TABLE t ADD PARTITION FIELD p")
+    append(spark, "t", ROWS)
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    with settings(spark, engine):
+        held = len(matching(spark, "t", "m = 3"))
+        for query in ("SELECT * FROM t WHERE k = 3", JOIN.format(t="t")):
+            for conf in ({}, SMJ):
+                found = same_rows(spark, query, conf=conf)
+                assert one_of(found) == held, str(found.explained)
+        join = "SELECT * FROM t JOIN few a USING (k) JOIN few b ON t.p = b.k WHERE {}"
+        same_rows(spark, join.format("a.name = 'n3' AND b.name = 'n3'"))
+
+
+def test_another_engine_commits_while_spark_caches_the_table(
+    spark: SparkSession, table: str
+) -> None:
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    spark.table("t").count()
+    (path,) = [row[0] for row in spark.sql("SELECT _file FROM t WHERE k = 3 LIMIT 1").collect()]
+    files = spark.sql(f"SELECT * FROM default.t.files WHERE file_path = '{path}'").collect()[0]
+    tables = iceberg.hadoop.HadoopTables(spark._jsparkSession.sessionState().newHadoopConf())
+    other = tables.load(path.partition("/data/")[0])
+    other.newDelete().deleteFile(path).commit()
+    assert len(same_rows(spark, "SELECT * FROM t WHERE k = 3").rows) in (0, 5)
+    spark.sql("REFRESH SKIPPING INDEX ON t")
+    spark.sql("REFRESH TABLE t")
+    assert same_rows(spark, "SELECT * FROM t WHERE k = 3").rows == []
+    file = iceberg.DataFiles.builder(other.spec()).withPath(path)
+    file = file.withFileSizeInBytes(files.file_size_in_bytes).withRecordCount(files.record_count)
+    tables.load(path.partition("/data/")[0]).newAppend().appendFile(file.build()).commit()
+    spark.sql("REFRESH TABLE t")
+    found = same_rows(spark, "SELECT * FROM t WHERE k = 3")
+    assert (len(found.rows), one_of(found)) == (5, 1)
+
+
+def test_row_groups_are_skipped_by_the_keys(spark: SparkSession) -> None:
+    rows = "SELECT id, id * 3 AS k, repeat(uuid(), 2) AS pad, int(id % 2) AS _f FROM range(20000)"
+    small = {
+        "write.parquet.row-group-size-bytes": "65536",
+        "write.parquet.row-group-check-min-record-count": "500",
+        "write.parquet.row-group-check-max-record-count": "500",
+    }
+    make_table(spark, "t", rows, "k VALUE_LIST(20000)", properties=small)
+    query = "SELECT count(*), sum(t.id) FROM t JOIN few ON t.k = few.k * 3L WHERE name = 'n3'"
+    for engine in (SMJ, SMJ | PLAIN, PLAIN, {}):
+        read = {}
+        for on in ("true", "false"):
+            found = same_rows(spark, query, conf=engine | {"spark.skipping.dynamic.rows": on})
+            (scan,) = [s for s in found.explained.scans if s.keys]
+            assert scan.rows is not None, str(scan)
+            read[on] = scan.rows[0]
+        assert read["true"] < read["false"] / 4, read
+    drop(spark, "t")
+
+
+def test_formats_are_joined_with_each_other(spark: SparkSession, base: str) -> None:
+    delta = "spark_catalog.default.mixed"
+    make_table(spark, delta, ROWS, INDEX)
+    few = "SELECT int(id) AS k, concat('n', id % 8) AS name, 0 AS _f FROM range(80)"
+    make_table(spark, "spark_catalog.default.mixed_few", few)
+    for fact, dimension in ((delta, "few"), ("base", "spark_catalog.default.mixed_few")):
+        for engine in (*ENGINES.values(), SMJ):
+            query = f"SELECT f.id FROM {fact} f JOIN {dimension} d ON f.k = d.k WHERE name = 'n3'"
+            found = same_rows(spark, query, conf=engine)
+            assert [s.opened for s in found.explained.scans if s.keys] == [1], str(found.explained)
+    drop(spark, delta)
+    spark.sql("DROP TABLE spark_catalog.default.mixed_few")

@@ -1,0 +1,118 @@
+"""A store that was restored from a backup and came as far again: what was remembered is not it."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any as Anything
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import Rewound
+from providers.index_predicate import Compare, Overlaps
+from providers.predicate import In
+from providers.values import Domain
+from skipping.definition import IndexedColumn
+from skipping.lookup import Lookup
+from skipping.question import QueryColumn
+from skipping.stores import IndexStore
+from skipping.stores.generations import following
+from skipping.stores.opensearch import OpenSearchStore
+from skipping.stores.sqlite import SqliteStore
+from tests.skipping.stores.test_store_contract import bounds, definition, entries
+
+LONG = Domain("integer", pa.int64())
+KEYS = 300  # more than a query of OpenSearch says: it evaluates them on what it keeps
+
+
+def backup(store: IndexStore) -> Callable[[], None]:
+    """What puts everything back as it is now."""
+    if isinstance(store, SqliteStore):
+        path = store._path
+        shutil.copy(path, f"{path}-kept")
+        return lambda: (shutil.copy(f"{path}-kept", path), None)[1]
+    assert isinstance(store, OpenSearchStore)
+    head = store._catalogues.head("i")
+    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+    kept = store._client.call("GET", path)["_source"]
+
+    def restore() -> None:
+        store._client.call("PUT", path, kept, refresh="true")
+        later = {"range": {"generation": {"gt": head.generation}}}
+        hits = store._client.search(head.entries, {"query": later})["hits"]["hits"]
+        store._client.bulk(head.entries, [({"delete": {"_id": h["_id"]}}, None) for h in hits])
+        store._client.call("POST", f"/{head.entries}/_refresh")
+
+    return restore
+
+
+def write(store: IndexStore, lows: Sequence[int], *, name: str) -> None:
+    ordinals = store.reserve("i", len(lows))
+    paths: Anything = [f"{name}{o}" for o in ordinals]
+    store.write("i", entries(ordinals, bounds(lows), path=paths), revision=1)
+
+
+@pytest.mark.parametrize("ttl", [0, 3_600])
+def test_a_lookup_follows_into_no_other_past(reachable: IndexStore, ttl: float) -> None:
+    store = reachable
+    column = IndexedColumn(1, "x", "x", "bigint", "MIN_MAX")
+    made = replace(definition(), columns=(column,))
+    store.define(made, expect=None)
+    write(store, [0, 1], name="f")
+    restore = backup(store)
+    write(store, [2, 3], name="lost")
+    lookup = Lookup(store, ttl=ttl)
+    columns = {"x": QueryColumn("x", LONG, "bigint")}
+
+    def left(*keys: int) -> list[str]:
+        asked = In("x", pa.array([*keys, *range(1_000, 1_000 + KEYS)], pa.int64()))
+        found = lookup.ask(made, asked, columns, timeout=30)
+        files = lookup.catalogue("i").files
+        names = zip(files["ordinal"].to_pylist(), files["path"].to_pylist(), strict=True)
+        return [path for ordinal, path in names if ordinal not in found.disproved]
+
+    assert left(2) == ["lost2"]
+    restore()
+    write(store, [3, 2], name="new")  # the same ordinals, after as many changes
+    with pytest.raises(Rewound, match="ask again"):
+        left(2)
+    assert left(2) == ["new3"]
+    assert left(1, 3) == ["f1", "new2"]
+
+
+def test_a_past_that_never_was(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    empty = store.catalogue("i")
+    write(store, [0, 1], name="f")
+    first = store.catalogue("i")
+    store.remove("i", pa.array([0]))
+    asked = [Compare("low", "<", 1, "s1"), Overlaps("low", "high", pa.array([5]), "s1")]
+
+    def disproved(generation: int) -> list[list[int]]:
+        found = store.disproved("i", asked, below=9, timeout=30, generation=generation)
+        return [list(answer) for answer in found]
+
+    for known in (empty, first, store.catalogue("i")):
+        assert disproved(known.generation) == [[1], [1]]
+        assert known.after(store.catalogue("i", since=known.generation)).files["path"].to_pylist()
+    drawn = first.generation
+    while drawn == first.generation:
+        drawn = following(empty.generation)
+    for unknown in (drawn, store.catalogue("i").generation + 1, following(first.generation)):
+        with pytest.raises(Rewound):
+            disproved(unknown)
+        with pytest.raises(Rewound):
+            store.catalogue("i", since=unknown)
+
+
+def test_generations_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for drawn in (0, 2**31 - 1):
+        monkeypatch.setattr(secrets, "randbits", lambda bits, drawn=drawn: drawn)
+        last = 0
+        for _ in range(100):
+            assert following(last) > last
+            last = following(last)
+        assert last >> 31 == 100

@@ -1,0 +1,65 @@
+"""A driver with a stream ends as any other: at once, quietly, and with the lease given back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skipping.stores.sqlite import SqliteStore
+
+PROGRAM = """
+import sys, time
+from pyspark.sql import SparkSession
+import rewrite
+from skipping import SkippingIndex
+
+folder, ending = sys.argv[1:]
+builder = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+    .config("spark.skipping.store", f"sqlite:{folder}/store.sqlite")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.ui.enabled", "false")
+    .config("spark.databricks.delta.snapshotPartitions", "2")
+)
+spark = rewrite.session(builder)
+spark.sparkContext.setLogLevel("ERROR")
+spark.sql("CREATE TABLE t USING delta AS SELECT id FROM range(100)")
+spark.sql(
+    "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
+    " WITH (auto_refresh = true, refresh_interval = '100ms')"
+)
+spark.sql("INSERT INTO t VALUES (1000)")
+while SkippingIndex.on(spark, "t").state.covered != 1:
+    time.sleep(0.1)
+print("--- it ends", file=sys.stderr, flush=True)
+start = time.monotonic()
+if ending == "stop":
+    spark.stop()
+elif ending == "raise":
+    raise SystemExit(3)
+print(f"{time.monotonic() - start:.1f}")
+"""
+
+
+@pytest.mark.parametrize("ending", ["stop", "return", "raise"])
+def test_it_ends_at_once_and_quietly(tmp_path: Path, ending: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), ending],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    before, _, after = run.stderr.partition("--- it ends")
+    assert run.returncode == (3 if ending == "raise" else 0), before
+    if ending != "stop":  # Spark itself is loud about queries that spark.stop() ends
+        assert "Traceback" not in after, after
+        assert "ERROR" not in after, after
+    store = SqliteStore(tmp_path / "store.sqlite")
+    (definition,) = store.definitions()
+    assert store.state(definition.value.index).status == "active"
+    assert store.lease(definition.value.index).owner is None
