@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from providers.errors import TableError
 from providers.predicate import Predicate, map_leaves
 from skipping.binding import Binding
 from skipping.definition import Definition
@@ -16,6 +19,9 @@ from skipping.scan_plan import ScanPlan
 from skipping.settings import Settings
 from skipping.stores import Identity, IndexStore, identities
 from skipping.tables import Columns, Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import DataScan
 
 __all__ = ["Asking"]
 
@@ -58,6 +64,14 @@ class Asking:
         columns["disproved"] = flags(found.disproved)
         columns.update({leg.label: flags(leg.disproved) for leg in found.legs})
         return pa.table(columns)
+
+    def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan:
+        """PyIceberg's scan of a table less the files without a match."""
+        scan = getattr(table, "scan", None)
+        if scan is None:
+            raise TableError(f"{table.name} was opened with Spark: query it there")
+        scanned: DataScan = scan(self.disproved, **options)
+        return scanned
 
     def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""

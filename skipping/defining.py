@@ -1,19 +1,28 @@
-"""From the columns that a statement names to the columns of a definition."""
+"""Definitions as they come to be, are found, altered, and carried over to a table made anew."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from providers.errors import DefinitionError
+from providers.errors import Conflict, DefinitionError, NoStore
 from providers.registry import find
 from skipping.ddl import ColumnSpec
-from skipping.definition import Definition, IndexedColumn
+from skipping.definition import Definition, IndexedColumn, Versioned
+from skipping.stores import IndexStore
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["carried_over", "numbered", "require_answerable"]
+__all__ = [
+    "altered",
+    "carry_over",
+    "gone",
+    "live_index",
+    "newest",
+    "numbered",
+    "require_answerable",
+]
 
 
 def numbered(
@@ -41,16 +50,77 @@ def numbered(
     return tuple(made)
 
 
-def require_answerable(table: Table, where: str) -> None:
-    """Raise DefinitionError for what is no condition on the table."""
+def require_answerable(table: Table, where: str | None) -> None:
+    """Raise DefinitionError for what is no condition on the table; None is none at all."""
     try:
-        table.files(where=where)
+        if where is not None:
+            table.files(where=where)
     except DefinitionError as error:
         error.about = "where"
         raise
 
 
-def carried_over(old: Definition, table: Table) -> Definition:
+def live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
+    """The live index of what a table is now, or else of what its name was before."""
+    try:
+        live = [d for d in store.definitions() if not d.value.dropped]
+    except NoStore:
+        return None
+    id = table.id
+    alike = [d for d in live if d.value.table.format == id.format]
+    now = (d for d in alike if d.value.table == id)
+    before = (d for d in alike if d.value.name == table.name)
+    return next(now, None) or next(before, None)
+
+
+def newest(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
+    """A definition as it is by now; raises DefinitionError if it was erased."""
+    index = old.value.index
+    found = next((d for d in store.definitions() if d.value.index == index), None)
+    if found is None:
+        raise gone(old.value)
+    return found
+
+
+def gone(definition: Definition) -> DefinitionError:
+    """What to raise for an index that was dropped."""
+    name = definition.name
+    return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
+
+
+def altered(
+    store: IndexStore, old: Versioned[Definition], change: Callable[[Definition], Definition]
+) -> Versioned[Definition]:
+    """Change a definition, as it is by now; raises DefinitionError if it was dropped."""
+    while True:
+        old = newest(store, old)
+        if old.value.dropped:
+            raise gone(old.value)
+        new = change(old.value)
+        if new == old.value:
+            return old
+        with suppress(Conflict):  # somebody changed it meanwhile
+            return Versioned(new, store.define(new, expect=old.revision))
+
+
+def carry_over(
+    store: IndexStore, old: Versioned[Definition], table: Table
+) -> Versioned[Definition]:
+    """Define the index of a table that was replaced for what it is now, and drop the old one."""
+    new = _carried_over(old.value, table)
+    try:
+        carried = Versioned(new, store.define(new, expect=None))
+    except Conflict:  # somebody else did
+        found = live_index(store, table)
+        if found is None or found.value.table != table.id:
+            raise
+        carried = found
+    with suppress(Conflict):  # as above
+        store.define(replace(old.value, dropped=True), expect=old.revision)
+    return carried
+
+
+def _carried_over(old: Definition, table: Table) -> Definition:
     """The definition, by column name, for the incarnation that the table is now.
 
     Raises DefinitionError if the table has none of the columns any more.

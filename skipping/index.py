@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from providers.errors import Conflict, DefinitionError, NoStore, TableError
+from providers.errors import Conflict, DefinitionError, TableError
 from providers.predicate import Predicate
 from skipping.altering import added, removed
 from skipping.asking import Asking
 from skipping.ddl import ColumnSpec
 from skipping.ddl.fragments import column_drops, column_specs
 from skipping.ddl.statements import ColumnDrop
-from skipping.defining import carried_over, numbered, require_answerable
+from skipping.defining import (
+    altered,
+    carry_over,
+    gone,
+    live_index,
+    newest,
+    numbered,
+    require_answerable,
+)
 from skipping.definition import Definition, Revision, State, Versioned
 from skipping.lookup import changed
 from skipping.options import IndexOptions
@@ -25,7 +32,6 @@ from skipping.refresh import aimed_at, listed, missing, refresh
 from skipping.scan_plan import ScanPlan
 from skipping.source import Source, open_source
 from skipping.stores import IDENTITY, IndexStore
-from skipping.stores.opening import open_store
 from skipping.tables import Table
 from skipping.vacuum import vacuum
 
@@ -97,11 +103,10 @@ class SkippingIndex:
     ) -> SkippingIndex:
         """`create` with parsed columns, and without building."""
         given = open_source(source, table)
-        store, opened = _store(store, given), given.table
+        store, opened = given.kept_in(store), given.table
         indexed = numbered(columns, opened.columns(), given.settings().providers)
-        if where is not None:
-            require_answerable(opened, where)
-        if cls._found(store, opened) is not None:
+        require_answerable(opened, where)
+        if live_index(store, opened) is not None:
             # Also one of the table's earlier incarnation: REFRESH carries it over.
             raise Conflict(f"there is an index on {opened.name} already")
         pairs = () if options is None else options.pairs()
@@ -124,8 +129,8 @@ class SkippingIndex:
         that was defined under its name; the next `refresh` builds it for what the table is now.
         """
         given = open_source(source, table)
-        store, opened = _store(store, given), given.table
-        found = cls._found(store, opened)
+        store, opened = given.kept_in(store), given.table
+        found = live_index(store, opened)
         if found is None:
             raise DefinitionError(
                 f"{opened.name} has no skipping index in {store.location}: "
@@ -147,25 +152,12 @@ class SkippingIndex:
 
         return analyze(spark, table, columns=columns, files=files)
 
-    @staticmethod
-    def _found(store: IndexStore, table: Table) -> Versioned[Definition] | None:
-        """The live index of what a table is now, or else of what its name was before."""
-        try:
-            live = [d for d in store.definitions() if not d.value.dropped]
-        except NoStore:
-            return None
-        id = table.id
-        alike = [d for d in live if d.value.table.format == id.format]
-        now = (d for d in alike if d.value.table == id)
-        before = (d for d in alike if d.value.name == table.name)
-        return next(now, None) or next(before, None)
-
     @property
     def spark(self) -> SparkSession:
         """The session that it was opened with; raises TableError if there is none."""
-        if self._source.spark is None:
-            raise TableError(f"{self.table.name} was opened without Spark, which this needs")
-        return self._source.spark
+        if spark := self._source.spark:
+            return spark
+        raise TableError(f"{self.table.name} was opened without Spark, which this needs")
 
     @property
     def definition(self) -> Definition:
@@ -204,7 +196,7 @@ class SkippingIndex:
         while True:
             self.reread()
             if self.definition.dropped:
-                raise self._gone()
+                raise gone(self.definition)
             try:
                 self.carry_over()
                 state = refresh(
@@ -219,7 +211,7 @@ class SkippingIndex:
                 )
                 break
             except Conflict:
-                if self._newest() == self._definition:
+                if newest(self.store, self._definition) == self._definition:
                     raise
         self.reread()
         changed(self.store)
@@ -235,35 +227,13 @@ class SkippingIndex:
 
     def reread(self) -> None:
         """See what others made of the definition."""
-        self._definition = self._newest()
-
-    def _newest(self) -> Versioned[Definition]:
-        index = self.definition.index
-        newest = next((d for d in self.store.definitions() if d.value.index == index), None)
-        if newest is None:
-            raise self._gone()
-        return newest
-
-    def _gone(self) -> DefinitionError:
-        name = self.definition.name
-        return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
+        self._definition = newest(self.store, self._definition)
 
     def carry_over(self) -> None:
         """Give the definition to the incarnation that the table is now, if it was replaced."""
         if not self.replaced:
             return
-        new = carried_over(self.definition, self.table)
-        try:
-            revision = self.store.define(new, expect=None)
-        except Conflict:  # somebody else did
-            found = self._found(self.store, self.table)
-            if found is None or found.value.table != self.table.id:
-                raise
-            new, revision = found.value, found.revision
-        with suppress(Conflict):  # as above
-            dropped = replace(self.definition, dropped=True)
-            self.store.define(dropped, expect=self._definition.revision)
-        self._definition = Versioned(new, revision)
+        self._definition = carry_over(self.store, self._definition, self.table)
 
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
@@ -278,20 +248,8 @@ class SkippingIndex:
 
     def alter(self, change: Callable[[Definition], Definition]) -> None:
         """Change the definition, as it is by now; raises DefinitionError if it was dropped."""
-        while True:
-            self.reread()
-            if self.definition.dropped:
-                raise self._gone()
-            new = change(self.definition)
-            if new == self.definition:
-                return
-            try:
-                revision = self.store.define(new, expect=self._definition.revision)
-            except Conflict:
-                continue  # somebody changed it meanwhile
-            self._definition = Versioned(new, revision)
-            changed(self.store)
-            return
+        self._definition = altered(self.store, self._definition, change)
+        changed(self.store)
 
     def drop(self) -> None:
         """Ask it no more; VACUUM removes what it keeps."""
@@ -300,16 +258,15 @@ class SkippingIndex:
     def vacuum(self) -> int:
         """Remove entries of files that no live version of the table can read; how many."""
         count = vacuum(self.store, self.table, self.definition.index)
-        if count:
-            changed(self.store)
+        changed(self.store)
         return count
 
     def files(self) -> pa.Table:
         """The entries: the IDENTITY columns, and for each sketch whether it is known."""
-        known = [f"{i.sketch}_known" for i in self.definition.columns]
-        names = [f"{i.name} {i.kind}" for i in self.definition.columns]
+        columns = self.definition.columns
+        known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
-        return files.rename_columns([*IDENTITY.names, *names])
+        return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
     def lookup(self, predicate: Predicate) -> ScanPlan:
         """What would be skipped of the table's newest version; the leaves name columns as SQL does.
@@ -334,20 +291,10 @@ class SkippingIndex:
         Takes what that takes and gives what that gives (`to_arrow`, `to_pandas`, `count`, ...), the
         same rows. Raises TableError for a table of a Spark session, which skips files by itself.
         """
-        scan = getattr(self.table, "scan", None)
-        if scan is None:
-            raise TableError(f"{self.table.name} was opened with Spark: query it there")
         if row_filter:
             options["row_filter"] = row_filter
-        scanned: DataScan = scan(self._asking.disproved, **options)
-        return scanned
+        return self._asking.scan(self.table, options)
 
     @property
     def _asking(self) -> Asking:
         return Asking(self.store, self.definition, self._source.settings())
-
-
-def _store(given: IndexStore | str | None, source: Source) -> IndexStore:
-    if isinstance(given, str):
-        return open_store(given)
-    return source.store() if given is None else given

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skipping.settings import Settings
 from skipping.sketching import Build
 from skipping.stores import IndexStore
+from skipping.stores.opening import open_store
 from skipping.tables import Table
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ class Source:
     settings: Callable[[], Settings]
     store: Callable[[], IndexStore]
     spark: SparkSession | None = None
+
+    def kept_in(self, given: IndexStore | str | None) -> IndexStore:
+        """The store that is meant: the one given, by its address too, or else the settings'."""
+        if isinstance(given, str):
+            return open_store(given)
+        return self.store() if given is None else given
 
 
 def open_source(given: Any, name: str | None) -> Source:

@@ -22,8 +22,9 @@ from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation, identities
-from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar, sketches
+from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar
 from skipping.stores.generations import following, rewound
+from skipping.stores.memory_entries import filled, placed
 
 __all__ = ["MemoryStore"]
 
@@ -139,8 +140,8 @@ class MemoryStore:
             if found.definition.dropped or found.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
             _require(index, found.lease, token)
-            base, at, rows = _placed(found, entries)
-            merged, touched = _filled(base, entries, at, rows)
+            base, at, rows = placed(found.entries, entries, end=found.next, removed=found.removed)
+            merged, touched = filled(base, entries, at, rows)
             touched[len(found.entries) :] = True
             if not touched.any():
                 return
@@ -246,61 +247,3 @@ class MemoryStore:
 def _require(index: IndexId, lease: Lease, token: int | None) -> None:
     if not lease.admits(token):
         raise Conflict(f"index {index} was taken over by another owner")
-
-
-def _placed(index: _Index, entries: pa.Table) -> tuple[pa.Table, list[int], list[int]]:
-    """The entries with the new ones at the end, and which of them which row is about."""
-    identities = list(zip(*(index.entries[n].to_pylist() for n in IDENTITY.names[:4]), strict=True))
-    at = {identity[0]: row for row, identity in enumerate(identities)}
-    holder = {identity[1:]: identity[0] for identity in identities}
-    created, places, rows = [], [], []
-    incoming = zip(*(entries[name].to_pylist() for name in IDENTITY.names[:4]), strict=True)
-    for row, identity in enumerate(incoming):
-        ordinal = identity[0]
-        if ordinal >= index.next:
-            raise StoreError(f"ordinal {ordinal} was never reserved")
-        held = holder.setdefault(identity[1:], ordinal)
-        if held != ordinal:  # a race was lost
-            continue
-        if ordinal in index.removed:  # a straggler's: the file has to be offered anew
-            del holder[identity[1:]]
-            continue
-        if ordinal not in at:
-            at[ordinal] = len(identities)
-            identities.append(identity)
-            created.append(row)
-        elif identities[at[ordinal]] != identity:
-            raise StoreError(f"ordinal {ordinal} belongs to another file")
-        places.append(at[ordinal])
-        rows.append(row)
-    new = entries.select(IDENTITY.names).take(pa.array(created, pa.int64()))
-    return pa.concat_tables([index.entries, new], promote_options="default"), places, rows
-
-
-def _filled(
-    base: pa.Table, entries: pa.Table, places: list[int], rows: list[int]
-) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """The entries with every sketch that was not there yet, and which entries were changed."""
-    touched = np.zeros(len(base), np.bool_)
-    to, source = np.array(places, np.int64), np.array(rows, np.int64)
-    for names in sketches(entries.schema.names).values():
-        there = np.zeros(len(base), np.bool_)
-        if names[0] in base.schema.names:
-            there = base[names[0]].is_valid().to_numpy()
-        comes = entries[names[0]].is_valid().to_numpy()
-        fresh = comes[source] & ~there[to]
-        pick = np.arange(len(base))
-        pick[to[fresh]] = len(base) + source[fresh]
-        touched[to[fresh]] = True
-        for name in names:
-            new = entries[name]
-            old = base[name] if name in base.schema.names else pa.nulls(len(base), new.type)
-            if old.type != new.type:
-                raise StoreError(f"{name} is of type {old.type}, not {new.type}")
-            chunks = old.chunks if isinstance(old, pa.ChunkedArray) else [old]
-            both = pa.chunked_array([*chunks, *new.chunks], new.type).take(pa.array(pick))
-            if name in base.schema.names:
-                base = base.set_column(base.schema.get_field_index(name), name, both)
-            else:
-                base = base.append_column(name, both)
-    return base, touched
