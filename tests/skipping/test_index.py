@@ -341,10 +341,13 @@ import providers, skipping
 from skipping.stores.memory import MemoryStore
 from skipping.stores.opening import open_store
 from skipping.ddl import parse
-from skipping import ScanPlan, SkippingError
+from skipping import ScanPlan, SkippingError, SkippingIndex
 assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
 assert open_store("memory:x").definitions() == ()
-skipping.SkippingIndex
+try:
+    SkippingIndex.on(None, "t")
+except ImportError as error:
+    print(error)
 """
         run = subprocess.run(
             [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
