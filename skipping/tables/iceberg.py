@@ -163,6 +163,9 @@ class IcebergTable:
             return pa.array([], pa.string())
         if leaf.getClass().getSimpleName() != "DataSourceV2ScanRelation":
             return None
+        jvm: Any = self.spark._jvm
         groups = [part.taskGroup() for part in leaf.scan().toBatch().planInputPartitions()]
-        paths = {str(task.file().location()) for group in groups for task in group.tasks()}
+        # Copied, because py4j iterates over lists only.
+        tasks = [task for group in groups for task in jvm.java.util.ArrayList(group.tasks())]
+        paths = {str(task.file().location()) for task in tasks}
         return pa.array(sorted(paths), pa.string())

@@ -319,11 +319,11 @@ import providers, skipping
 from skipping.stores.memory import MemoryStore
 from skipping.stores.opening import open_store
 from skipping.ddl import parse
-from skipping import ScanPlan, SkippingError
+from skipping import ScanPlan, SkippingError, SkippingIndex
 assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
 assert open_store("memory:x").definitions() == ()
 try:
-    skipping.SkippingIndex
+    SkippingIndex.on(None, "t")
 except ImportError as error:
     print(error)
 """
