@@ -353,6 +353,7 @@ except ImportError as error:
             [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
         )
         assert (run.returncode, run.stderr) == (0, "")
+        assert run.stdout.strip() == "pyspark is blocked"
 
 
 class TestDefaultLocation:
