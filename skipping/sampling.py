@@ -85,7 +85,7 @@ def look(
     samples: list[Sample] = []
     for start in range(0, len(columns), _TOGETHER):
         together = columns[start : start + _TOGETHER]
-        seen = _measure(spark, numbered, together, dated=not table.logged)
+        seen = _measure(spark, numbered, together)
         for work, blobs in zip(together, seen, strict=True):
             rows = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
             files_seen = pa.concat_tables(rows) if rows else _schema(work).empty_table()
@@ -94,14 +94,14 @@ def look(
 
 
 def _measure(
-    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], *, dated: bool
+    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
 ) -> list[list[bytes]]:
     """For each column what `measured` gives of each file that it can be read in."""
 
     def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.to_pylist():
-                found = [measured(file, work, dated=dated) for work in columns]
+                found = [measured(file, work) for work in columns]
                 numbers = pa.array(range(len(columns)), pa.int64())
                 yield pa.RecordBatch.from_arrays(
                     [numbers, pa.array(found, pa.binary())], ["column", "measured"]
@@ -115,7 +115,7 @@ def _measure(
     ]
 
 
-def measured(file: Mapping[str, Any], work: Sequence[Work], *, dated: bool) -> bytes | None:
+def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
     """One file's row of a Sample as an Arrow stream; None where the column cannot be read."""
     column = work[0].column
     # Kinds that stop early come first: what they hash is not found hashed already.
@@ -125,7 +125,11 @@ def measured(file: Mapping[str, Any], work: Sequence[Work], *, dated: bool) -> b
     seen = _Seen(indexed_domain(column).stored)
     reading = 0
     parts = read_columns(
-        file["path"], [column], size=file["size"], modified=file["stamp"] if dated else None
+        # Advice may come from a file that was written just now; an entry may not.
+        file["path"],
+        [column],
+        size=file["size"],
+        modified=None,
     )
     while True:
         began = perf_counter_ns()

@@ -16,7 +16,7 @@ from skipping import SkippingIndex
 from skipping.refresh import current
 from skipping.stores import identities
 from skipping.stores.sqlite import SqliteStore
-from skipping.stores.sqlite_entries import unpacked
+from skipping.stores.sqlite_bytes import groups
 
 Export = list[tuple[Any, ...]]
 
@@ -75,11 +75,14 @@ def _values(connection: sqlite3.Connection, field: int) -> Mapping[int, object]:
         for ordinal in np.frombuffer(ordinals, "<u4").tolist():
             terms.setdefault(ordinal, []).append(value)
     digests: dict[int, object] = {}
-    for row in connection.execute(
-        "SELECT ordinals, ends, data FROM bytes WHERE field = ?", (field,)
-    ):
-        files, values = unpacked(*row)
-        for ordinal, value in zip(files.tolist(), values.to_pylist(), strict=True):
-            digests[ordinal] = hashlib.sha256(value).hexdigest()
+    for group in groups(connection, field):
+        rows = (group.rows.start, group.rows.stop)
+        slices = connection.execute(
+            "SELECT data FROM slices WHERE id >= ? AND id < ? ORDER BY id", rows
+        )
+        turned = np.frombuffer(b"".join(data for (data,) in slices), np.uint8)
+        values = turned.reshape(group.length, len(group.ordinals)).T
+        for ordinal, value in zip(group.ordinals.tolist(), values, strict=True):
+            digests[ordinal] = hashlib.sha256(value.tobytes()).hexdigest()
     counts = {o: sorted(map(repr, found)) for o, found in terms.items()}
     return {o: (v, counts.get(o)) for o, v in scalars.items()} | digests

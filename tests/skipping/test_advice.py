@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
 
 def advice(files: Sequence[Mapping[str, object]], name: str, type: str) -> ColumnAdvice:
     works = every_kind(TableColumn(name, name, type, (name,)), ())
-    found = [measured(file, works, dated=False) for file in files]
+    found = [measured(file, works) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
     return advise(sample, N)
@@ -157,7 +157,7 @@ class TestAPart:
 
     def test_the_choice_is_bounded_and_always_the_same(self) -> None:
         def table(sizes: list[int]) -> pa.Table:
-            rows = [(f"file:/{i}", size, None, []) for i, size in enumerate(sizes)]
+            rows = [(f"file:/{i}", size, None, [], "parquet") for i, size in enumerate(sizes)]
             return pa.table(
                 [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), FILES, strict=True)],
                 schema=FILES,
@@ -179,8 +179,8 @@ def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
         pq.write_table(pa.table({"v": pa.array(range(i * 3_000, (i + 1) * 3_000))}), path)
         made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
     works = every_kind(TableColumn("v", "v", "bigint", ("v",)), ())
-    rows = [pa.ipc.open_stream(measured(f, works, dated=False) or b"").read_all() for f in made]
+    rows = [pa.ipc.open_stream(measured(f, works) or b"").read_all() for f in made]
     found = kinds(advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4))
     assert (found["VALUE_LIST"].known, found["VALUE_LIST"].kept[0]) == (0, 4)
     assert (found["VALUE_LIST(10000)"].known, found["VALUE_LIST(10000)"].kept[0]) == (1, 1)
-    assert measured({**made[0], "size": 1}, works, dated=False) is None
+    assert measured({**made[0], "size": 1}, works) is None

@@ -74,7 +74,7 @@ def test_without_the_package_of_a_kind_no_file_is_read(
     def never(*arguments: Any) -> Any:
         raise AssertionError("a file was looked at")
 
-    monkeypatch.setattr(skipping.build, "_opens", never)
+    monkeypatch.setattr(skipping.build, "opens", never)
     monkeypatch.setattr(SparkBuild, "_batch", never)
     indexed = IndexedColumn(1, "x", "x", "bigint", "ONLY_HERE")
     column = TableColumn("x", "x", "bigint", ("x",))
