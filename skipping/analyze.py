@@ -131,7 +131,7 @@ def analyze(
     samples = dict(
         zip(
             (w[0].column.identity for w in looked),
-            look(spark, opened, sample, looked),
+            look(spark, sample, looked),
             strict=True,
         )
     )

@@ -82,7 +82,7 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> F
     if predicate is not None:
         gone = index.why(predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = look(index.spark, index.table, live.take(pa.array(picked)), [work])
+    (seen,) = look(index.spark, live.take(pa.array(picked)), [work])
     files = seen.files.filter(seen.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
     scale = _Scale(files, found.type)

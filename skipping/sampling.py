@@ -24,7 +24,7 @@ from skipping.reading import ROWS, Chunk, Unreadable, part_of, read_columns
 from skipping.sketching import Work, entries, entry_schema
 from skipping.storage import locate
 from skipping.stores import IDENTITY
-from skipping.tables import Table, TableColumn
+from skipping.tables import TableColumn
 
 __all__ = ["FILES", "Sample", "chosen", "look"]
 
@@ -67,9 +67,7 @@ def chosen(files: pa.Table, most: int) -> pa.Table:
     return files.take(pa.array(np.sort(order[taken])))
 
 
-def look(
-    spark: SparkSession, table: Table, files: pa.Table, columns: Sequence[Sequence[Work]]
-) -> list[Sample]:
+def look(spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]) -> list[Sample]:
     """Measure the work on each column, none of them a partition column, in these files.
 
     Raises TableError for storage that Python cannot open.
