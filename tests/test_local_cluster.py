@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.rerun import rerun
 
 PROGRAM = """
 import sys
@@ -71,21 +72,6 @@ def test_rows_are_equal_and_files_are_skipped(tmp_path: Path) -> None:
 
 def test_random_joins_have_equal_rows() -> None:
     """The first queries of the property test."""
-    folder = Path(__file__).parent
-    run = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-            str(folder / "rewrite" / "test_join_property.py"),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=folder.parent,
-        env={
-            **os.environ,
-            "SKIPPING_TEST_MASTER": "local-cluster[2,1,1024]",
-            "SKIPPING_TEST_QUERIES": "8",
-        },
-        timeout=900,
-    )
-    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-5000:]
-    assert "2 passed" in run.stdout
+    env = {"SKIPPING_TEST_MASTER": "local-cluster[2,1,1024]", "SKIPPING_TEST_QUERIES": "8"}
+    told = rerun("tests/rewrite/test_join_property.py", env=env, timeout=900)
+    assert "2 passed" in told

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -30,8 +31,8 @@ _ADDED = 1_000
 class IcebergTable:
     """An Iceberg table by its full name, in the session's catalog of that name.
 
-    The catalog is asked for anew each time, and what the session keeps of the table is dropped:
-    another engine may have committed meanwhile.
+    What the session keeps of the table is brought up to date each time: another engine may have
+    committed meanwhile.
     """
 
     spark: SparkSession
@@ -92,9 +93,15 @@ class IcebergTable:
         session = self.spark._jsparkSession
         with following(self.name):
             spark3 = jvm.org.apache.iceberg.spark.Spark3Util
-            place = spark3.catalogAndIdentifier(session, self.name)
-            place.catalog().invalidateTable(place.identifier())
             table = spark3.loadIcebergTable(session, self.name)
+            try:
+                # The one that the session keeps: a second one, put in its place while the session
+                # commits to the first, would hide that commit from it.
+                table.refresh()
+            except (PySparkException, Py4JError):  # the name is another table's by now, or nobody's
+                place = spark3.catalogAndIdentifier(session, self.name)
+                place.catalog().invalidateTable(place.identifier())
+                table = spark3.loadIcebergTable(session, self.name)
             current = table.operations().current()
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
 from skipping.session import settings_of, store_of
+from tests.rewrite.differential import same_rows
 from tests.skipping.export import export, scratch
 
 _numbers = itertools.count()
@@ -50,6 +51,34 @@ def same_as_scratch(spark: SparkSession, name: str, folder: Path) -> None:
     place = folder / "scratch"
     place.mkdir(exist_ok=True)
     assert export(index) == scratch(spark, index, place)
+
+
+def schema_changes(name: str) -> dict[str, list[str]]:
+    """What is done to a table whose columns are `id` (INT), `s` and `n`, in any format."""
+    return {
+        "rename a column": [
+            f"ALTER TABLE {name} RENAME COLUMN s TO word",
+            f"INSERT INTO {name} VALUES (300, 'renamed', 1)",
+        ],
+        "widen": [
+            f"ALTER TABLE {name} ALTER COLUMN id TYPE BIGINT",
+            f"INSERT INTO {name} VALUES (5000000000, 'wide', 1)",
+        ],
+        "drop a column and make it again": [
+            f"ALTER TABLE {name} DROP COLUMN n",
+            f"ALTER TABLE {name} ADD COLUMN n STRING",
+            f"INSERT INTO {name} VALUES (301, 'again', 'text')",
+        ],
+    }
+
+
+def checked(spark: SparkSession, name: str, folder: Path) -> None:
+    """Assert that the stream catches up, keeps what a new index would, and loses no row."""
+    until(lambda: caught_up(spark, name))
+    same_as_scratch(spark, name, folder)
+    text = next(c for c in ("s", "word") if c in spark.table(name).columns)
+    for condition in ("id = 14 OR id > 250", f"{text} = 'merged' OR n = '10' OR id IS NULL"):
+        same_rows(spark, f"SELECT * FROM {name} WHERE {condition}")
 
 
 @pytest.fixture

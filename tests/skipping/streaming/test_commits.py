@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
+from tests.skipping.streaming.conftest import (
+    QUICK,
+    append,
+    caught_up,
+    checked,
+    same_as_scratch,
+    schema_changes,
+    until,
+)
 
 UNBOUNDED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"
 PROPERTIES = (
@@ -46,38 +54,11 @@ def commits(name: str) -> dict[str, list[str]]:
         "restore forward": [f"RESTORE TABLE {name} TO VERSION AS OF 4"],
         "overwrite": [f"INSERT OVERWRITE {name} SELECT id, 'over', id FROM range(30)"],
         "vacuum": [f"VACUUM {name} RETAIN 0 HOURS", f"VACUUM SKIPPING INDEX ON {name}"],
-        "rename a column": [
-            f"ALTER TABLE {name} RENAME COLUMN s TO word",
-            f"INSERT INTO {name} VALUES (300, 'renamed', 1)",
-        ],
-        "widen": [
-            f"ALTER TABLE {name} ALTER COLUMN id TYPE BIGINT",
-            f"INSERT INTO {name} VALUES (5000000000, 'wide', 1)",
-        ],
-        "drop a column and make it again": [
-            f"ALTER TABLE {name} DROP COLUMN n",
-            f"ALTER TABLE {name} ADD COLUMN n STRING",
-            f"INSERT INTO {name} VALUES (301, 'again', 'text')",
-        ],
+        **schema_changes(name),
         "properties only": [f"ALTER TABLE {name} SET TBLPROPERTIES (a = 'b')"],
         "delete all": [f"DELETE FROM {name}"],
         "append to nothing": [f"INSERT INTO {name} VALUES (1, 'back', 'x'), (2, 'back', 'y')"],
     }
-
-
-def checked(spark: SparkSession, name: str, folder: Path) -> None:
-    until(lambda: caught_up(spark, name))
-    same_as_scratch(spark, name, folder)
-    text = next(c for c in ("s", "word") if c in spark.table(name).columns)
-    for condition in ("id = 14 OR id > 250", f"{text} = 'merged' OR n = '10' OR id IS NULL"):
-        rows = f"SELECT * FROM {name} WHERE {condition}"
-        with_index = sorted(map(repr, spark.sql(rows).collect()))
-        spark.conf.set("spark.skipping.enabled", "false")
-        try:
-            without = sorted(map(repr, spark.sql(rows).collect()))
-        finally:
-            spark.conf.unset("spark.skipping.enabled")
-        assert with_index == without, condition
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
