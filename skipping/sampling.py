@@ -122,13 +122,8 @@ def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
     building = [0] * len(work)
     seen = _Seen(indexed_domain(column).stored)
     reading = 0
-    parts = read_columns(
-        # Advice may come from a file that was written just now; an entry may not.
-        file["path"],
-        [column],
-        size=file["size"],
-        modified=None,
-    )
+    # Not `modified`: advice may come from a file that was written just now; an entry may not.
+    parts = read_columns(file["path"], [column], size=file["size"])
     while True:
         began = perf_counter_ns()
         part = next(parts, None)

@@ -14,9 +14,10 @@ from tempfile import TemporaryDirectory
 
 from tests.jvm import Artifact, die_with_parent, javas
 
-__all__ = ["BUCKET", "ObjectStore"]
+__all__ = ["BUCKET", "SECRET", "ObjectStore"]
 
 BUCKET = "lake"
+ACCESS, SECRET = "an-access-key", "a-secret-key"
 SDK = "software.amazon.awssdk"
 PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.4.2",
@@ -45,7 +46,10 @@ LOGGING = """<configuration>
 
 
 class ObjectStore:
-    """One store with one bucket; `with ObjectStore() as store` starts and ends it."""
+    """One store with one bucket, whose objects are files in `folder`.
+
+    `with ObjectStore() as store` starts and ends it.
+    """
 
     def __init__(self) -> None:
         java = next((java for java, major in javas() if major >= 17), None)
@@ -53,7 +57,8 @@ class ObjectStore:
             raise RuntimeError("the object store needs a JDK 17 or newer")
         self._folder = TemporaryDirectory(prefix="object-store-")
         base = Path(self._folder.name)
-        (base / "data" / BUCKET).mkdir(parents=True)
+        self.folder = base / "data" / BUCKET
+        self.folder.mkdir(parents=True)
         (base / "logback.xml").write_text(LOGGING)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -65,7 +70,7 @@ class ObjectStore:
                     *(java, "-Xmx512m", "-XX:+UseSerialGC"),
                     *(f"-Dlogback.configurationFile={base / 'logback.xml'}", "-cp"),
                     *(f"{S3PROXY.jars(java)}/*", Path(__file__).with_name("SlowStore.java")),
-                    *(str(self.port), base / "data", "key", "secret"),
+                    *(str(self.port), base / "data", ACCESS, SECRET),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -93,8 +98,8 @@ class ObjectStore:
             "endpoint": f"http://127.0.0.1:{self.port}",
             "endpoint.region": "us-east-1",
             "path.style.access": "true",
-            "access.key": "key",
-            "secret.key": "secret",
+            "access.key": ACCESS,
+            "secret.key": SECRET,
             "connection.ssl.enabled": "false",
             "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
         }
@@ -106,9 +111,8 @@ class ObjectStore:
 
     def stop(self) -> None:
         """End it and delete what it kept."""
-        assert self._process.stdin is not None, "a pipe"
-        self._process.stdin.close()
-        self._process.wait()
+        with self._process:  # closes the pipes, which ends it, and waits
+            pass
         self._folder.cleanup()
 
     def __enter__(self) -> ObjectStore:

@@ -1,0 +1,148 @@
+"""Tables in an object store that only the session can open, not Python: build, read, follow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.object_store import BUCKET, SECRET, ObjectStore
+
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import rewrite
+import skipping
+from skipping import SkippingIndex
+from skipping.build import opens
+from tests.rewrite.differential import skips
+from tests.skipping.export import export, scratch
+from tests.skipping.streaming import dies
+from tests.skipping.streaming.conftest import caught_up, until
+
+step, folder, bucket, files, settings = sys.argv[1:]
+builder = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.databricks.delta.snapshotPartitions", "2")
+    .config("spark.skipping.timeout", "60s")
+    .config("spark.skipping.mode", "strict")
+)
+for name, value in json.loads(settings).items():
+    builder = builder.config(name, value)
+spark = rewrite.session(builder)
+spark.sparkContext.setLogLevel("ERROR")
+place = f"s3a://{bucket}/t"
+table = f"delta.`{place}`"
+follow = (
+    f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = true, refresh_interval = '200ms',"
+    f" checkpoint_location = 'file:{folder}/checkpoint')"
+)
+
+
+def append(start, files=2):
+    spark.range(start, start + 10 * files, 1, files).selectExpr(
+        "id", "cast(id % 7 AS string) AS s", "timestamp_seconds(id) AS at",
+        "cast(id AS decimal(20, 2)) AS d", "cast(id AS float) AS f", "date_add(date'2024-01-01',"
+        " cast(id AS int)) AS day", "named_struct('x', id) AS o",
+    ).write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").mode("append").save(
+        place
+    )
+
+
+KINDS = ", ".join(
+    f"{c} {kind}" for c in ("id", "s", "at", "d", "day", "o.x")
+    for kind in ("MIN_MAX", "VALUE_LIST", "BLOOM_FILTER")
+)
+
+
+def reads():
+    skips(spark, f"SELECT * FROM {table} WHERE id = 5")
+    skips(spark, f"SELECT * FROM {table} WHERE d = 15.00 OR day = date'2024-01-02'")
+    keys = spark.range(3, 4).selectExpr("id AS k", "id % 2 = 1 AS odd").where("odd")
+    facts = spark.read.format("delta").load(place)
+    skips(spark, lambda s: facts.join(keys, facts.id == keys.k).select("id", "s"))
+
+
+if step == "make":
+    append(0, files=8)
+    index = SkippingIndex.create(spark, table, KINDS)
+    assert not opens(index.table.files()["path"][0].as_py()), "only the session can"
+    reads()
+    # The same files where Python opens them: the other source of a build.
+    read = SkippingIndex.create(spark, f"delta.`{files}/t`", KINDS)
+    ours, theirs = ([entry[1:] for entry in export(i)] for i in (index, read))
+    assert ours == theirs, (ours[0], theirs[0])
+    append(100)
+elif step == "die":
+    dies.POINTS["between bulk and watermark"]()
+    spark.sql(follow)
+    time.sleep(120)
+    sys.exit("it lived")
+else:
+    index = SkippingIndex.on(spark, table)
+    assert (index.state.covered, len(index.files())) == (0, 10), (index.state, len(index.files()))
+    reads()
+    spark.sql(follow)
+    append(200)
+    until(lambda: caught_up(spark, table), seconds=120)
+    reads()
+    index = SkippingIndex.on(spark, table)
+    (Path(folder) / "scratch").mkdir()
+    assert export(index) == scratch(spark, index, Path(folder) / "scratch")
+    assert len(index.files()) == 12
+    (stream,) = skipping.streams(spark)
+    assert (stream.versions, stream.files, stream.error) == (0, 0, None), stream
+    spark.sql(f"DROP SKIPPING INDEX ON {table}")
+spark.stop()
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with ObjectStore() as store:
+        yield store
+
+
+def run(store: ObjectStore, folder: Path, step: str) -> subprocess.CompletedProcess[str]:
+    """A step in a driver of its own, whose environment knows nothing of the object store."""
+    root = Path(__file__).parents[1]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    arguments = [step, str(folder), BUCKET, str(store.folder), json.dumps(store.settings())]
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**env, "PYTHONPATH": str(root)},
+        timeout=600,
+        check=False,
+    )
+
+
+def test_built_read_and_followed_with_what_the_session_knows(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    made = run(store, tmp_path, "make")
+    assert made.stdout.splitlines()[-1:] == ["done"], made.stderr[-5_000:]
+    died = run(store, tmp_path, "die")
+    assert died.returncode == -signal.SIGKILL, died.stderr[-5_000:]
+    went_on = run(store, tmp_path, "go on")
+    assert went_on.stdout.splitlines()[-1:] == ["done"], went_on.stderr[-5_000:]
+    written = [file for place in (tmp_path, store.folder) for file in place.rglob("*")]
+    assert any("checkpoint" in file.parts for file in written), "it has one"
+    for file in (file for file in written if file.is_file()):
+        assert SECRET.encode() not in file.read_bytes(), file
