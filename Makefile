@@ -43,16 +43,27 @@ soak: install  ## joins with 50 million keys, and 64 at once; then MINUTES=15 of
 	$(BIN)/python tests/rewrite/join_limits.py $$(mktemp -d) 50 64
 	$(BIN)/python -m tests.soak $(or $(MINUTES),15)
 
-bench: install  ## benchmarks; they print tables and assert nothing about time
+$(BIN)/.benchmarks: $(BIN)/.installed
+	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,bench]'
+	touch $@
+
+bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
+	$(BIN)/python -m tests.benchmarks.iceberg
+	$(BIN)/python -m tests.benchmarks.keys
+	$(BIN)/python -m tests.benchmarks.ladder
+	$(BIN)/python -m tests.benchmarks.layouts
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.lookup
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.refresh
-	$(BIN)/python -m tests.benchmarks.stores
-	$(BIN)/python -m tests.benchmarks.layouts
+	$(BIN)/python -m tests.benchmarks.row_level
 	$(BIN)/python -m tests.benchmarks.sizes
+	$(BIN)/python -m tests.benchmarks.star_join
+	$(BIN)/python -m tests.benchmarks.stores
+	$(BIN)/python -m tests.benchmarks.tpc tpcds
+	$(BIN)/python -m tests.benchmarks.tpc tpch
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -13,7 +13,11 @@ __all__ = ["Read", "reads"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One scan: where its files are, files and bytes, rows out of it and out of its filters."""
+    """One scan: where its files are, files and bytes, rows out of it and out of its filters.
+
+    Of a connector's scan `location` is the table's name, and files and bytes are zero: those are in
+    `rewrite.explain`.
+    """
 
     location: str
     files: int
@@ -47,6 +51,9 @@ def _below(plan: Any, filtered: int | None) -> Iterator[Read]:
             rows,
             rows if filtered is None else filtered,
         )
+    if name == "BatchScanExec":
+        rows = _metric(plan, "numOutputRows")
+        yield Read(plan.table().name(), 0, 0, rows, rows if filtered is None else filtered)
     if name == "FilterExec":
         filtered = _metric(plan, "numOutputRows") if filtered is None else filtered
     elif name not in ("ProjectExec", "WholeStageCodegenExec", "InputAdapter", "ColumnarToRowExec"):

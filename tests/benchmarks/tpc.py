@@ -157,7 +157,7 @@ def _cut(db: Any, name: str, target: Path, files: int, order: str | None = None)
     source = name
     if order is not None:
         source = "sorted"
-        db.execute(f"CREATE OR REPLACE TEMP TABLE sorted AS FROM {name} ORDER BY {order}, ALL")
+        db.execute(f"CREATE OR REPLACE TEMP TABLE sorted AS FROM {name} ORDER BY {order}")
     (rows,) = db.execute(f"SELECT count(*) FROM {source}").fetchone()
     step = max(1, math.ceil(rows / files))
     half = target.with_name(f"{name}.half")
