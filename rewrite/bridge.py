@@ -109,7 +109,7 @@ class Answers:
         catalogue = lookup.catalogue(header["index"], timeout=settings.timeout)
         files = catalogue.files.combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
-        listed = TableId(*header["table"].split("\n")).format == "parquet"
+        listed = not TableId(*header["table"].split("\n")).logged
         marks = [
             "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
             for stamp, partition in zip(

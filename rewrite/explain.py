@@ -14,7 +14,7 @@ from rewrite.hooks import Hooks, installed
 from rewrite.html import rendered
 from skipping.scan_plan import KeySet, ScanPlan, Step
 
-__all__ = ["Explanation", "explain", "plans", "required"]
+__all__ = ["Explanation", "explain", "plans", "required", "up_to_date"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,10 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     if isinstance(query, str):
         return _foreseen(*_parsed(query))
     spark = query.sparkSession
-    hooks = required(spark)
     execution = query._jdf.queryExecution()
     if dry_run:
         return _foreseen(spark, execution.logical())
-    # Executions are noted on a thread of Spark's, which may still be behind.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    hooks = up_to_date(spark)
     executions = json.loads(hooks.java.executions().of(execution))
     if executions:
         # A write runs as a command around the execution that reads.
@@ -86,6 +84,14 @@ def required(spark: SparkSession) -> Hooks:
     hooks = installed(spark)
     if hooks is None:
         raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
+    return hooks
+
+
+def up_to_date(spark: SparkSession) -> Hooks:
+    """The hooks of a session once they know all that has run; raises SessionError without."""
+    hooks = required(spark)
+    # Executions are noted on a thread of Spark's, which may still be behind.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return hooks
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rewrite.explain import plans, required
+from rewrite.explain import plans, up_to_date
 from skipping.scan_plan import ScanPlan
 
 __all__ = ["history"]
@@ -27,9 +27,7 @@ def history(spark: SparkSession) -> DataFrame:
     `files` to `disproved_bytes` are null where no index was asked, and `reason` says why. Values of
     conditions are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
     """
-    hooks = required(spark)
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    executions = json.loads(hooks.java.executions().recent())
+    executions = json.loads(up_to_date(spark).java.executions().recent())
     rows = [_row(e, scan) for e in executions for scan in plans(e["scans"])]
     return spark.createDataFrame(rows, _COLUMNS)
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SessionError
 from rewrite.counters import TableCounters, metrics, totals
-from rewrite.explain import required
+from rewrite.explain import required, up_to_date
 
 __all__ = ["PrometheusCollector", "counters"]
 
@@ -19,9 +19,7 @@ def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
 
     Raises SessionError without `rewrite.enable`.
     """
-    hooks = required(spark)
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    return totals(hooks.java)
+    return totals(up_to_date(spark).java)
 
 
 class PrometheusCollector:

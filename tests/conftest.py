@@ -20,12 +20,15 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session for small data; `strict`, so that a question that fails fails the test."""
+    # A catalog that Spark shares with PyIceberg is an SQLite file.
+    packages = ["org.xerial:sqlite-jdbc:3.54.1.0"]
+    if release := os.environ.get("SKIPPING_TEST_ICEBERG"):
+        packages.append(f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{release}")
     builder = (
         SparkSession.builder.master(os.environ.get("SKIPPING_TEST_MASTER", "local[2]"))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.host", "127.0.0.1")
-        # A catalog that Spark shares with PyIceberg is an SQLite file.
-        .config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0")
+        .config("spark.jars.packages", ",".join(packages))
         .config("spark.driver.memory", "2g")
         # This one lives long: both compilers.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=4")

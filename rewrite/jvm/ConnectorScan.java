@@ -21,6 +21,9 @@ public interface ConnectorScan extends IndexedScan {
   /** The locations of the files that an answer disproves, each file counted. */
   Set disproved(Pruning pruning) throws Exception;
 
+  /** The files that its own planning left, as Sizes says. */
+  List sizes() throws Exception;
+
   /** Its partitions less some files; no file of a partition is left out of a copy only. `keys` may
       narrow what is read of the rest. Where it is `grouped`, every group stays, if empty. */
   InputPartition[] without(Set locations, List keys, boolean grouped) throws Exception;

@@ -127,7 +127,6 @@ public final class Dimension {
 
   /** Why its keys cannot be collected; null: they can. */
   public String refusal() {
-    if (plan.isStreaming()) return "the dimension is a stream";
     if (!plan.deterministic()) return "the dimension is not deterministic";
     return refusal(plan);
   }

@@ -48,13 +48,13 @@ public final class Gate {
   /** Why the dimension's keys shall not be asked about; null: they shall. */
   public String refusal(Dimension dimension) {
     List path = Filters.path(Filters.bare(key));
-    if (path == null) return "the join key is " + Filters.shape(key);
+    // Spark casts where types differ: then the key is no column.
+    if (path == null || !key.dataType().equals(dimension.key().dataType())) {
+      return "the join key is " + Filters.shape(key);
+    }
     String identity = read.columns().identity(path);
     if (identity == null || !skipping.hasIndex(read.table(), identity)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
-    }
-    if (!key.dataType().equals(dimension.key().dataType())) {
-      return "the join key has another type than " + path.get(path.size() - 1);
     }
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;

@@ -22,6 +22,7 @@ final class IcebergMembers {
   private final Method projection;
   private final Method tasks;
   private final Method caseSensitive;
+  private final Method snapshotId;
   private final Method specs;
   private final Method resetTasks;
   private final Field runtimeFilters;
@@ -33,6 +34,7 @@ final class IcebergMembers {
     projection = current != null ? current : method(scan, "expectedSchema", new Class[0]);
     tasks = method(scan, "tasks", new Class[0]);
     caseSensitive = method(scan, "caseSensitive", new Class[0]);
+    snapshotId = method(scan, "snapshotId", new Class[0]);
     specs = method(scan, "specs", new Class[0]);
     resetTasks = method(scan, "resetTasks", new Class[] {List.class});
     Field filters = field(scan, "runtimeFilters");
@@ -77,6 +79,11 @@ final class IcebergMembers {
 
   boolean caseSensitive(Object scan) throws Exception {
     return ((Boolean) caseSensitive.invoke(scan, new Object[0])).booleanValue();
+  }
+
+  /** The snapshot that it reads; null where that is not known. */
+  Long snapshotId(Object scan) throws Exception {
+    return snapshotId == null ? null : (Long) snapshotId.invoke(scan, new Object[0]);
   }
 
   /** Gives a copy other tasks. */

@@ -1,14 +1,18 @@
 package rewrite.jvm;
 
+import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DataFile;
+import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
+import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -154,6 +158,7 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
       // The location as it stands: one table may have several spellings of one place.
       int ordinal = pruning.answer().ordinal(
           file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
+      if (file.format() != FileFormat.PARQUET) tally.foreign(file.format().name());
       if (tally.drops(ordinal, file.fileSizeInBytes())) out.add(file.location());
     }
     tally.done();
@@ -181,8 +186,28 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
     }
   }
 
-  /** Adds the locations of the files in a partition of a plan. */
-  public static void addFiles(Object partition, Set locations) throws Exception {
-    IcebergTasks.addFiles(partition, locations);
+  /** The files of the snapshot, and those that partitions and bounds leave. */
+  public List sizes() throws Exception {
+    List steps = new ArrayList();
+    Long id = members.snapshotId(scan);
+    Snapshot snapshot = id == null ? null : table.snapshot(id.longValue());
+    if (snapshot != null) {
+      // Where there are files of deletes, the bytes are also theirs.
+      boolean bare = Long.valueOf(0).equals(total(snapshot, "delete-files"));
+      Object bytes = bare ? total(snapshot, "files-size") : null;
+      Sizes.add(steps, "table", total(snapshot, "data-files"), bytes);
+    }
+    Sizes.add(steps, "planning", Integer.valueOf(files()), Long.valueOf(bytes()));
+    return steps;
+  }
+
+  private static Object total(Snapshot snapshot, String what) {
+    Object found = snapshot.summary().get("total-" + what);
+    return found == null ? null : Long.valueOf((String) found);
+  }
+
+  /** Adds the files in a partition of a plan: of each location the bytes. */
+  public static void addFiles(Object partition, Map files) throws Exception {
+    IcebergTasks.addFiles(partition, files);
   }
 }

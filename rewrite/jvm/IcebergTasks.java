@@ -36,11 +36,12 @@ final class IcebergTasks {
     return (DataFile) ((ScanTask) task).asFileScanTask().file();
   }
 
-  /** Adds the locations of the files in a partition of a plan. */
-  static void addFiles(Object partition, Set locations) throws Exception {
+  /** Adds the files in a partition of a plan: of each location the bytes. */
+  static void addFiles(Object partition, Map files) throws Exception {
     Iterator each = IcebergMembers.taskGroup(partition).tasks().iterator();
     while (each.hasNext()) {
-      locations.add(file(each.next()).location());
+      DataFile file = file(each.next());
+      files.put(file.location(), Long.valueOf(file.fileSizeInBytes()));
     }
   }
 

@@ -136,13 +136,14 @@ public final class KeySet {
     } catch (TimeoutException late) {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
       run.session.sparkContext().cancelJobsWithTag(run.tag);
-    } catch (InterruptedException cancelled) {
-      reason = "collecting was interrupted";
-      run.session.sparkContext().cancelJobsWithTag(run.tag);
-      Thread.currentThread().interrupt();
     } catch (Throwable failure) {
       Throwable cause = failure.getCause() == null ? failure : failure.getCause();
       reason = "collecting failed: " + cause.getClass().getSimpleName();
+      if (failure instanceof InterruptedException) {
+        // The query itself is being stopped.
+        run.session.sparkContext().cancelJobsWithTag(run.tag);
+        Thread.currentThread().interrupt();
+      }
     }
     seconds = (System.nanoTime() - run.began) / 1e9;
   }

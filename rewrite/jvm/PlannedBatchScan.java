@@ -2,6 +2,7 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -26,6 +27,7 @@ import org.apache.spark.util.AccumulatorV2;
 /** A scan of a connector: Iceberg. What joins demand is among its runtime filters. */
 final class PlannedBatchScan extends PlannedScan {
   private final BatchScanExec scan;
+  private Map opened;
 
   PlannedBatchScan(BatchScanExec scan, Skipping skipping) {
     super(skipping);
@@ -160,14 +162,29 @@ final class PlannedBatchScan extends PlannedScan {
     return ((PrunedScan) scan.scan()).count();
   }
 
-  /** The files of the partitions that ran: Iceberg's own metric is of its planning. */
   public Object opened() throws Exception {
+    Map files = openedFiles();
+    return files == null ? null : Integer.valueOf(files.size());
+  }
+
+  public Object openedBytes() throws Exception {
+    Map files = openedFiles();
+    if (files == null) return null;
+    long sum = 0;
+    for (java.util.Iterator each = files.values().iterator(); each.hasNext(); ) {
+      sum += ((Long) each.next()).longValue();
+    }
+    return Long.valueOf(sum);
+  }
+
+  /** The files of the partitions that ran: Iceberg's own metric is of its planning. */
+  private Map openedFiles() throws Exception {
+    if (opened != null) return opened;
     scala.Option splits = scan.metrics().get("numSplits");
     if (splits.isEmpty()) return null;
-    if (((Number) ((AccumulatorV2) splits.get()).value()).longValue() == 0) {
-      return Integer.valueOf(0);
-    }
-    Set files = new HashSet();
+    Map files = new HashMap();
+    // Nothing ran yet, or nothing was left to read.
+    if (((Number) ((AccumulatorV2) splits.get()).value()).longValue() == 0) return files;
     Partition[] partitions = scan.inputRDD().partitions();
     for (int i = 0; i < partitions.length; i++) {
       if (!(partitions[i] instanceof DataSourceRDDPartition)) continue;
@@ -176,7 +193,17 @@ final class PlannedBatchScan extends PlannedScan {
         Reads.addFiles((InputPartition) inputs.get(j), files);
       }
     }
-    return Integer.valueOf(files.size());
+    opened = files;
+    return files;
+  }
+
+  public List format() {
+    try {
+      IndexedScan read = isPruned() ? ((PrunedScan) scan.scan()).read() : read();
+      return read == null ? new ArrayList() : ((ConnectorScan) read).sizes();
+    } catch (Throwable unknown) {
+      return new ArrayList(); // it is only shown
+    }
   }
 
   public String name() {

@@ -55,14 +55,10 @@ public abstract class PlannedScan {
   public abstract Object opened() throws Exception;
 
   /** Their bytes; null where that is not known. */
-  public Object openedBytes() {
-    return null;
-  }
+  public abstract Object openedBytes() throws Exception;
 
   /** The files, and bytes, that the table format left after each step of its own, as Sizes says. */
-  public List format() {
-    return new ArrayList();
-  }
+  public abstract List format() throws Exception;
 
   /** The table's name, for people. */
   public abstract String name();

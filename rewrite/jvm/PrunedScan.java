@@ -20,8 +20,8 @@ import org.apache.spark.sql.types.StructType;
 /**
  * A connector's scan less the files that are disproved.
  *
- * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own. Equality
- * includes what is left out, as that of PrunedFileIndex does.
+ * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own.
+ * Equality includes what is left out, as that of PrunedFileIndex does.
  */
 public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
   private final ConnectorScan read;
@@ -87,6 +87,11 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
     Pruning shown = pruning.forecast();
     if (!shown.isCounted()) read.disproved(shown);
     return shown.describe();
+  }
+
+  /** The connector's scan of all files. */
+  ConnectorScan read() {
+    return read;
   }
 
   private InputPartition[] plan() {

@@ -2,8 +2,10 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * The pruning of one scan, whatever reads its files: its conditions, the keys that it waits for,
@@ -156,6 +158,7 @@ public final class Pruning {
     private long bytes;
     private long disprovedBytes;
     private final int[] legs = new int[answer.legs()];
+    private final Map foreign = new TreeMap();
 
     /** Counts a file, by its ordinal (-1: unknown) and size; whether it is left out. */
     public boolean drops(int ordinal, long size) {
@@ -171,6 +174,22 @@ public final class Pruning {
       return true;
     }
 
+    /** Counts a file of a format that no index is made of; it is unknown, too. */
+    public void foreign(String format) {
+      Integer before = (Integer) foreign.get(format);
+      foreign.put(format, Integer.valueOf(before == null ? 1 : before.intValue() + 1));
+    }
+
+    private List unused() {
+      List out = new ArrayList();
+      if (answer.header().get("unused") != null) out.addAll((List) answer.header().get("unused"));
+      for (Iterator each = foreign.entrySet().iterator(); each.hasNext(); ) {
+        Map.Entry format = (Map.Entry) each.next();
+        out.add(format.getKey() + " files (" + format.getValue() + "): only Parquet is indexed");
+      }
+      return out;
+    }
+
     /** All files were seen. */
     public void done() {
       Map out = new HashMap(answer.header());
@@ -180,6 +199,7 @@ public final class Pruning {
       out.put("counts", legs);
       out.put("bytes", Long.valueOf(bytes));
       out.put("disproved bytes", Long.valueOf(disprovedBytes));
+      out.put("unused", unused());
       counts = out;
       learn(total, legs);
     }

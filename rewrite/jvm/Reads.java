@@ -1,7 +1,7 @@
 package rewrite.jvm;
 
 import java.lang.reflect.Method;
-import java.util.Set;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
@@ -51,13 +51,13 @@ public final class Reads {
     }
   }
 
-  /** Adds the locations of the files in a partition that a connector planned. */
-  static void addFiles(InputPartition partition, Set locations) throws Exception {
+  /** Adds the files in a partition that a connector planned: of each location the bytes. */
+  static void addFiles(InputPartition partition, Map files) throws Exception {
     if (!partition.getClass().getName().equals(PARTITION)) return;
     if (addFiles == null) {
-      addFiles = iceberg().getMethod("addFiles", new Class[] {Object.class, Set.class});
+      addFiles = iceberg().getMethod("addFiles", new Class[] {Object.class, Map.class});
     }
-    addFiles.invoke(null, new Object[] {partition, locations});
+    addFiles.invoke(null, new Object[] {partition, files});
   }
 
   /** By name: Janino compiles a class with all that it names, and a session may have no Iceberg. */

@@ -33,6 +33,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
  * values of it. Whatever else stands in the way ends the walk, with the reason in explain.
  */
 public final class Restriction {
+  private static final String RANDOM_CONDITION =
+      "a condition that is not deterministic stands below the join";
+
   private final Skipping skipping;
   private final Dimension dimension;
   private final List used = new ArrayList();
@@ -77,7 +80,7 @@ public final class Restriction {
 
   private LogicalPlan filter(Filter filter, Expression key) {
     if (!filter.condition().deterministic()) {
-      return refuse(filter, key, "a condition that is not deterministic stands below the join");
+      return refuse(filter, key, RANDOM_CONDITION);
     }
     return Reads.isScan(filter.child())
         ? scan(filter.child(), filter, key)
@@ -161,7 +164,7 @@ public final class Restriction {
       return refuse(join, key, "a join makes the key");
     }
     if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
-      return refuse(join, key, "a join that is not deterministic stands below");
+      return refuse(join, key, RANDOM_CONDITION);
     }
     if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
       return refuse(join, key, "a " + join.joinType().sql() + " JOIN stands between");

@@ -116,7 +116,8 @@ public final class Scans {
       if (!scan.isPruned()) out.put("reason", reason(scan, filter));
       Object opened = scan.opened();
       if (opened != null) out.put("opened", opened);
-      if (scan.openedBytes() != null) out.put("opened bytes", scan.openedBytes());
+      Object bytes = scan.openedBytes();
+      if (bytes != null) out.put("opened bytes", bytes);
       out.put("format", scan.format());
     } catch (Exception failure) {
       out = new HashMap();

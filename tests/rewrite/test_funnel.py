@@ -93,6 +93,38 @@ class TestTheFunnel:
         assert scan.funnel[-1].name == "opened"
         spark.sql("DROP TABLE bare")
 
+    def test_iceberg_plans_by_partitions_and_bounds_at_once(self, spark: SparkSession) -> None:
+        name = "iceberg.default.funnel"
+        spark.sql(
+            f"CREATE TABLE {name} (p INT, id BIGINT, s STRING) USING iceberg PARTITIONED BY (p)"
+            " TBLPROPERTIES ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' ="
+            " 'true', 'write.metadata.metrics.column.s' = 'none')"
+        )
+        spark.range(0, 160, 1, 16).selectExpr(
+            "int(id div 80) AS p", "id", "'<v' || id % 20 || '>' AS s"
+        ).writeTo(name).append()
+        query = f"SELECT * FROM {name} WHERE p = 1 AND id >= 120 AND s = '<v3>'"
+
+        def funnel() -> tuple[Step, ...]:
+            df = spark.sql(query)
+            assert len(df.collect()) == 2
+            return only(rewrite.explain(df)).funnel
+
+        bare = [(step.name, step.files) for step in funnel()]
+        assert bare == [("table", 16), ("planning", 4), ("opened", 4)]
+        spark.sql(f"CREATE SKIPPING INDEX ON {name} (s VALUE_LIST)")
+        steps = funnel()
+        assert [step.name for step in steps] == ["table", "planning", "index", "opened"]
+        assert [step.files for step in steps] == [16, 4, 2, 2]
+        sizes = [step.bytes or 0 for step in steps]
+        listed = spark.sql(f"SELECT file_size_in_bytes FROM {name}.files").collect()
+        assert sizes[0] == sum(row[0] for row in listed)
+        assert sizes[0] > sizes[1] > sizes[2] == sizes[3] > 0
+        spark.sql(f"DELETE FROM {name} WHERE p = 0")
+        assert funnel()[0].files == 8
+        spark.sql(f"DROP SKIPPING INDEX ON {name}")
+        spark.sql(f"DROP TABLE {name}")
+
     def test_plain_files(self, spark: SparkSession, tmp_path: Path) -> None:
         path = f"parquet.`{tmp_path}/t`"
         spark.range(0, 40, 1, 4).selectExpr("id", "id div 20 AS p").write.partitionBy("p").parquet(
