@@ -22,8 +22,8 @@ demo: install  ## a year of flights: files opened with the index and without
 demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
 
-test: lint types jars  ## everything: lint, types, import law, all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: lint types jars  ## everything but the soak: lint, types, import law, tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not soak"
 
 jars: install  ## fetch what Spark needs, once, before several processes want it
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \
@@ -39,7 +39,8 @@ lint: install  ## ruff and the import law
 types: install  ## mypy, strict
 	$(BIN)/mypy
 
-soak: install  ## joins with 50 million keys, and 64 at once; then MINUTES=15 of writes under a stream
+soak: jars  ## what takes minutes: tests, joins with 50 million keys, MINUTES=15 of writes under a stream
+	$(BIN)/python -m pytest -m soak
 	$(BIN)/python tests/rewrite/join_limits.py $$(mktemp -d) 50 64
 	$(BIN)/python -m tests.soak $(or $(MINUTES),15)
 

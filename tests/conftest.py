@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ import rewrite
 os.environ["JDK_JAVA_OPTIONS"] = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 )
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
 
 @pytest.fixture(scope="session")
@@ -27,18 +29,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = (
         SparkSession.builder.master(os.environ.get("SKIPPING_TEST_MASTER", "local[2]"))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.jars.packages", ",".join(packages))
         .config("spark.driver.memory", "2g")
         # This one lives long: both compilers.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=4")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         .config("spark.skipping.mode", "strict")
-        .config("spark.skipping.timeout", "60s")
     )
     session = rewrite.session(builder)
     session.sparkContext.setLogLevel("ERROR")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.rerun import rerun
 
-PLANS = "only_files or explain or deleted or storage or aggregates or mix or copied or row_groups"
+PLANS = (
+    "only_files or explain or deleted_rows or row_groups"
+    " or (adaptive and (storage or aggregates or mix or copied))"
+)
 """What depends on how a scan is pruned; the metadata are read by the table's own JSON."""
 
 
+@pytest.mark.soak
 def test_the_next_release() -> None:
     told = rerun(
         "tests/rewrite/test_iceberg.py",

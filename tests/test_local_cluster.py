@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.rerun import rerun
 
 PROGRAM = """
@@ -18,15 +20,9 @@ import rewrite
 spark = rewrite.session(
     SparkSession.builder.master("local-cluster[2,1,1024]")
     .config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
     .config("spark.log.level", "ERROR")
     .config("spark.executor.memory", "1g")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.databricks.delta.snapshotPartitions", "2")
     .config("spark.skipping.mode", "strict")
-    .config("spark.skipping.timeout", "60s")
 )
 frame = spark.range(0, 80, 1, 8).selectExpr("id", "concat('v', id % 40) AS v")
 for t, using, bounds in (
@@ -70,8 +66,9 @@ def test_rows_are_equal_and_files_are_skipped(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1] == "skipped on a cluster"
 
 
+@pytest.mark.soak
 def test_random_joins_have_equal_rows() -> None:
-    """The first queries of the property test."""
+    """The first queries of the property test, on the format that Spark reads itself."""
     env = {"SKIPPING_TEST_MASTER": "local-cluster[2,1,1024]", "SKIPPING_TEST_QUERIES": "8"}
-    told = rerun("tests/rewrite/test_join_property.py", env=env, timeout=900)
-    assert "2 passed" in told
+    told = rerun("tests/rewrite/test_join_property.py", "-k", "delta", env=env, timeout=900)
+    assert "1 passed" in told, told

@@ -8,27 +8,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-# The sessions are those of a user; only that small data takes few tasks is said from outside.
-DEFAULTS = """\
-spark.ui.enabled false
-spark.ui.showConsoleProgress false
-spark.driver.host 127.0.0.1
-spark.sql.shuffle.partitions 4
-spark.databricks.delta.snapshotPartitions 2
-spark.skipping.timeout 60s
-"""
-
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[p.stem for p in NOTEBOOKS])
 # Jupyter's own event loop handling warns on some versions of Python.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = tmp_path / "conf"
-    conf.mkdir()
-    (conf / "spark-defaults.conf").write_text(DEFAULTS)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(conf))
+def test_notebook(path: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     notebook = nbformat.read(path, as_version=4)

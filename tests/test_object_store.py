@@ -33,11 +33,6 @@ step, folder, bucket, files, settings = sys.argv[1:]
 builder = (
     SparkSession.builder.master("local[2]")
     .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.databricks.delta.snapshotPartitions", "2")
-    .config("spark.skipping.timeout", "60s")
     .config("spark.skipping.mode", "strict")
 )
 for name, value in json.loads(settings).items():
@@ -133,6 +128,7 @@ def run(store: ObjectStore, folder: Path, step: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.soak
 def test_built_read_and_followed_with_what_the_session_knows(
     store: ObjectStore, tmp_path: Path
 ) -> None:

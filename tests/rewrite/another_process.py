@@ -16,10 +16,7 @@ def main(store: str, folder: str) -> None:
     builder = (
         SparkSession.builder.master("local[1]")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.skipping.store", store)
     )
     spark = rewrite.session(builder)

@@ -44,13 +44,7 @@ def builder(folder: Path, **settings: str) -> SparkSession.Builder:
     made = (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.skipping.timeout", "60s")
     )
     for key, value in settings.items():
         made.config(key.replace("_", "."), value)

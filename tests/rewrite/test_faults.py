@@ -344,9 +344,7 @@ import rewrite
 
 def builder():
     return (SparkSession.builder.master("local[1]")
-        .config("spark.sql.warehouse.dir", sys.argv[1]).config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "1")
-        .config("spark.databricks.delta.snapshotPartitions", "1"))
+        .config("spark.sql.warehouse.dir", sys.argv[1]))
 
 spark = rewrite.session(builder())
 path = sys.argv[1] + "/t"

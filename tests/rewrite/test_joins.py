@@ -212,7 +212,8 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
+# Without the scope the tables would be made for each test.
+@pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"], scope="module")
 def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
     query, partners = FORMS[form]
     exactly(spark, query, partners, ENGINES[engine])

@@ -19,8 +19,6 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     for key, value in {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.skipping.store": f"sqlite:{folder}/store.sqlite",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
         "spark.master": "local[2]",
     }.items():
         command += ["--conf", f"{key}={value}"]

@@ -96,9 +96,6 @@ if __name__ == "__main__":
         SparkSession.builder.master("local[2]")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .config("spark.skipping.store", f"sqlite:{folder}/store.sqlite")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
     )
     spark = rewrite.session(builder)
     spark.sql(

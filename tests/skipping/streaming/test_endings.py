@@ -21,9 +21,6 @@ builder = (
     SparkSession.builder.master("local[2]")
     .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
     .config("spark.skipping.store", f"sqlite:{folder}/store.sqlite")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.databricks.delta.snapshotPartitions", "2")
 )
 spark = rewrite.session(builder)
 spark.sparkContext.setLogLevel("ERROR")
@@ -45,7 +42,9 @@ print(f"{time.monotonic() - start:.1f}")
 """
 
 
-@pytest.mark.parametrize("ending", ["stop", "return", "raise"])
+@pytest.mark.parametrize(
+    "ending", ["stop", "return", pytest.param("raise", marks=pytest.mark.soak)]
+)
 def test_it_ends_at_once_and_quietly(tmp_path: Path, ending: str) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), ending],

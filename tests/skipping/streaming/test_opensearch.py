@@ -116,6 +116,7 @@ def test_the_node_is_killed_in_mid_bulk(
     as_from_scratch(spark, followed, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_node_that_is_busy_again_and_again(
     spark: SparkSession, between: Front, followed: str, tmp_path: Path
 ) -> None:
