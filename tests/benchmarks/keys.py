@@ -53,12 +53,15 @@ def measure(spark: SparkSession) -> None:
             else:
                 spelled = ",".join(f"key {i}" for i in range(n))
                 parts = text.fromString(spelled).split(text.fromString(","), -1)
-                values = jvm.java.util.Arrays.asList(parts)
+                # Py4J takes an array for a parameter of Object[] only if it is of that very type.
+                objects = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, n)
+                jvm.java.lang.System.arraycopy(parts, 0, objects, 0, n)
+                values = jvm.java.util.Arrays.asList(objects)
 
             def by_arrow(values: Any = values, type: Any = type, arrow: Any = arrow) -> pa.Array:
                 question = classes.new("Question")
-                header = json.loads(question.values(type, values))
-                _, buffers = read_message(bytes(question.message("{}")))
+                laid_out = question.values(type, values)
+                header, buffers = read_message(bytes(question.message(laid_out)))
                 return _array(arrow, header["n"], [buffers[i] for i in header["buffers"]])
 
             def by_json(values: Any = values, name: str = name, arrow: Any = arrow) -> pa.Array:
