@@ -8,10 +8,7 @@ import pytest
 
 from tests.rerun import rerun
 
-PLANS = (
-    "only_files or explain or deleted_rows or row_groups"
-    " or (adaptive and (storage or aggregates or mix or copied))"
-)
+PLANS = "only_files or explain or deleted or storage or aggregates or mix or copied or row_groups"
 """What depends on how a scan is pruned; the metadata are read by the table's own JSON."""
 
 

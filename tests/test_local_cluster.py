@@ -68,7 +68,7 @@ def test_rows_are_equal_and_files_are_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_random_joins_have_equal_rows() -> None:
-    """The first queries of the property test, on the format that Spark reads itself."""
+    """The first queries of the property test."""
     env = {"SKIPPING_TEST_MASTER": "local-cluster[2,1,1024]", "SKIPPING_TEST_QUERIES": "8"}
-    told = rerun("tests/rewrite/test_join_property.py", "-k", "delta", env=env, timeout=900)
-    assert "1 passed" in told, told
+    told = rerun("tests/rewrite/test_join_property.py", env=env, timeout=900)
+    assert "2 passed" in told, told

@@ -196,7 +196,7 @@ class Batch:
 
 
 # Code for each of a hundred legs takes longer than what it does.
-INTERPRETED = {
+UNCOMPILED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -218,7 +218,7 @@ def batch(
     that Python has no object for.
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
-    with settings(spark, {ENABLED: "false", **INTERPRETED}):
+    with settings(spark, {ENABLED: "false", **UNCOMPILED}):
         control = spark.sql(
             f"SELECT {shown}, {_file(spark, table)} AS in_file, {flags} FROM {table}"
         )
@@ -232,7 +232,7 @@ def batch(
                 expected[repr((n, *row[:width]))] += 1
                 files.add((n, row[width]))
     legs = [f"SELECT {n} AS n, {shown} FROM {table} WHERE {c}" for n, c in enumerate(conditions)]
-    with settings(spark, INTERPRETED):
+    with settings(spark, UNCOMPILED):
         df = spark.sql(" UNION ALL ".join(legs))
         rows = Counter(repr(tuple(row)) for row in df.collect())
     lost, more = expected - rows, rows - expected

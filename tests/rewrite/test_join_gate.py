@@ -183,7 +183,7 @@ def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPat
 def test_conformance_46_many_keys_few_threads_little_memory(tmp_path: Path) -> None:
     """What only a session of its own can be set to: see the script; `make soak` takes more."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), "2", "8"],
+        [sys.executable, str(SCRIPT), str(tmp_path), "8", "16"],
         capture_output=True,
         text=True,
         timeout=900,

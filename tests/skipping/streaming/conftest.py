@@ -53,6 +53,20 @@ def same_as_scratch(spark: SparkSession, name: str, folder: Path) -> None:
     assert export(index) == scratch(spark, index, place)
 
 
+def row_changes(name: str) -> dict[str, list[str]]:
+    """What is done first to a table of 40 rows whose columns are `id` (INT), `s` and `n`."""
+    return {
+        "append": [f"INSERT INTO {name} SELECT id, 'x', id FROM range(100, 120)"],
+        "delete": [f"DELETE FROM {name} WHERE id % 10 = 3"],
+        "update": [f"UPDATE {name} SET s = 'updated' WHERE id % 10 = 4"],
+        "merge": [
+            f"MERGE INTO {name} t USING (SELECT cast(id AS int) AS id FROM range(90, 110)) u"
+            " ON t.id = u.id WHEN MATCHED THEN UPDATE SET s = 'merged'"
+            " WHEN NOT MATCHED THEN INSERT (id, s, n) VALUES (u.id, 'new', 0)"
+        ],
+    }
+
+
 def schema_changes(name: str) -> dict[str, list[str]]:
     """What is done to a table whose columns are `id` (INT), `s` and `n`, in any format."""
     return {
@@ -70,6 +84,18 @@ def schema_changes(name: str) -> dict[str, list[str]]:
             f"INSERT INTO {name} VALUES (301, 'again', 'text')",
         ],
     }
+
+
+def follow(spark: SparkSession, name: str, folder: Path, commits: dict[str, list[str]]) -> None:
+    """Do these commits to a table with a stream, one after another, and check after each."""
+    spark.sql(
+        f"CREATE SKIPPING INDEX ON {name} (id MIN_MAX, s VALUE_LIST, n VALUE_LIST) WITH ({QUICK})"
+    )
+    for what, statements in commits.items():
+        print(what)
+        for statement in statements:
+            spark.sql(statement).collect()
+        checked(spark, name, folder)
 
 
 def checked(spark: SparkSession, name: str, folder: Path) -> None:

@@ -16,6 +16,8 @@ from tests.skipping.streaming.conftest import (
     append,
     caught_up,
     checked,
+    follow,
+    row_changes,
     same_as_scratch,
     schema_changes,
     until,
@@ -39,14 +41,7 @@ def made(name: str, vectors: str, *, how: str = "CREATE TABLE", rows: int = 40) 
 def commits(name: str) -> dict[str, list[str]]:
     """What is done, one after another, to a table whose `id` begins as INT."""
     return {
-        "append": [f"INSERT INTO {name} SELECT id, 'x', id FROM range(100, 120)"],
-        "delete": [f"DELETE FROM {name} WHERE id % 10 = 3"],
-        "update": [f"UPDATE {name} SET s = 'updated' WHERE id % 10 = 4"],
-        "merge": [
-            f"MERGE INTO {name} t USING (SELECT cast(id AS int) AS id FROM range(90, 110)) u"
-            " ON t.id = u.id WHEN MATCHED THEN UPDATE SET s = 'merged'"
-            " WHEN NOT MATCHED THEN INSERT (id, s, n) VALUES (u.id, 'new', 0)"
-        ],
+        **row_changes(name),
         "optimize": [f"OPTIMIZE {name}"],
         "append once more": [f"INSERT INTO {name} SELECT id, 'y', id FROM range(200, 220)"],
         "z-order": [f"OPTIMIZE {name} ZORDER BY (n)"],
@@ -61,36 +56,28 @@ def commits(name: str) -> dict[str, list[str]]:
     }
 
 
-def follow(spark: SparkSession, t: str, vectors: str, folder: Path, *kinds: str) -> None:
-    """Do these kinds of commit, or all, to a new table with a stream, and check after each."""
-    spark.sql(made(t, vectors, how="CREATE OR REPLACE TABLE"))
-    spark.sql(
-        f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, s VALUE_LIST, n VALUE_LIST) WITH ({QUICK})"
-    )
-    for what, statements in commits(t).items():
-        if kinds and what not in kinds:
-            continue
-        print(what)
-        for statement in statements:
-            spark.sql(statement)
-        checked(spark, t, folder)
-
-
 def test_rows_that_change_without_deletion_vectors(
     spark: SparkSession, t: str, tmp_path: Path
 ) -> None:
-    follow(spark, t, "false", tmp_path, "append", "delete", "update", "merge")
+    spark.sql(made(t, "false", how="CREATE OR REPLACE TABLE"))
+    follow(spark, t, tmp_path, row_changes(t))
 
 
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.soak)])
 def test_every_kind_of_commit(
-    spark: SparkSession, t: str, tmp_path: Path, request: pytest.FixtureRequest
+    spark: SparkSession,
+    t: str,
+    tmp_path: Path,
+    vectors: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     spark.conf.set(UNBOUNDED, "false")
     request.addfinalizer(lambda: spark.conf.unset(UNBOUNDED))
-    follow(spark, t, "true", tmp_path)
+    spark.sql(made(t, vectors, how="CREATE OR REPLACE TABLE"))
+    follow(spark, t, tmp_path, commits(t))
     first = SkippingIndex.on(spark, t).definition
 
-    spark.sql(made(t, "true", how="CREATE OR REPLACE TABLE", rows=20))
+    spark.sql(made(t, vectors, how="CREATE OR REPLACE TABLE", rows=20))
     checked(spark, t, tmp_path)
     second = SkippingIndex.on(spark, t).definition
     assert second.table != first.table
@@ -99,7 +86,7 @@ def test_every_kind_of_commit(
 
     spark.sql(f"DROP TABLE {t}")
     time.sleep(1.0)
-    spark.sql(made(t, "true", rows=10))
+    spark.sql(made(t, vectors, rows=10))
     checked(spark, t, tmp_path)
     third = SkippingIndex.on(spark, t).definition
     assert third.table.root == second.table.root

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import skipping
 from skipping import SkippingIndex
-from tests.skipping.streaming.conftest import QUICK, checked, schema_changes
+from tests.skipping.streaming.conftest import QUICK, checked, follow, row_changes, schema_changes
 
 _numbers = itertools.count()
 UNBOUNDED = "'write.metadata.metrics.default' = 'none'"
@@ -36,27 +36,20 @@ def made(name: str, mode: str, *, version: int = 2, rows: int = 40) -> str:
     )
 
 
-def commits(name: str) -> dict[str, list[str]]:
-    """What is done, one after another; {name} is a table, {first} its first snapshot."""
+def commits(name: str, first: int) -> dict[str, list[str]]:
+    """What is done, one after another; `first` is its first snapshot."""
     catalog, _, table = name.partition(".")
     call = f"CALL {catalog}.system."
     all_files = "map('rewrite-all', 'true')"
     return {
-        "append": [f"INSERT INTO {name} SELECT id, 'x', id FROM range(100, 120)"],
-        "delete": [f"DELETE FROM {name} WHERE id % 10 = 3"],
-        "update": [f"UPDATE {name} SET s = 'updated' WHERE id % 10 = 4"],
-        "merge": [
-            f"MERGE INTO {name} t USING (SELECT cast(id AS int) AS id FROM range(90, 110)) u"
-            " ON t.id = u.id WHEN MATCHED THEN UPDATE SET s = 'merged'"
-            " WHEN NOT MATCHED THEN INSERT (id, s, n) VALUES (u.id, 'new', 0)"
-        ],
+        **row_changes(name),
         "rewrite": [f"{call}rewrite_data_files(table => '{table}', options => {all_files})"],
         "append once more": [f"INSERT INTO {name} SELECT id, 'y', id FROM range(200, 220)"],
         "sort": [
             f"{call}rewrite_data_files(table => '{table}', strategy => 'sort',"
             f" sort_order => 'n DESC', options => {all_files})"
         ],
-        "roll back": [f"{call}rollback_to_snapshot('{table}', {{first}})"],
+        "roll back": [f"{call}rollback_to_snapshot('{table}', {first})"],
         "append to the past": [f"INSERT INTO {name} VALUES (14, 'past', 1)"],
         "branch": [
             f"ALTER TABLE {name} CREATE BRANCH side",
@@ -85,33 +78,25 @@ def commits(name: str) -> dict[str, list[str]]:
     }
 
 
-def follow(spark: SparkSession, t: str, folder: Path, *kinds: str) -> None:
-    """Do these kinds of commit, or all, to a new table with a stream, and check after each."""
-    spark.sql(
-        f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, s VALUE_LIST, n VALUE_LIST) WITH ({QUICK})"
-    )
-    (first,) = spark.sql(f"SELECT snapshot_id FROM {t}.snapshots").collect()
-    for what, statements in commits(t).items():
-        if kinds and what not in kinds:
-            continue
-        print(what)
-        for statement in statements:
-            spark.sql(statement.format(first=first[0])).collect()
-        checked(spark, t, folder)
-
-
 def test_rows_that_change_by_copying(spark: SparkSession, t: str, tmp_path: Path) -> None:
     spark.sql(made(t, "copy-on-write"))
-    follow(spark, t, tmp_path, "append", "delete", "update", "merge")
+    follow(spark, t, tmp_path, row_changes(t))
 
 
-def test_every_kind_of_commit(spark: SparkSession, t: str, tmp_path: Path) -> None:
-    spark.sql(made(t, "merge-on-read", version=3))
-    follow(spark, t, tmp_path)
+@pytest.mark.parametrize(
+    ("mode", "version"),
+    [pytest.param("copy-on-write", 2, marks=pytest.mark.soak), ("merge-on-read", 3)],
+)
+def test_every_kind_of_commit(
+    spark: SparkSession, t: str, tmp_path: Path, mode: str, version: int
+) -> None:
+    spark.sql(made(t, mode, version=version))
+    (first,) = spark.sql(f"SELECT snapshot_id FROM {t}.snapshots").collect()
+    follow(spark, t, tmp_path, commits(t, first[0]))
     before = SkippingIndex.on(spark, t).definition
 
     spark.sql(f"DROP TABLE {t}")
-    spark.sql(made(t, "merge-on-read", version=3, rows=10))
+    spark.sql(made(t, mode, version=version, rows=10))
     checked(spark, t, tmp_path)
     after = SkippingIndex.on(spark, t).definition
     assert after.table != before.table
