@@ -2,16 +2,15 @@
 
     python -m tests.benchmarks.keys
 
-Both ways begin with Catalyst's values in the JVM and end with an Arrow array in Python. JSON is
-what a filter in words would be.
+As in a query, Java calls Python: both ways begin with Catalyst's values in the JVM and end with an
+Arrow array in Python. JSON is what a filter in words would be.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -19,62 +18,118 @@ from pyspark.sql import SparkSession
 
 from rewrite.filters import _array, read_message
 from rewrite.java import Classes
+from tests.benchmarks.report import heading, interleaved, ratio, table
 from tests.benchmarks.session import benchmark_session
 
-ROUNDS = 5
+__all__ = ["main"]
+
+ROUNDS = 9
+MANY = (1_000, 100_000, 1_000_000)
+ARROW = """
+rewrite.jvm.Question question = new rewrite.jvm.Question();
+python.apply(question.message(question.values(type, values)));
+"""
+JSON = """
+StringBuilder out = new StringBuilder("[");
+for (int i = 0; i < values.size(); i++) {
+  Object value = values.get(i);
+  if (i > 0) out.append(',');
+  out.append(value instanceof Long ? value.toString()
+      : rewrite.jvm.Question.quote(value.toString()));
+}
+python.apply(out.append(']').toString());
+"""
 
 
-def timed(work: Callable[[], pa.Array], n: int) -> float:
-    started = time.perf_counter()
-    assert len(work()) == n
-    return time.perf_counter() - started
+class Python:
+    """What Java calls; keeps what it read."""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+    def __init__(self, read: Callable[[Any], pa.Array]) -> None:
+        self._read = read
+        self.last = pa.array([])
+
+    def apply(self, message: Any) -> None:
+        self.last = self._read(message)
 
 
 def main() -> None:
-    with benchmark_session() as spark:
-        measure(spark)
-
-
-def measure(spark: SparkSession) -> None:
     """Print the table."""
+    with benchmark_session() as spark:
+        lines = [
+            (f"{n:,} {type}", *measured(spark, n, type))
+            for n in MANY
+            for type in ("bigint", "string")
+        ]
+    heading("Keys of a join on their way to Python, ms", rounds=ROUNDS)
+    table(("keys", "Arrow", "JSON", "Arrow/JSON"), lines)
+
+
+def measured(spark: SparkSession, n: int, type: str) -> tuple[str, str, str]:
+    """Median ms of both ways, and their ratio."""
+    arrow = {"bigint": pa.int64(), "string": pa.string()}[type]
+
+    def from_buffers(message: bytes) -> pa.Array:
+        header, buffers = read_message(bytes(message))
+        return _array(arrow, header["n"], [buffers[i] for i in header["buffers"]])
+
+    ways = {
+        "Arrow": (ARROW, Python(from_buffers)),
+        "JSON": (JSON, Python(lambda text: pa.array(json.loads(text), arrow))),
+    }
+    values = catalyst(spark, n, type)
+    arms = {}
+    for name, (script, python) in ways.items():
+        send = compiled(spark, script, values, type, python)
+        send()
+        assert len(python.last) == n
+        arms[name] = send
+    assert ways["Arrow"][1].last.equals(ways["JSON"][1].last)
+    seconds = interleaved(arms, rounds=ROUNDS)
+    a, b = (f"{1e3 * median(seconds[name]):.1f}" for name in ways)
+    return a, b, ratio(seconds["Arrow"], seconds["JSON"])
+
+
+def catalyst(spark: SparkSession, n: int, type: str) -> Any:
+    """A Java list of values as Catalyst has them."""
     jvm: Any = spark.sparkContext._jvm
-    classes = Classes(spark.sparkContext._gateway)
-    types = jvm.org.apache.spark.sql.types.DataTypes
+    if type == "bigint":
+        return jvm.java.util.stream.LongStream.range(0, n).boxed().toList()
     text = jvm.org.apache.spark.unsafe.types.UTF8String
-    print(f"{'keys':>10} {'type':>8} {'Arrow ms':>10} {'JSON ms':>10} {'ratio':>6}")
-    for n in (1_000, 100_000, 1_000_000):
-        for name, arrow, type in (
-            ("bigint", pa.int64(), types.LongType),
-            ("string", pa.string(), types.StringType),
-        ):
-            numbers = jvm.java.util.stream.LongStream.range(0, n).boxed().toList()
-            if name == "bigint":
-                values = numbers
-            else:
-                spelled = ",".join(f"key {i}" for i in range(n))
-                parts = text.fromString(spelled).split(text.fromString(","), -1)
-                # Py4J takes an array for a parameter of Object[] only if it is of that very type.
-                objects = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, n)
-                jvm.java.lang.System.arraycopy(parts, 0, objects, 0, n)
-                values = jvm.java.util.Arrays.asList(objects)
+    spelled = ",".join(f"key {i}" for i in range(n))
+    parts = text.fromString(spelled).split(text.fromString(","), -1)
+    # Py4J takes an array for a parameter of Object[] only if it is of that very type.
+    objects = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, n)
+    jvm.java.lang.System.arraycopy(parts, 0, objects, 0, n)
+    return jvm.java.util.Arrays.asList(objects)
 
-            def by_arrow(values: Any = values, type: Any = type, arrow: Any = arrow) -> pa.Array:
-                question = classes.new("Question")
-                laid_out = question.values(type, values)
-                header, buffers = read_message(bytes(question.message(laid_out)))
-                return _array(arrow, header["n"], [buffers[i] for i in header["buffers"]])
 
-            def by_json(values: Any = values, name: str = name, arrow: Any = arrow) -> pa.Array:
-                if name == "bigint":
-                    listed = json.loads(values.toString())
-                else:
-                    quoted = values.toString()[1:-1].split(", ")
-                    listed = json.loads(json.dumps(quoted))
-                return pa.array(listed, arrow)
-
-            pairs = [(timed(by_arrow, n), timed(by_json, n)) for _ in range(ROUNDS)]
-            a, b = (1e3 * statistics.median(each) for each in zip(*pairs, strict=True))
-            print(f"{n:>10,} {name:>8} {a:>10.1f} {b:>10.1f} {a / b:>6.2f}", flush=True)
+def compiled(
+    spark: SparkSession, script: str, values: Any, type: str, python: Python
+) -> Callable[[], None]:
+    """A few lines of Java that send `values` to `python`."""
+    jvm: Any = spark.sparkContext._jvm
+    evaluator = jvm.org.codehaus.janino.ScriptEvaluator()
+    evaluator.setParentClassLoader(Classes(spark.sparkContext._gateway)._loader)
+    types = {
+        "python": "java.util.function.Function",
+        "values": "java.util.List",
+        "type": "org.apache.spark.sql.types.DataType",
+    }
+    names = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(types))
+    classes = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, len(types))
+    for i, (name, of) in enumerate(types.items()):
+        names[i] = name
+        classes[i] = jvm.java.lang.Class.forName(of)
+    evaluator.setParameters(names, classes)
+    evaluator.cook(script)
+    spoken = jvm.org.apache.spark.sql.types.DataType.fromDDL(type)
+    given = jvm.java.util.ArrayList()
+    for value in (python, values, spoken):
+        given.add(value)
+    return lambda: evaluator.evaluate(given.toArray())
 
 
 if __name__ == "__main__":
