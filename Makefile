@@ -23,7 +23,7 @@ demo-opensearch: install  ## the same, with the index in an OpenSearch node of i
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
 
 test: lint types jars  ## everything but the soak: lint, types, import law, tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not soak"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
 
 jars: install  ## fetch what Spark needs, once, before several processes want it
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \

@@ -18,6 +18,31 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 )
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
+LONGEST = (
+    "test_notebooks.py",
+    "rewrite/test_joins.py",
+    "skipping/streaming/test_commits.py",
+    "rewrite/test_static.py",
+    "rewrite/test_conformance.py",
+    "skipping/streaming/test_streams.py",
+    "skipping/streaming/test_iceberg.py",
+    "rewrite/test_join_property.py",
+    "rewrite/test_join_gate.py",
+)
+"""Files of minutes, the longest first: begun last, one would keep one of two processes waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs no Spark first, then the longest files, then the others."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (
+            here / "providers" not in item.path.parents,
+            places.get(item.path, len(places)),
+        )
+    )
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:

@@ -27,6 +27,7 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.internal.SQLConf$;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class Dimension {
@@ -100,6 +101,13 @@ public final class Dimension {
       sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
     }
     return sum;
+  }
+
+  /** Whether Spark is going to broadcast a plan, by its size. */
+  public static boolean isBroadcast(LogicalPlan plan) {
+    scala.math.BigInt most =
+        scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
+    return plan.stats().sizeInBytes().compareTo(most) <= 0;
   }
 
   /** Whether it is likely to have fewer keys than there are: some condition is on it. */

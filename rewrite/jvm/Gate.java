@@ -3,7 +3,6 @@ package rewrite.jvm;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.internal.SQLConf$;
 
 /**
  * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
@@ -40,13 +39,17 @@ public final class Gate {
   public Dimension[] ways(Dimension dimension) {
     Dimension least = dimension.least();
     if (least == dimension) return new Dimension[] {dimension};
-    return broadcast(dimension)
+    return Dimension.isBroadcast(dimension.plan())
         ? new Dimension[] {dimension, least}
         : new Dimension[] {least, dimension};
   }
 
-  /** Why the dimension's keys shall not be asked about; null: they shall. */
-  public String refusal(Dimension dimension) {
+  /**
+   * Why the dimension's keys shall not be asked about; null: they shall.
+   *
+   * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
+   */
+  public String refusal(Dimension dimension, int alike) {
     List path = Filters.path(Filters.bare(key));
     // Spark casts where types differ: then the key is no column.
     if (path == null || !key.dataType().equals(dimension.key().dataType())) {
@@ -59,18 +62,18 @@ public final class Gate {
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;
     if (read.files() < 2) return "the scan has a single file";
-    if (onlyInBroadcast(dimension) && !broadcast(dimension)) {
+    if (onlyInBroadcast(dimension) && !Dimension.isBroadcast(dimension.plan())) {
       return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
-    return skipping.history().refusal(shape(dimension), scan);
+    return skipping.history().refusal(shape(dimension), alike, scan);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
-  public Expression let(Dimension dimension) {
+  public Expression let(Dimension dimension, int alike) {
     org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
         dimension.on(key, onlyInBroadcast(dimension));
-    skipping.history().note(condition.exprId(), shape(dimension), dimension.name());
+    skipping.history().note(condition.exprId(), shape(dimension), alike, dimension.name());
     return condition;
   }
 
@@ -82,12 +85,6 @@ public final class Gate {
   private boolean onlyInBroadcast(Dimension dimension) {
     scala.math.BigInt twice = Dimension.bytes(dimension.plan()).$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
-  }
-
-  private static boolean broadcast(Dimension dimension) {
-    scala.math.BigInt most =
-        scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
-    return dimension.plan().stats().sizeInBytes().compareTo(most) <= 0;
   }
 
   private String shape(Dimension dimension) {

@@ -8,22 +8,26 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 /**
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
  *
- * <p>A shape that saved nothing several times in a row is not asked again, but every now and then:
+ * <p>A shape that saved too little several times in a row is not asked again, but every now and then:
  * data and conditions change.
  */
 public final class History {
   private static final int PATIENCE = 3;
   private static final int RETRY = 10;
-  private static final double WORTH = 0.01;
+  private static final double LEAST = 0.01;
   private static final int KEPT = 10000;
 
   private final Map shapes = new Recent();
   private final Map asked = new Recent();
 
-  /** Why a shape is not worth asking; null: it is. Spark runs a rule several times over a plan, so
-      `scan` tells one query from the next. */
-  public synchronized String refusal(String shape, Object scan) {
-    Outcome outcome = (Outcome) shapes.get(shape);
+  /**
+   * Why a shape is not worth asking; null: it is.
+   *
+   * <p>Without keys Spark would read the scan once for `alike` parts of the query. It runs a rule
+   * several times over a plan, so `scan` tells one query from the next.
+   */
+  public synchronized String refusal(String shape, int alike, Object scan) {
+    Outcome outcome = (Outcome) shapes.get(shape(shape, alike));
     if (outcome == null || outcome.inVain < PATIENCE) return null;
     if (outcome.scan.get() != scan) {
       outcome.scan = new WeakReference(scan);
@@ -31,12 +35,13 @@ public final class History {
     }
     if (outcome.refused % RETRY == 0) return null;
     return "the last " + outcome.inVain + " questions of this shape saved less than "
-        + (int) (100 * WORTH) + " % of the files";
+        + (int) (100 * worth(alike)) + " % of the files"
+        + (alike == 1 ? "" : ", which Spark reads once for " + alike + " parts of the query");
   }
 
   /** Remembers what an expression that was put into a plan asks for. */
-  public synchronized void note(ExprId id, String shape, String dimension) {
-    asked.put(id, new String[] {shape, dimension});
+  public synchronized void note(ExprId id, String shape, int alike, String dimension) {
+    asked.put(id, new Asked(shape(shape, alike), alike, dimension));
   }
 
   /** Whether an expression was put into a plan by us. */
@@ -46,17 +51,39 @@ public final class History {
 
   /** The dimension that an expression asks for the keys of. */
   public synchronized String dimension(ExprId id) {
-    String[] noted = (String[]) asked.get(id);
-    return noted == null ? "a dimension" : noted[1];
+    Asked noted = (Asked) asked.get(id);
+    return noted == null ? "a dimension" : noted.dimension;
   }
 
   /** Notes which share of the files (0 to 1) an expression's keys disproved. */
   public synchronized void saved(ExprId id, double share) {
-    String[] noted = (String[]) asked.get(id);
+    Asked noted = (Asked) asked.get(id);
     if (noted == null) return;
-    Outcome outcome = (Outcome) shapes.get(noted[0]);
-    if (outcome == null) shapes.put(noted[0], outcome = new Outcome());
-    outcome.inVain = share < WORTH ? outcome.inVain + 1 : 0;
+    Outcome outcome = (Outcome) shapes.get(noted.shape);
+    if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
+    outcome.inVain = share < worth(noted.alike) ? outcome.inVain + 1 : 0;
+  }
+
+  /** The share of the files to be saved: of one read for several parts, more than the others cost. */
+  private static double worth(int alike) {
+    return Math.max(LEAST, 1 - 1.0 / alike);
+  }
+
+  private static String shape(String shape, int alike) {
+    return shape + "\n" + alike;
+  }
+
+  /** What an expression asks for. */
+  private static final class Asked {
+    private final String shape;
+    private final int alike;
+    private final String dimension;
+
+    Asked(String shape, int alike, String dimension) {
+      this.shape = shape;
+      this.alike = alike;
+      this.dimension = dimension;
+    }
   }
 
   /** How questions of one shape went. */

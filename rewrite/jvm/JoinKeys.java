@@ -54,7 +54,7 @@ public final class JoinKeys extends Rule {
     LogicalPlan logical = (LogicalPlan) plan;
     if (!skipping.collectsKeys() || logical.isStreaming()) return plan;
     try {
-      return new Pass().visit(logical);
+      return new Pass(new Copies(logical, skipping.history())).visit(logical);
     } catch (Throwable failure) {
       return plan;
     }
@@ -69,6 +69,11 @@ public final class JoinKeys extends Rule {
   private final class Pass {
     /** Sides that keys are taken from: what is filtered in there would have to wait in turn. */
     private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
+    private final Copies copies;
+
+    Pass(Copies copies) {
+      this.copies = copies;
+    }
 
     LogicalPlan visit(LogicalPlan plan) {
       // What DELETE, UPDATE and MERGE read they may write.
@@ -107,7 +112,7 @@ public final class JoinKeys extends Rule {
         Expression key = (Expression) keys.get(i);
         Dimension dimension = new Dimension(other, otherKeys, i);
         if (!dimension.selective()) return null;
-        Restriction restriction = new Restriction(skipping, dimension);
+        Restriction restriction = new Restriction(skipping, dimension, copies, side);
         if (left ? leftLoses(join.joinType()) : rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {

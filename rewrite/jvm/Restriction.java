@@ -38,11 +38,18 @@ public final class Restriction {
 
   private final Skipping skipping;
   private final Dimension dimension;
+  private final Copies copies;
+  private final LogicalPlan whole;
   private final List used = new ArrayList();
+  private boolean shuffled;
 
-  public Restriction(Skipping skipping, Dimension dimension) {
+  /** `whole` is the side of the join that may lose rows. */
+  public Restriction(Skipping skipping, Dimension dimension, Copies copies, LogicalPlan whole) {
     this.skipping = skipping;
     this.dimension = dimension;
+    this.copies = copies;
+    this.whole = whole;
+    shuffled = !Dimension.isBroadcast(dimension.plan());
   }
 
   /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
@@ -52,6 +59,14 @@ public final class Restriction {
 
   /** The plan with the restriction on its scans, or the plan as it is. */
   public LogicalPlan on(LogicalPlan plan, Expression key) {
+    boolean above = shuffled;
+    shuffled |= Copies.isShuffled(plan);
+    LogicalPlan now = into(plan, key);
+    shuffled = above;
+    return now;
+  }
+
+  private LogicalPlan into(LogicalPlan plan, Expression key) {
     if (key.references().size() != 1) {
       return refuse(plan, key, "the join key is " + Filters.shape(key));
     }
@@ -212,7 +227,9 @@ public final class Restriction {
     List sideKeys = JoinKeys.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {
       Expression column = (Expression) dimKeys.get(i);
-      Restriction further = new Restriction(skipping, dimension.through(dim, key, column));
+      Dimension through = dimension.through(dim, key, column);
+      Restriction further = new Restriction(skipping, through, copies, whole);
+      further.shuffled |= shuffled;
       side = further.on(side, (Expression) sideKeys.get(i));
       used.addAll(further.used);
     }
@@ -249,11 +266,12 @@ public final class Restriction {
       }
     }
     String refusal = null;
+    int alike = shuffled ? copies.of(whole) : 1;
     for (int i = 0; i < ways.length; i++) {
-      refusal = gate.refusal(ways[i]);
+      refusal = gate.refusal(ways[i], alike);
       if (refusal != null) continue;
       used.add(ways[i].plan());
-      Expression condition = gate.let(ways[i]);
+      Expression condition = gate.let(ways[i], alike);
       return filter == null
           ? new Filter(condition, scan)
           : filter.copy(new And(filter.condition(), condition), scan);

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
+import rewrite
 from rewrite.bridge import Answers
 from skipping.scan_plan import ScanPlan
-from tests.rewrite.differential import Compared, make_table, same_rows, settings
+from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled
 
 SCRIPT = Path(__file__).with_name("join_limits.py")
 FILES = 8
@@ -87,6 +88,25 @@ def test_what_saved_nothing_is_not_asked_again_but_now_and_then(spark: SparkSess
     assert opened[0] == FILES
     assert opened[-1] == 1
     assert 1 in opened[:10]
+
+
+def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSession) -> None:
+    """A table that is named twice is read once; pruned by other keys each time it is read twice."""
+    query = """WITH sums AS (SELECT k, sum(id) AS n FROM gated GROUP BY k)
+        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name >= {0} AND name < {0} + {1}
+        UNION ALL
+        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name < {1}"""
+
+    def opened(first: int, names: int) -> list[int | None]:
+        df = spark.sql(query.format(first, names))
+        rows = spelled(df.collect())
+        with settings(spark, {"spark.skipping.enabled": "false"}):
+            assert rows == spelled(spark.sql(query.format(first, names)).collect())
+        scans = rewrite.explain(df).scans
+        return [s.opened for s in scans if s.table.endswith("gated")]
+
+    assert [opened(3, 1) for _ in range(4)] == [[1, 1]] * 4
+    assert [opened(2, 6) for _ in range(4)] == [[6, 6]] * 3 + [[FILES]]
 
 
 def test_tuples(spark: SparkSession) -> None:

@@ -1,0 +1,92 @@
+package rewrite.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+
+/**
+ * Parts of a query that are alike, as of a common table that is named twice.
+ *
+ * <p>Spark computes such a part once, up to where it is shuffled. Copies that take the keys of
+ * different joins are no longer alike, and are computed each by itself.
+ */
+public final class Copies {
+  private final History history;
+  private final LogicalPlan query;
+  private List parts;
+
+  public Copies(LogicalPlan query, History history) {
+    this.query = query;
+    this.history = history;
+  }
+
+  /** How often a part is in the query, keys of joins aside. */
+  public int of(LogicalPlan part) {
+    if (parts == null) parts = Scala.list(bare(query).collectWithSubqueries(new All()));
+    LogicalPlan bare = bare(part);
+    int count = 0;
+    for (int i = 0; i < parts.size(); i++) {
+      LogicalPlan other = (LogicalPlan) parts.get(i);
+      if (other.getClass() == bare.getClass() && other.sameResult(bare)) count++;
+    }
+    return Math.max(1, count);
+  }
+
+  /** Whether rows of a plan are likely to come out of a shuffle. */
+  public static boolean isShuffled(LogicalPlan plan) {
+    if (plan instanceof Join) {
+      Join join = (Join) plan;
+      return !Dimension.isBroadcast(join.left()) && !Dimension.isBroadcast(join.right());
+    }
+    return plan instanceof Aggregate || plan instanceof Window;
+  }
+
+  private LogicalPlan bare(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformDownWithSubqueries(new WithoutKeys());
+  }
+
+  private static final class All extends scala.runtime.AbstractPartialFunction {
+    public boolean isDefinedAt(Object plan) {
+      return true;
+    }
+
+    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
+      return plan;
+    }
+  }
+
+  /** Takes out what JoinKeys put in. */
+  private final class WithoutKeys extends scala.runtime.AbstractPartialFunction {
+    public boolean isDefinedAt(Object plan) {
+      return plan instanceof Filter;
+    }
+
+    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
+      if (!isDefinedAt(plan)) return otherwise.apply(plan);
+      Filter filter = (Filter) plan;
+      List conditions = Filters.conjuncts(filter.condition());
+      List kept = new ArrayList();
+      for (int i = 0; i < conditions.size(); i++) {
+        Object condition = conditions.get(i);
+        boolean ours =
+            condition instanceof DynamicPruningSubquery
+                && history.knows(((DynamicPruningSubquery) condition).exprId());
+        if (!ours) kept.add(condition);
+      }
+      if (kept.size() == conditions.size()) return filter;
+      if (kept.isEmpty()) return filter.child();
+      Expression all = (Expression) kept.get(0);
+      for (int i = 1; i < kept.size(); i++) {
+        all = new And(all, (Expression) kept.get(i));
+      }
+      return filter.copy(all, filter.child());
+    }
+  }
+}
