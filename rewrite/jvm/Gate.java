@@ -11,12 +11,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 public final class Gate {
   private final Skipping skipping;
   private final IndexedScan read;
-  private final LogicalPlan scan;
   private final Expression key;
 
   public Gate(Skipping skipping, LogicalPlan scan, Expression key) {
     this.skipping = skipping;
-    this.scan = scan;
     this.key = key;
     read = Reads.of(scan, skipping);
   }
@@ -66,7 +64,7 @@ public final class Gate {
       return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
-    return skipping.history().refusal(shape(dimension), alike, scan);
+    return skipping.history().refusal(shape(dimension), alike);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */

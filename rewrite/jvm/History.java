@@ -3,6 +3,7 @@ package rewrite.jvm;
 import java.lang.ref.WeakReference;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 
 /**
@@ -23,14 +24,15 @@ public final class History {
   /**
    * Why a shape is not worth asking; null: it is.
    *
-   * <p>Without keys Spark would read the scan once for `alike` parts of the query. It runs a rule
-   * several times over a plan, so `scan` tells one query from the next.
+   * <p>Without keys Spark would read the scan once for `alike` parts of the query. All scans of a
+   * query get the same answer, else their copies would no longer be alike.
    */
-  public synchronized String refusal(String shape, int alike, Object scan) {
+  public synchronized String refusal(String shape, int alike) {
     Outcome outcome = (Outcome) shapes.get(shape(shape, alike));
     if (outcome == null || outcome.inVain < PATIENCE) return null;
-    if (outcome.scan.get() != scan) {
-      outcome.scan = new WeakReference(scan);
+    Object query = QueryPlanningTracker$.MODULE$.get().get();
+    if (outcome.query.get() != query) {
+      outcome.query = new WeakReference(query);
       outcome.refused++;
     }
     if (outcome.refused % RETRY == 0) return null;
@@ -90,7 +92,7 @@ public final class History {
   private static final class Outcome {
     private int inVain;
     private int refused;
-    private WeakReference scan = new WeakReference(null);
+    private WeakReference query = new WeakReference(null);
   }
 
   /** A map that forgets what was not touched for long. */

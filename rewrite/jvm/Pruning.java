@@ -140,12 +140,13 @@ public final class Pruning {
     if (answer != null || that.answer != null) {
       return answer != null && answer.equals(that.answer);
     }
-    return onlyBroadcasts() && that.onlyBroadcasts() && keys.size() == that.keys.size();
+    return onlyBroadcasts() && that.onlyBroadcasts();
   }
 
   private boolean onlyBroadcasts() {
     for (int i = 0; i < keys.size(); i++) {
-      if (!((KeySet) keys.get(i)).isBroadcast()) return false;
+      KeySet set = (KeySet) keys.get(i);
+      if (set.column() != null && !set.isBroadcast()) return false;
     }
     return true;
   }

@@ -74,6 +74,12 @@ def test_a_dimension_that_is_too_dear_to_read_twice(spark: SparkSession) -> None
     assert scan.opened == FILES
     broadcast = query.replace("SELECT", "SELECT /*+ BROADCAST(d) */")
     assert scan_of(same_rows(spark, broadcast)).opened in (1, FILES)
+    # Keys that Spark could not provide do not make two parts differ that it reads once.
+    merged = query.replace("SELECT f.id", "SELECT /*+ MERGE(f, d) */ f.k, count(*)")
+    twice = f"WITH c AS ({merged} GROUP BY f.k) SELECT * FROM c UNION ALL SELECT * FROM c"
+    found = same_rows(spark, twice)
+    assert "Spark does not broadcast it" in str(scan_of(found))
+    assert found.opened == found.without
     spark.sql("DROP TABLE dear")
 
 
