@@ -39,7 +39,7 @@ def table_key(table: TableId) -> str:
 
 
 class Answers:
-    """The `java.util.function.Function` from a question to an answer, both bytes."""
+    """The `java.util.function.Function` from a question to an answer."""
 
     class Java:
         """What py4j implements."""
@@ -51,11 +51,11 @@ class Answers:
         self._shadow = shadow
         self._warned: set[str] = set()
 
-    def apply(self, message: bytes) -> bytes:
+    def apply(self, message: bytes | str) -> bytes:
         """Answer; what fails becomes a reason, because an exception here would fail the query."""
         header: dict[str, Any] = {}
         try:
-            header, buffers = read_message(bytes(message))
+            header, buffers = read_message(message)
             settings, complaints = Settings.lenient(header["settings"])
             for complaint in complaints:
                 self._warn(complaint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,9 +35,12 @@ Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """The header and the buffers."""
 
 
-def read_message(message: bytes) -> Message:
-    """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers."""
-    view = memoryview(message)
+def read_message(message: bytes | str) -> Message:
+    """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers.
+
+    Text is the path of a file with the message; see `Callback.java`.
+    """
+    view = memoryview(Path(message).read_bytes() if isinstance(message, str) else bytes(message))
     end = 4 + int.from_bytes(view[:4], "little")
     header = json.loads(bytes(view[4:end]))
     buffers = []

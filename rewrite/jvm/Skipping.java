@@ -31,7 +31,7 @@ public final class Skipping {
   private static final double DEFAULT_TIMEOUT = 2.0;
   private static final long DEFAULT_MAX_BYTES = 32L << 20;
 
-  private final Function python;
+  private final Callback python;
   private final Map numbers = new ConcurrentHashMap();
   private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
   private final Scans scans = new Scans(this);
@@ -41,9 +41,9 @@ public final class Skipping {
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
 
-  /** `python` takes and gives messages (byte[]); see Question and Answer. */
+  /** `python` answers messages; see Callback, Question and Answer. */
   public Skipping(Function python) {
-    this.python = python;
+    this.python = new Callback(python);
   }
 
   /** Replaces what is known: from each table with an index to the identities of the columns in it.
@@ -167,8 +167,8 @@ public final class Skipping {
   private byte[] call(final byte[] message, double seconds) throws Exception {
     return (byte[]) threads
         .submit(new Callable() {
-          public Object call() {
-            return python.apply(message);
+          public Object call() throws Exception {
+            return python.call(message);
           }
         })
         .get((long) (seconds * 1000), TimeUnit.MILLISECONDS);

@@ -27,7 +27,7 @@ ROUNDS = 9
 MANY = (1_000, 100_000, 1_000_000)
 ARROW = """
 rewrite.jvm.Question question = new rewrite.jvm.Question();
-python.apply(question.message(question.values(type, values)));
+new rewrite.jvm.Callback(python).call(question.message(question.values(type, values)));
 """
 JSON = """
 StringBuilder out = new StringBuilder("[");
@@ -51,8 +51,9 @@ class Python:
         self._read = read
         self.last = pa.array([])
 
-    def apply(self, message: Any) -> None:
+    def apply(self, message: Any) -> bytes:
         self.last = self._read(message)
+        return b""
 
 
 def main() -> None:
@@ -71,8 +72,8 @@ def measured(spark: SparkSession, n: int, type: str) -> tuple[str, str, str]:
     """Median ms of both ways, and their ratio."""
     arrow = {"bigint": pa.int64(), "string": pa.string()}[type]
 
-    def from_buffers(message: bytes) -> pa.Array:
-        header, buffers = read_message(bytes(message))
+    def from_buffers(message: bytes | str) -> pa.Array:
+        header, buffers = read_message(message)
         return _array(arrow, header["n"], [buffers[i] for i in header["buffers"]])
 
     ways = {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from rewrite.filters import read_message
 from rewrite.hooks import installed
 from rewrite.java import Classes
 from skipping.settings import Settings
@@ -44,3 +47,39 @@ def test_settings(spark: SparkSession) -> None:
     assert hooks is not None
     with settings(spark, {"spark.skipping.store": 'sqlite:/tmp/a "quoted"\\n\u00e9'}):
         assert hooks._settings().store == 'sqlite:/tmp/a "quoted"\\n\u00e9'
+
+
+class Reader:
+    """What Java calls: keeps what it got."""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+    def apply(self, message: bytes | str) -> bytes:
+        self.file = Path(message) if isinstance(message, str) else None
+        self.mode = self.file.stat().st_mode & 0o777 if self.file else None
+        (self.content,) = read_message(message)[1]
+        return b"an answer"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("encrypted", ["false", "true"])
+def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
+    """What is not small goes by a file of the user's own, which is not left behind."""
+    jvm: Any = spark.sparkContext._jvm
+    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    header = json.dumps({"lengths": [size]}).encode()
+    content = bytes(range(250)) * (size // 250) + b"1" * (size % 250)
+    reader = Reader()
+    callback = Classes(spark.sparkContext._gateway).new("Callback", reader)
+    conf.set("spark.io.encryption.enabled", encrypted)
+    try:
+        answer = callback.call(len(header).to_bytes(4, "little") + header + content)
+    finally:
+        conf.remove("spark.io.encryption.enabled")
+    assert answer == b"an answer"
+    assert reader.content == content
+    assert (reader.file is not None) == (size > 10 and encrypted == "false")
+    if reader.file is not None:
+        assert reader.mode == 0o600
+        assert not reader.file.exists()
