@@ -71,6 +71,11 @@ public final class KeySet {
     return values;
   }
 
+  /** Why there are no values; null: there are. */
+  public String reason() {
+    return reason;
+  }
+
   /** Whether the query runs, so that keys can be collected now. Without adaptive execution the
       rules see plans long before, and in EXPLAIN, which must not run anything. */
   public boolean isDue() {

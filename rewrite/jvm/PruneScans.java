@@ -60,10 +60,13 @@ public final class PruneScans extends Rule {
       List filters = scan.filters(above);
       keys.addAll(scan.keys());
       boolean due = true;
+      boolean something = !filters.isEmpty();
       for (int i = 0; i < keys.size(); i++) {
         due &= ((KeySet) keys.get(i)).isDue();
+        something |= ((KeySet) keys.get(i)).column() != null;
       }
       if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan.node();
+      if (!something) return asItIs(scan.node(), keys);
       if (runs && due) {
         KeySet.collect(keys, skipping);
         filters.addAll(Tuples.conditions(keys));
@@ -76,6 +79,14 @@ public final class PruneScans extends Rule {
     } catch (Throwable failure) {
       return scan.node();
     }
+  }
+
+  /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
+  private static SparkPlan asItIs(SparkPlan scan, List keys) {
+    for (int i = 0; i < keys.size(); i++) {
+      Reasons.add(scan, ((KeySet) keys.get(i)).reason());
+    }
+    return scan;
   }
 
   /** A filter without the expressions of JoinKeys, and the scan under it with their keys. */

@@ -21,11 +21,24 @@ public final class Reasons {
     scan.setTagValue(TAG, reasons);
   }
 
+  /** Adds one to the scan that a physical one was planned from. */
+  public static void add(SparkPlan scan, String reason) {
+    List leaves = leaves(scan);
+    for (int i = 0; i < leaves.size(); i++) {
+      add((LogicalPlan) leaves.get(i), reason);
+    }
+  }
+
+  private static List leaves(SparkPlan scan) {
+    return scan.logicalLink().isEmpty()
+        ? new ArrayList()
+        : Scala.list(((LogicalPlan) scan.logicalLink().get()).collectLeaves());
+  }
+
   /** Those of the scan that a physical one was planned from. */
   public static List of(SparkPlan scan) {
     List out = new ArrayList();
-    if (scan.logicalLink().isEmpty()) return out;
-    List leaves = Scala.list(((LogicalPlan) scan.logicalLink().get()).collectLeaves());
+    List leaves = leaves(scan);
     for (int i = 0; i < leaves.size(); i++) {
       scala.Option there = ((LogicalPlan) leaves.get(i)).getTagValue(TAG);
       if (there.isDefined()) out.addAll((List) there.get());

@@ -80,6 +80,20 @@ def test_a_dimension_that_is_too_dear_to_read_twice(spark: SparkSession) -> None
     found = same_rows(spark, twice)
     assert "Spark does not broadcast it" in str(scan_of(found))
     assert found.opened == found.without
+    # Nor where one of them has no keys and no condition: Spark does not ask what is never null.
+    spark.sql("CREATE TABLE whole (k INT NOT NULL) USING delta")
+    spark.sql("INSERT INTO whole SELECT /*+ REPARTITION(4) */ int(id % 80) FROM range(320)")
+    spark.sql("CREATE SKIPPING INDEX ON whole (k VALUE_LIST)")
+    found = same_rows(
+        spark,
+        """WITH c AS (SELECT k, count(*) AS n FROM whole GROUP BY k)
+        SELECT /*+ MERGE(c, d) */ c.* FROM c JOIN dear d ON c.k = d.k WHERE name = 3
+        UNION ALL SELECT * FROM c""",
+    )
+    assert "Spark does not broadcast it" in str(scan_of(found, "whole"))
+    assert found.opened == found.without
+    spark.sql("DROP SKIPPING INDEX ON whole")
+    spark.sql("DROP TABLE whole")
     spark.sql("DROP TABLE dear")
 
 
