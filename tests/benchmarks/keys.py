@@ -125,6 +125,9 @@ def compiled(
         names[i] = name
         classes[i] = jvm.java.lang.Class.forName(of)
     evaluator.setParameters(names, classes)
+    thrown = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, 1)
+    thrown[0] = jvm.java.lang.Class.forName("java.lang.Exception")
+    evaluator.setThrownExceptions(thrown)
     evaluator.cook(script)
     spoken = jvm.org.apache.spark.sql.types.DataType.fromDDL(type)
     given = jvm.java.util.ArrayList()

@@ -84,7 +84,8 @@ def _questions(files: int) -> Iterator[tuple[str, Callable[[int], bytes]]]:
             f"{kind}, {n:,} keys",
             lambda turn, c=column, n=n: _message(c, _keys(c, n, files, turn)),
         )
-    numbers = _header({"op": "files", "index": INDEX, "settings": PATIENT})
+    asked = {"op": "files", "index": INDEX, "table": table_key(TABLE), "settings": PATIENT}
+    numbers = _header(asked)
     yield "numbers, once a generation", lambda turn: numbers
 
 
