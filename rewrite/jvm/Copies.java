@@ -1,10 +1,9 @@
 package rewrite.jvm;
 
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.And;
-import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
-import org.apache.spark.sql.catalyst.expressions.Expression;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
@@ -20,6 +19,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
 public final class Copies {
   private final History history;
   private final LogicalPlan query;
+  private final Map counts = new IdentityHashMap();
   private List parts;
 
   public Copies(LogicalPlan query, History history) {
@@ -27,8 +27,14 @@ public final class Copies {
     this.history = history;
   }
 
-  /** How often a part is in the query, keys of joins aside. */
+  /** How often a part is in the query, keys of joins aside; each of its scans wants to know. */
   public int of(LogicalPlan part) {
+    Integer known = (Integer) counts.get(part);
+    if (known == null) counts.put(part, known = Integer.valueOf(count(part)));
+    return known.intValue();
+  }
+
+  private int count(LogicalPlan part) {
     if (parts == null) parts = Scala.list(bare(query).collectWithSubqueries(new All()));
     LogicalPlan bare = bare(part);
     int count = 0;
@@ -74,19 +80,12 @@ public final class Copies {
       List conditions = Filters.conjuncts(filter.condition());
       List kept = new ArrayList();
       for (int i = 0; i < conditions.size(); i++) {
-        Object condition = conditions.get(i);
-        boolean ours =
-            condition instanceof DynamicPruningSubquery
-                && history.knows(((DynamicPruningSubquery) condition).exprId());
-        if (!ours) kept.add(condition);
+        if (!history.isOurs(conditions.get(i))) kept.add(conditions.get(i));
       }
       if (kept.size() == conditions.size()) return filter;
-      if (kept.isEmpty()) return filter.child();
-      Expression all = (Expression) kept.get(0);
-      for (int i = 1; i < kept.size(); i++) {
-        all = new And(all, (Expression) kept.get(i));
-      }
-      return filter.copy(all, filter.child());
+      return kept.isEmpty()
+          ? filter.child()
+          : filter.copy(Filters.conjunction(kept), filter.child());
     }
   }
 }

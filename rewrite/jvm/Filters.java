@@ -94,6 +94,15 @@ public final class Filters {
     return e instanceof And ? flatten(e) : new ArrayList(java.util.Collections.singletonList(e));
   }
 
+  /** All of some conditions, of which there is at least one. */
+  public static Expression conjunction(List conditions) {
+    Expression all = (Expression) conditions.get(0);
+    for (int i = 1; i < conditions.size(); i++) {
+      all = new And(all, (Expression) conditions.get(i));
+    }
+    return all;
+  }
+
   /** The legs of a chain of one operator, without recursion: people write ORs of thousands. */
   private static List flatten(Expression e) {
     Class kind = e.getClass();

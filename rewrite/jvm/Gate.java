@@ -64,14 +64,15 @@ public final class Gate {
       return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
-    return skipping.history().refusal(shape(dimension), alike);
+    return skipping.history().refusal(shape(dimension, alike), alike);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
   public Expression let(Dimension dimension, int alike) {
     org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
         dimension.on(key, onlyInBroadcast(dimension));
-    skipping.history().note(condition.exprId(), shape(dimension), alike, dimension.name());
+    skipping.history().note(
+        condition.exprId(), shape(dimension, alike), alike, dimension.name());
     return condition;
   }
 
@@ -85,7 +86,7 @@ public final class Gate {
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 
-  private String shape(Dimension dimension) {
-    return read.table() + "\n" + Filters.shape(key) + "\n" + dimension.shape();
+  private String shape(Dimension dimension, int alike) {
+    return read.table() + "\n" + Filters.shape(key) + "\n" + dimension.shape() + "\n" + alike;
   }
 }

@@ -4,13 +4,14 @@ import java.lang.ref.WeakReference;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 
 /**
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
  *
- * <p>A shape that saved too little several times in a row is not asked again, but every now and then:
- * data and conditions change.
+ * <p>A shape that saved too little several times in a row is not asked again, but every now and
+ * then: data and conditions change.
  */
 public final class History {
   private static final int PATIENCE = 3;
@@ -28,7 +29,7 @@ public final class History {
    * query get the same answer, else their copies would no longer be alike.
    */
   public synchronized String refusal(String shape, int alike) {
-    Outcome outcome = (Outcome) shapes.get(shape(shape, alike));
+    Outcome outcome = (Outcome) shapes.get(shape);
     if (outcome == null || outcome.inVain < PATIENCE) return null;
     Object query = QueryPlanningTracker$.MODULE$.get().get();
     if (outcome.query.get() != query) {
@@ -43,7 +44,13 @@ public final class History {
 
   /** Remembers what an expression that was put into a plan asks for. */
   public synchronized void note(ExprId id, String shape, int alike, String dimension) {
-    asked.put(id, new Asked(shape(shape, alike), alike, dimension));
+    asked.put(id, new Asked(shape, alike, dimension));
+  }
+
+  /** Whether a condition of a logical plan is one that we put there. */
+  public boolean isOurs(Object condition) {
+    return condition instanceof DynamicPruningSubquery
+        && knows(((DynamicPruningSubquery) condition).exprId());
   }
 
   /** Whether an expression was put into a plan by us. */
@@ -66,13 +73,10 @@ public final class History {
     outcome.inVain = share < worth(noted.alike) ? outcome.inVain + 1 : 0;
   }
 
-  /** The share of the files to be saved: of one read for several parts, more than the others cost. */
+  /** The share of the files to be saved: where one read serves several parts, what the others
+      cost. */
   private static double worth(int alike) {
     return Math.max(LEAST, 1 - 1.0 / alike);
-  }
-
-  private static String shape(String shape, int alike) {
-    return shape + "\n" + alike;
   }
 
   /** What an expression asks for. */

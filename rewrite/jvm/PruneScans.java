@@ -3,7 +3,6 @@ package rewrite.jvm;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -106,15 +105,7 @@ public final class PruneScans extends Rule {
     SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
     if (!stripped && child == filter.child()) return filter;
     addRows(keys, plan, kept);
-    return kept.isEmpty() ? child : filter.copy(all(kept), child);
-  }
-
-  private static Expression all(List conditions) {
-    Expression all = (Expression) conditions.get(0);
-    for (int i = 1; i < conditions.size(); i++) {
-      all = new And(all, (Expression) conditions.get(i));
-    }
-    return all;
+    return kept.isEmpty() ? child : filter.copy(Filters.conjunction(kept), child);
   }
 
   /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
@@ -144,7 +135,7 @@ public final class PruneScans extends Rule {
     List rows = new ArrayList();
     SparkPlan now = prune(scan, new ArrayList(), keys);
     if (now != scan.node()) addRows(keys, plan, rows);
-    return rows.isEmpty() ? now : new FilterExec(all(rows), now);
+    return rows.isEmpty() ? now : new FilterExec(Filters.conjunction(rows), now);
   }
 
   /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does

@@ -257,8 +257,7 @@ public final class Restriction {
     Dimension[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
-        if (conditions.get(j) instanceof DynamicPruningSubquery
-            && skipping.history().knows(((DynamicPruningSubquery) conditions.get(j)).exprId())
+        if (skipping.history().isOurs(conditions.get(j))
             && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
           used.add(ways[i].plan());
           return plan; // Spark runs the rule until nothing changes

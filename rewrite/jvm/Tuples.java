@@ -7,7 +7,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -55,13 +54,13 @@ final class Tuples {
     for (Iterator each = rows.iterator(); each.hasNext(); ) {
       InternalRow row = (InternalRow) each.next();
       if (row.anyNull()) continue; // a null matches nothing
-      Expression all = null;
+      List equals = new ArrayList();
       for (int i = 0; i < group.size(); i++) {
         Expression column = ((KeySet) group.get(i)).column();
         Object value = row.get(i, column.dataType());
-        Expression equal = new EqualTo(column, new Literal(value, column.dataType()));
-        all = all == null ? equal : new And(all, equal);
+        equals.add(new EqualTo(column, new Literal(value, column.dataType())));
       }
+      Expression all = Filters.conjunction(equals);
       any = any == null ? all : new Or(any, all);
     }
     return any;

@@ -118,11 +118,7 @@ def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSessio
         SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name < {1}"""
 
     def opened(first: int, names: int) -> list[int | None]:
-        df = spark.sql(query.format(first, names))
-        rows = spelled(df.collect())
-        with settings(spark, {"spark.skipping.enabled": "false"}):
-            assert rows == spelled(spark.sql(query.format(first, names)).collect())
-        scans = rewrite.explain(df).scans
+        scans = reversed_rows(spark, query.format(first, names), {}).explained.scans
         return [s.opened for s in scans if s.table.endswith("gated")]
 
     assert [opened(3, 1) for _ in range(4)] == [[1, 1]] * 4
@@ -171,14 +167,12 @@ def test_collecting_fails(spark: SparkSession, tmp_path: Path, conf: dict[str, s
 
 def reversed_rows(spark: SparkSession, query: str, conf: dict[str, str]) -> Compared:
     """As `same_rows`, but first with the index."""
-    import rewrite
-
     with settings(spark, conf):
         df = spark.sql(query)
-        rows = sorted(map(repr, df.collect()))
+        rows = spelled(df.collect())
         explained = rewrite.explain(df)
         with settings(spark, {"spark.skipping.enabled": "false"}):
-            assert sorted(map(repr, spark.sql(query).collect())) == rows
+            assert spelled(spark.sql(query).collect()) == rows
     return Compared(rows, 0, 0, explained)
 
 
