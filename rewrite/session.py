@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError
 from rewrite.bridge import original
 from rewrite.hooks import Hooks, installed
+from skipping.requirements import SPARK, require_delta, require_release
 
 __all__ = ["Session", "disable", "enable", "session"]
 
@@ -65,6 +66,10 @@ def session(builder: SparkSession.Builder | None = None) -> Session:
     given: dict[str, Any] = builder._options
     if _asks_for_connect(given):
         raise SessionError(_CONNECT)
+    try:
+        require_delta()
+    except ImportError as error:
+        raise SessionError(str(error)) from None
     _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in _settings(given).items():
@@ -131,6 +136,11 @@ def enable(spark: SparkSession) -> Session:
     """
     if not hasattr(spark, "_jsparkSession"):
         raise SessionError(_CONNECT)
+    try:
+        # The server's, which a client of another release may have started.
+        require_release("Spark", spark.version, SPARK)
+    except ImportError as error:
+        raise SessionError(str(error)) from None
     _require_delta(spark)
     hooks = installed(spark) or Hooks(spark)
     in_clone = not hooks.prove(spark)
@@ -209,7 +219,5 @@ def _require_java() -> None:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "((\d+)[^"]*)', said)
     if version is None or int(version[2]) < 17:
-        raise SessionError(
-            f"Spark 4.1 needs a JDK 17 or newer, {java} is "
-            f"{version[1] if version else 'none that says its version'}: set JAVA_HOME"
-        )
+        found = f"is {version[1]}" if version else "does not tell its version"
+        raise SessionError(f"Spark 4.1 needs a JDK 17 or newer, {java} {found}: set JAVA_HOME")

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import SkippingError
+from skipping.requirements import require_spark
 
 if TYPE_CHECKING:
     from skipping.commands import schema, sql
@@ -27,8 +28,12 @@ _HOME = {
     "streams": "skipping.streaming.jobs",
 }
 
+_OF_SPARK = {"Stream", "schema", "sql", "streams"}
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _OF_SPARK:
+        require_spark()
     return getattr(import_module(_HOME[name]), name)

@@ -11,13 +11,15 @@ import argparse
 import pkgutil
 import sys
 import time
-from collections.abc import Sequence
-
-from pyspark.sql import SparkSession
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from providers.errors import NoStore, SkippingError
 from skipping.index import SkippingIndex
-from skipping.session import settings_of, store_of
+from skipping.requirements import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["main"]
 
@@ -44,20 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = [each for each in given.conf if "=" not in each]
     if wrong:
         refresh.error(f"--conf takes key=value, not {wrong[0]}")
-    builder = SparkSession.builder.appName("skipping refresh")
-    for each in given.conf:
-        key, _, value = each.partition("=")
-        builder = builder.config(key, value)
     try:
-        # A name: this is the program, which may know the rooms above; the library does not.
-        spark: SparkSession = pkgutil.resolve_name("rewrite:session")(builder)
-    except SkippingError as error:
+        spark = _session(dict(each.split("=", 1) for each in given.conf))
+    except (SkippingError, ImportError) as error:
         print(f"no session: {error}", file=sys.stderr)
         return 1
     try:
         return _refresh(spark, given.tables)
     finally:
         spark.stop()
+
+
+def _session(conf: Mapping[str, str]) -> SparkSession:
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("skipping refresh").config(map=dict(conf))
+    # A name: this is the program, which may know the rooms above; the library does not.
+    spark: SparkSession = pkgutil.resolve_name("rewrite:session")(builder)
+    return spark
 
 
 def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:
@@ -87,6 +94,8 @@ def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:
 
 
 def _all(spark: SparkSession) -> list[str]:
+    from skipping.session import settings_of, store_of
+
     try:
         found = store_of(spark, settings_of(spark)).definitions()
     except NoStore:

@@ -76,16 +76,22 @@ class SkippingIndex:
         where: str | None = None,
         build: bool = True,
         store: IndexStore | str | None = None,
+        if_not_exists: bool = False,
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
         table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where` is
-        in PyIceberg's language. Raises StatementError, DefinitionError, TableError, and Conflict if
-        the table has an index.
+        in PyIceberg's language. With `if_not_exists` an index that the table has is taken as it is.
+        Raises StatementError, DefinitionError, TableError, and else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
-        index = cls.define(source, name, column_specs(columns), where=where, store=store)
+        try:
+            index = cls.define(source, name, column_specs(columns), where=where, store=store)
+        except Conflict:
+            if not if_not_exists:
+                raise
+            return cls.on(source, name, store=store)
         if build:
             index.refresh()
         return index

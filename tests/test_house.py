@@ -1,15 +1,12 @@
-"""The house itself: who imports whom, what stands where, what is packed, and the README."""
+"""The house itself: who imports whom, and what stands where."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("providers", "rewrite", "skipping")
@@ -82,51 +79,3 @@ def test_the_readme_has_every_setting() -> None:
     from skipping.settings_page import page
 
     assert page() in (ROOT / "README.md").read_text(), "python -m skipping.settings_page"
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built of what git would take, so that nothing old in `build/` gets in."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in tracked():
-        if name.partition("/")[0] not in ("tests", "notebooks"):
-            copy = folder / "source" / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes((ROOT / name).read_bytes())
-    run_module("build", "--wheel", "--no-isolation", "--outdir", folder, folder / "source")
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    needed = {str(path.relative_to(ROOT)) for path in sources()}
-    needed |= {f"{package}/py.typed" for package in PACKAGES}
-    assert packed == needed
-
-
-def test_the_readme_runs_against_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    site, empty = tmp_path / "site", tmp_path / "empty"
-    empty.mkdir()
-    run_module("pip", "install", "--quiet", "--no-deps", "--target", site, wheel)
-    # The wheel comes first, and none of the blocks sees the checkout.
-    program = [
-        f"import sys; sys.path.insert(0, {str(site)!r})",
-        f"import rewrite; assert rewrite.__file__.startswith({str(site)!r}), rewrite.__file__",
-        *(
-            f"exec(compile({code!r}, 'README block {i}', 'exec'))\nprint('--- {i} ---')"
-            for i, code in enumerate(blocks, start=1)
-        ),
-    ]
-    run = subprocess.run(
-        [sys.executable, "-c", "\n".join(program)],
-        capture_output=True,
-        text=True,
-        cwd=empty,
-        timeout=900,
-    )
-    assert run.returncode == 0, run.stderr
-    first, *_ = run.stdout.split("--- 1 ---")
-    assert "opened" in first

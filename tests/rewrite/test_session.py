@@ -93,9 +93,9 @@ class TestWhatCannotBe:
     @pytest.mark.parametrize(
         ("said", "found"),
         [
-            ('openjdk version "11.0.2" 2019-01-15', "11.0.2"),
-            ('java version "1.8.0_292"', "1.8.0_292"),
-            ("Segmentation fault", "none that says its version"),
+            ('openjdk version "11.0.2" 2019-01-15', "is 11.0.2"),
+            ('java version "1.8.0_292"', "is 1.8.0_292"),
+            ("Segmentation fault", "does not tell its version"),
         ],
     )
     def test_the_wrong_java(
@@ -107,7 +107,7 @@ class TestWhatCannotBe:
         java.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert self.refused() == (
-            f"Spark 4.1 needs a JDK 17 or newer, {java} is {found}: set JAVA_HOME"
+            f"Spark 4.1 needs a JDK 17 or newer, {java} {found}: set JAVA_HOME"
         )
 
 

@@ -1,0 +1,152 @@
+"""The wheel, in environments that hold it and what it declares, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.test_house import PACKAGES, ROOT, sources, tracked
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """What a program prints; it sees neither the checkout nor this environment."""
+    unseen = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYSPARK_PYTHON", "SPARK_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in unseen}
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, cwd=cwd, env=environment, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built of what git would take, so that nothing old in `build/` gets in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in tracked():
+        if name.partition("/")[0] not in ("tests", "notebooks"):
+            copy = folder / "source" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((ROOT / name).read_bytes())
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir")
+    run(sys.executable, *build, folder, folder / "source")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def environment(folder: Path, wheel: Path, extra: str) -> Path:
+    """The Python of a new environment with the wheel and one extra."""
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    wanted = f"{wheel}[{extra}]" if extra else wheel
+    # Not with a pip of its own, which takes longer to install than most of what is wanted.
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    constraints = ROOT / ".ci" / "constraints.txt"
+    run(*pip, "--python", python, "install", "--no-compile", "-c", constraints, wanted)
+    return python
+
+
+@pytest.fixture(scope="module")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel alone."""
+    return environment(tmp_path_factory.mktemp("plain"), wheel, "")
+
+
+def snippets(*, spark: bool) -> list[str]:
+    """The README's Python, that for a Spark session or that without Spark."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    chosen = [block for block in blocks if ("pyiceberg" not in block) == spark]
+    assert chosen
+    return chosen
+
+
+def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    needed = {str(path.relative_to(ROOT)) for path in sources()}
+    needed |= {f"{package}/py.typed" for package in PACKAGES}
+    assert packed == needed
+
+
+def test_the_readme_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "environment", wheel, "spark")
+    program = tmp_path / "program.py"
+    program.write_text("print('--- block ---')\n".join(snippets(spark=True)))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for _ in range(2):
+        first, second = run(python, program, cwd=folder).split("--- block ---")
+        for printed in (first, second):
+            # Delta's own statistics leave all files, the index a few.
+            assert re.search(r"disproved +1[6-9] .*VALUE_LIST", printed), printed
+            assert "= to read" in printed
+        assert "200" in first
+
+
+def test_the_readme_without_spark_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "environment", wheel, "iceberg")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (snippet,) = snippets(spark=False)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"{snippet}\nprint(len(list(index.scan(\"tailnum = 'N201'\").plan_files())))"
+    )
+    for times in (1, 2):
+        *_, opened = run(python, program, cwd=folder).split()
+        assert int(opened) == times  # of ten files a run
+    assert "False" in run(
+        python, "-c", "import importlib.util as u; print(u.find_spec('pyspark') is not None)"
+    )
+
+
+NO_SPARK = "this needs Apache Spark 4.1: pip install 'lakehouse-file-skipping[spark]'"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import rewrite",
+        "import runpy; runpy.run_module('rewrite.demo', run_name='__main__')",
+        "import skipping; skipping.sql",
+        "import skipping; skipping.streams()",
+        "import sys; from skipping.__main__ import main; sys.exit(main(['refresh', 't']))",
+    ],
+)
+def test_without_spark_it_says_what_to_install(plain: Path, program: str) -> None:
+    done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    *_, last = done.stderr.strip().splitlines()
+    assert last.endswith(NO_SPARK)
+    assert ("Traceback" in done.stderr) == ("__main__ import" not in program)
+
+
+@pytest.mark.parametrize("found", ["3.5.7", "4.0.1", "4.2.0"])
+def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: str) -> None:
+    # The real ones differ in what breaks first; that must not be what is said.
+    package = tmp_path / "pyspark"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"__version__ = {found!r}\n")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rewrite"
+    done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
+    assert (
+        f"PySpark {found} is here, and this release works with 4.1 only: "
+        "pip install 'lakehouse-file-skipping[spark]'"
+    ) in done.stderr
+
+
+def test_the_library_imports_without_any_extra(plain: Path) -> None:
+    program = """
+import skipping, providers
+from skipping import SkippingIndex, ScanPlan, SkippingError
+print(sorted(set(map(lambda n: n.partition('.')[0], __import__('sys').modules)) & {'pyspark',
+    'pandas', 'opensearchpy', 'pyiceberg', 'matplotlib', 'delta', 'prometheus_client'}))
+"""
+    assert run(plain, "-c", program) == "[]\n"
