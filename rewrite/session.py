@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError
 from rewrite.bridge import original
 from rewrite.hooks import Hooks, installed
-from skipping.requirements import SPARK, require_delta, require_release
+from skipping.requirements import DELTA, SPARK, require_delta, require_release
 
 __all__ = ["Session", "disable", "enable", "session"]
 
@@ -136,11 +136,8 @@ def enable(spark: SparkSession) -> Session:
     """
     if not hasattr(spark, "_jsparkSession"):
         raise SessionError(_CONNECT)
-    try:
-        # The server's, which a client of another release may have started.
-        require_release("Spark", spark.version, SPARK)
-    except ImportError as error:
-        raise SessionError(str(error)) from None
+    # The server's, which a client of another release may have started.
+    _require_release("Spark", spark.version, SPARK)
     _require_delta(spark)
     hooks = installed(spark) or Hooks(spark)
     in_clone = not hooks.prove(spark)
@@ -177,12 +174,23 @@ def _require_delta(spark: SparkSession) -> None:
         )
     jvm: Any = spark.sparkContext._jvm
     try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_EXTENSION)
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass(_DELTA_EXTENSION)
+        package = loader.loadClass("io.delta.package$").getField("MODULE$").get(None)
     except Py4JError as error:
         raise SessionError(
             "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
             "an earlier session of this process started it without them: restart Python"
         ) from error
+    # The jar's, which spark.jars or a cluster may bring beside delta-spark.
+    _require_release("Delta Lake", package.VERSION(), DELTA)
+
+
+def _require_release(what: str, found: str, needed: str) -> None:
+    try:
+        require_release(what, found, needed)
+    except ImportError as error:
+        raise SessionError(str(error)) from None
 
 
 def _activate(spark: SparkSession) -> None:
@@ -215,9 +223,13 @@ def _require_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
-        raise SessionError(f"no Java {where}: install a JDK 17 or newer, or set JAVA_HOME to one")
+        raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "((\d+)[^"]*)', said)
-    if version is None or int(version[2]) < 17:
+    # Spark's releases are tested on 17 and 21. From 23 on Java refuses Subject.getSubject, which
+    # Hadoop calls while Spark starts.
+    if version is None or not 17 <= int(version[2]) < 23:
         found = f"is {version[1]}" if version else "does not tell its version"
-        raise SessionError(f"Spark 4.1 needs a JDK 17 or newer, {java} {found}: set JAVA_HOME")
+        raise SessionError(
+            f"Spark 4.1 needs a JDK 17 or 21, {java} {found}: install one and set JAVA_HOME to it"
+        )

@@ -5,21 +5,22 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-__all__ = ["SPARK", "require_delta", "require_release", "require_spark"]
+__all__ = ["DELTA", "INSTALL", "SPARK", "require_delta", "require_release", "require_spark"]
 
 SPARK = "4.1"
 """The release of Spark whose plans are known."""
 
-_DELTA = "4.4"
+DELTA = "4.4"
 """The release of Delta whose scans are known; delta-spark asks for the jar of its own version."""
 
-_INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
+INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
+"""What brings all of it."""
 
 
 def require_spark() -> None:
     """Raise ImportError, naming what to install, unless PySpark is there in the right release."""
     if find_spec("pyspark") is None:
-        raise ImportError(f"this needs Apache Spark {SPARK}: {_INSTALL}")
+        raise ImportError(f"this needs Apache Spark {SPARK}: {INSTALL}")
     # Not the metadata, which a Spark that was unpacked beside Python does not have.
     from pyspark import __version__ as found
 
@@ -29,17 +30,17 @@ def require_spark() -> None:
 def require_delta() -> None:
     """Raise ImportError, naming what to install, unless delta-spark is there in its release."""
     if find_spec("delta") is None:
-        raise ImportError(f"a session with Delta tables needs delta-spark {_DELTA}: {_INSTALL}")
+        raise ImportError(f"a session with Delta tables needs delta-spark {DELTA}: {INSTALL}")
     try:
         found = version("delta-spark")
     except PackageNotFoundError:
         return  # it came with a jar, which then says its version
-    require_release("delta-spark", found, _DELTA)
+    require_release("delta-spark", found, DELTA)
 
 
 def require_release(what: str, found: str, needed: str) -> None:
     """Raise ImportError unless a version is of a release, in any of its patches."""
     if found.split(".")[:2] != needed.split("."):
         raise ImportError(
-            f"{what} {found} is here, and this release works with {needed} only: {_INSTALL}"
+            f"{what} {found} is here, and this release works with {needed} only: {INSTALL}"
         )

@@ -80,14 +80,14 @@ class TestWhatCannotBe:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
         assert self.refused() == (
-            "no Java on the PATH: install a JDK 17 or newer, or set JAVA_HOME to one"
+            "no Java on the PATH: install a JDK 17 or 21, or set JAVA_HOME to one"
         )
 
     def test_no_java_in_java_home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert self.refused() == (
             f"no Java at {tmp_path}/bin/java, where JAVA_HOME points: "
-            "install a JDK 17 or newer, or set JAVA_HOME to one"
+            "install a JDK 17 or 21, or set JAVA_HOME to one"
         )
 
     @pytest.mark.parametrize(
@@ -95,6 +95,8 @@ class TestWhatCannotBe:
         [
             ('openjdk version "11.0.2" 2019-01-15', "is 11.0.2"),
             ('java version "1.8.0_292"', "is 1.8.0_292"),
+            ('openjdk version "23" 2024-09-17', "is 23"),
+            ('openjdk version "25.0.1" 2025-10-21 LTS', "is 25.0.1"),
             ("Segmentation fault", "does not tell its version"),
         ],
     )
@@ -107,8 +109,22 @@ class TestWhatCannotBe:
         java.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert self.refused() == (
-            f"Spark 4.1 needs a JDK 17 or newer, {java} {found}: set JAVA_HOME"
+            f"Spark 4.1 needs a JDK 17 or 21, {java} {found}: install one and set JAVA_HOME to it"
         )
+
+
+@pytest.mark.parametrize(("of", "what"), [("SPARK", "Spark 4.1"), ("DELTA", "Delta Lake 4.4")])
+def test_a_session_of_another_release_is_refused_by_name(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, of: str, what: str
+) -> None:
+    # The release that is wanted changes here, since only one can be loaded.
+    monkeypatch.setattr(sys.modules["rewrite.session"], of, "3.5")
+    with pytest.raises(SessionError) as caught:
+        rewrite.enable(spark)
+    assert str(caught.value).startswith(what)
+    assert str(caught.value).endswith(
+        "this release works with 3.5 only: pip install 'lakehouse-file-skipping[spark]'"
+    )
 
 
 def test_jars_that_cannot_be_had_say_what_to_do(tmp_path: Path) -> None:
