@@ -12,11 +12,12 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, cloudpickle
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
 
 from providers.errors import SessionError
 from providers.provider import SkippingProvider
+from skipping.requirements import INSTALL
 
 __all__ = ["require_executors"]
 
@@ -71,8 +72,14 @@ def _reasons(spark: SparkSession, needed: list[bytes]) -> list[str]:
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(failed, "string")], ["reason"])
 
     slots = spark.sparkContext.defaultParallelism
+    slotwise = spark.range(slots, numPartitions=slots)
     try:
-        rows = spark.range(slots, numPartitions=slots).mapInArrow(probe, "reason string").collect()
+        probed = slotwise.mapInArrow(probe, "reason string")
+    except PySparkImportError as error:
+        # It is this process that lacks what Spark wants, pandas above all, and no executor.
+        raise SessionError(f"{str(error).rstrip('.')}: {INSTALL}") from error
+    try:
+        rows = probed.collect()
     except (PySparkException, Py4JError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         causes = [line for line in lines if line.startswith("Caused by: ")]

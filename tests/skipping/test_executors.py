@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -88,3 +89,14 @@ def test_where_no_python_starts(spark: SparkSession, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/such/python")
     with pytest.raises(SessionError, match="cannot build an index"):
         require_executors(spark, KINDS)
+
+
+def test_what_this_process_lacks_is_not_said_of_the_executors(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as where it was never installed
+    with pytest.raises(SessionError) as caught:
+        require_executors(spark, KINDS)
+    assert "Pandas >= " in str(caught.value)
+    assert "executors" not in str(caught.value)
+    assert str(caught.value).endswith(": pip install 'lakehouse-file-skipping[spark]'")
