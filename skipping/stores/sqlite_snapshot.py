@@ -108,10 +108,7 @@ class Snapshot:
         there = files[names[1]].is_valid().to_numpy()
         for group in groups(self._connection, self._head, names[0]):
             self._in_time()
-            at = np.searchsorted(ordinals, group.ordinals)
-            asked = np.append(ordinals, -1)[at] == group.ordinals
-            places = np.flatnonzero(asked)
-            at = at[asked]
+            at, places = _meeting(ordinals, group.ordinals)
             for layout, keys in test.probes:
                 some = there[at] & (layouts[at] == layout)
                 if some.any():
@@ -155,3 +152,13 @@ class Snapshot:
         at = at[np.append(ordinals, -1)[at] == found]
         hits: Numbers = np.bincount(at, minlength=len(ordinals))
         return hits
+
+
+def _meeting(ordinals: Numbers, some: Numbers) -> tuple[Numbers, Numbers]:
+    """Where the ordinals are that both have (sorted), in the one and in the other."""
+    start, n = int(np.searchsorted(ordinals, some[0])), len(some)
+    if np.array_equal(ordinals[start : start + n], some):  # as mostly, and a tenth of the time
+        return np.arange(start, start + n), np.arange(n)
+    at = np.searchsorted(ordinals, some)
+    asked = np.append(ordinals, -1)[at] == some
+    return at[asked], np.flatnonzero(asked)

@@ -33,7 +33,7 @@ __all__ = ["Keys", "Postings", "insert_terms", "matching", "postings_of", "sweep
 _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
 
-_BLOCK = 1 << 15  # bytes of a block, about
+_BLOCK = 1 << 13  # bytes of a block, about
 _MOST = 1 << 20  # pairs of term and file beyond which a run is not put together with others
 _HEADER = struct.Struct("<IIQ")  # of a block: terms, pairs, bytes of the terms
 _LOOK = 64  # blocks after which the clock is looked at
@@ -127,7 +127,8 @@ def _add(
 
 def _pack(terms: pa.Array) -> bytes:
     if terms.type == pa.int64():
-        return memoryview(terms.to_numpy().astype("<i8")).tobytes()
+        packed: bytes = terms.to_numpy().astype("<i8").tobytes()
+        return packed
     _, offsets, data = terms.buffers()
     ends = np.frombuffer(offsets, "<i4")[terms.offset : terms.offset + len(terms) + 1]
     octets = b"" if data is None else data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
@@ -226,7 +227,8 @@ class Keys:
         if len(keys) < len(there):
             at = np.searchsorted(there, keys)
             at = at[at < len(there)]
-            return at[there[at] == keys[: len(at)]]
+            rows: _Numbers = at[there[at] == keys[: len(at)]]
+            return rows
         at = np.searchsorted(keys, there)
         same = np.append(keys, keys[-1])[at] == there
         return np.flatnonzero(same & (at < len(keys)))
