@@ -35,14 +35,14 @@ def _carried(connection: sqlite3.Connection) -> list[Head]:
             definition,
             revision,
             bool(dropped),
-            state,
+            None,  # what it covered is not covered any more
             leases.get(id),
             next=next,
             generations=[following(generation)],
         )
-        for id, name, table, definition, revision, dropped, state, next, generation in (
+        for id, name, table, definition, revision, dropped, next, generation in (
             connection.execute(
-                "SELECT id, name, table_, definition, revision, dropped, state, next, generation"
+                "SELECT id, name, table_, definition, revision, dropped, next, generation"
                 " FROM main.index_"
             ).fetchall()
         )
