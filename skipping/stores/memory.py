@@ -227,7 +227,7 @@ class MemoryStore:
         return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them; see `IndexStore`."""
+        """All entries with all their sketches, as `write` takes them."""
         with self._lock:
             entries = self._at(index).entries
         for batch in entries.to_batches():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyroaring import BitMap
+from tqdm.auto import tqdm
 
 from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
@@ -35,7 +36,7 @@ from skipping.stores.sqlite_entries import (
 )
 from skipping.stores.sqlite_fields import REMOVED, append, catalogue, removed_of, sketch_fields
 from skipping.stores.sqlite_heads import Head, opened_head
-from skipping.stores.sqlite_schema import create, opened
+from skipping.stores.sqlite_schema import copy_into, create, drafted_store, opened
 from skipping.stores.sqlite_snapshot import Snapshot
 
 __all__ = ["SqliteStore"]
@@ -190,7 +191,7 @@ class SqliteStore:
             return holders(connection, opened_head(connection, index), files)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them; see `IndexStore`."""
+        """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
             yield from entries_of(connection, opened_head(connection, index))
 
@@ -238,6 +239,29 @@ class SqliteStore:
             newest = sketch_fields(connection, head, sketch)
         self._fields.keep(head.name, sketch, newest)
         return newest
+
+    @contextmanager
+    def copied_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
+        """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
+        with target.drafted() as draft:
+            with (
+                opened(self._path, wait=self._patience) as connection,
+                tqdm(unit="pages", desc="copy") as bar,
+            ):
+
+                def shown(status: int, left: int, total: int) -> None:
+                    bar.total = total
+                    bar.update(total - left - bar.n)
+
+                connection.set_progress_handler(None, 0)  # it takes as long as it takes
+                copy_into(draft._path, connection, shown)
+            yield draft
+
+    @contextmanager
+    def drafted(self) -> Iterator[SqliteStore]:
+        """An empty store that becomes this one at the end, unless something fails."""
+        with drafted_store(self._path) as draft:
+            yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
 
     @contextmanager
     def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:

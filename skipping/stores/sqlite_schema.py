@@ -24,7 +24,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -35,7 +35,7 @@ from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.forking import Gate
 from skipping.stores.sqlite_upgrade import BEFORE, upgrade, viewed
 
-__all__ = ["APPLICATION_ID", "VERSION", "create", "drafted", "opened", "publish"]
+__all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "drafted_store", "opened"]
 
 APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
@@ -97,17 +97,45 @@ def create(path: Path) -> None:
         if _wal(path).exists() and not path.exists():
             # SQLite would replay what a deleted store left behind into the new one.
             raise StoreError(f"{_wal(path)} is left of a store that was deleted: delete it too")
-        with drafted(path) as draft:
-            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-                connection.executescript(_SCHEMA)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-                connection.execute("PRAGMA journal_mode = WAL")
-            publish(draft, path)
+        with _drafted(path) as draft:
+            _make(draft)
+            _publish(draft, path)
+
+
+def _make(draft: Path) -> None:
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("PRAGMA journal_mode = WAL")
 
 
 @contextmanager
-def drafted(path: Path) -> Iterator[Path]:
+def drafted_store(path: Path) -> Iterator[Path]:
+    """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
+    with _translated(path, wait=0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for each in _files(path):
+            if each.exists():
+                raise StoreError(f"{each} is there already: name another file, or delete it")
+        with _drafted(path) as draft:
+            _make(draft)
+            yield draft
+            if not _publish(draft, path):
+                raise StoreError(f"{path} was made meanwhile: name another file")
+
+
+def copy_into(
+    draft: Path, source: sqlite3.Connection, progress: Callable[[int, int, int], object]
+) -> None:
+    """Copy all that a transaction sees, page by page, over a store that nobody has open."""
+    with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+        source.backup(target, pages=1_024, progress=progress)
+        target.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def _drafted(path: Path) -> Iterator[Path]:
     """An empty file beside a path, which nobody else may read, deleted at the end."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -118,7 +146,7 @@ def drafted(path: Path) -> Iterator[Path]:
             each.unlink(missing_ok=True)
 
 
-def publish(draft: Path, path: Path) -> bool:
+def _publish(draft: Path, path: Path) -> bool:
     """Give a finished file its name, unless that is taken; whether it was not."""
     try:
         os.link(draft, path)
@@ -132,7 +160,7 @@ def publish(draft: Path, path: Path) -> bool:
 
 
 def _renamed(draft: Path, path: Path) -> bool:
-    """As `publish`, where there are no hard links: a rename would replace what is there."""
+    """As `_publish`, where there are no hard links: a rename would replace what is there."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -127,12 +127,14 @@ def _add(
 
 def _pack(terms: pa.Array) -> bytes:
     if terms.type == pa.int64():
-        packed: bytes = terms.to_numpy().astype("<i8").tobytes()
-        return packed
+        numbers: bytes = terms.to_numpy().astype("<i8").tobytes()
+        return numbers
     _, offsets, data = terms.buffers()
     ends = np.frombuffer(offsets, "<i4")[terms.offset : terms.offset + len(terms) + 1]
-    octets = b"" if data is None else data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
-    return (ends - ends[0]).astype("<i4").tobytes() + octets + bytes(-len(octets) % 4)
+    octets: bytes = (
+        b"" if data is None else data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
+    )
+    return b"".join(((ends - ends[0]).astype("<i4").tobytes(), octets, bytes(-len(octets) % 4)))
 
 
 def _unpack(data: bytes | memoryview, n: int, type: pa.DataType) -> pa.Array:
