@@ -192,7 +192,7 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
         if write:
             _close_to_others(path)
         try:
-            connection, version = _connected(path, mode, wait)
+            connection = _connected(path, mode, wait)
         except sqlite3.OperationalError as error:
             # Even a reader shares its state through files beside the store. Who cannot make them
             # may read a store that nobody has open, if it really stays like that meanwhile.
@@ -200,8 +200,9 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
             if write or not private or _wal(path).exists():
                 raise
             before = _settled(path)
-            connection, version = _connected(path, "ro&immutable=1", wait)
+            connection = _connected(path, "ro&immutable=1", wait)
         with closing(connection):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
             if write:
                 connection.execute("BEGIN IMMEDIATE")
                 if version == BEFORE:
@@ -227,7 +228,7 @@ def _close_to_others(path: Path) -> None:
         _log.warning("the store %s was open to every user: now to its owner and group", path)
 
 
-def _connected(path: Path, mode: str, wait: float) -> tuple[sqlite3.Connection, int]:
+def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
     # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
     size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
@@ -251,7 +252,7 @@ def _connected(path: Path, mode: str, wait: float) -> tuple[sqlite3.Connection, 
     except BaseException:
         connection.close()
         raise
-    return connection, version
+    return connection
 
 
 def _wal(path: Path) -> Path:

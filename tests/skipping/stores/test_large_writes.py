@@ -1,4 +1,4 @@
-"""More in one write than the offsets of one Arrow array reach: 2 GiB of text, or less if told so."""
+"""More in one write than one Arrow array can hold: 2 GiB of text, or less if told so."""
 
 from __future__ import annotations
 
