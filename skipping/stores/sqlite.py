@@ -193,6 +193,7 @@ class SqliteStore:
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
+            connection.set_progress_handler(None, 0)  # it takes as long as it takes
             yield from entries_of(connection, opened_head(connection, index))
 
     def disproved(

@@ -142,8 +142,8 @@ def _slices(
 ) -> dict[int, _Octets]:
     """Slices of a group by their number in it: a row a position, a column a file."""
     found: dict[int, _Octets] = {}
-    for number, data in blocks(connection, group.run, numbers):
-        if not number % _LOOK:
+    for read, (number, data) in enumerate(blocks(connection, group.run, numbers)):
+        if not read % _LOOK:
             in_time()
         found[number] = np.frombuffer(data, np.uint8).reshape(-1, len(group.ordinals))
     return found

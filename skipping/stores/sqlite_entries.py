@@ -120,7 +120,8 @@ def place(
     placed = Placed(held[~old], held[old])
     new = entries.select(IDENTITY.names).take(pa.array(placed.created)).combine_chunks()
     append(connection, head, FILES, new.sort_by("ordinal"), generation)
-    head.below = max(head.below, *(1 + o for o in new["ordinal"].to_pylist()), 0)
+    if len(new):
+        head.below = max(head.below, 1 + int(new["ordinal"].to_numpy().max()))
     _compare(connection, head, entries.take(pa.array(placed.before)))
     return placed
 

@@ -204,6 +204,9 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
         with closing(connection):
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if write:
+                connection.execute("PRAGMA temp_store = MEMORY")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA cache_size = -65536")
                 connection.execute("BEGIN IMMEDIATE")
                 if version == BEFORE:
                     upgrade(connection, _SCHEMA, VERSION, str(path))
@@ -211,6 +214,7 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
                 deadline = time.monotonic() + wait
                 connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
                 if version == BEFORE:
+                    connection.execute("PRAGMA temp_store = MEMORY")
                     viewed(connection, _SCHEMA)
                 connection.execute("BEGIN")
             yield connection
@@ -234,9 +238,6 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
     uri = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
     try:
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA cache_size = -65536")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (page,) = connection.execute("PRAGMA page_size").fetchone()
@@ -248,7 +249,7 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
                 "upgrade, or name another file"
             )
         if size % page:
-            raise Damaged(f"the store {path} is cut off: move it away, create the indexes anew")
+            raise Damaged("it is cut off: move it away, create the indexes anew")
     except BaseException:
         connection.close()
         raise
@@ -280,6 +281,8 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 def _translated(path: Path, *, wait: float) -> Iterator[None]:
     try:
         yield
+    except Damaged as error:
+        raise Damaged(f"the store {path} is damaged: {error}") from error
     except StoreError:
         raise
     except sqlite3.Error as error:

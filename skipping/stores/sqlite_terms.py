@@ -33,7 +33,7 @@ __all__ = ["Keys", "Postings", "insert_terms", "matching", "postings_of", "sweep
 _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
 
-_BLOCK = 1 << 13  # bytes of a block, about
+_BLOCK = 1 << 14  # bytes of a block, about
 _MOST = 1 << 20  # pairs of term and file beyond which a run is not put together with others
 _HEADER = struct.Struct("<IIQ")  # of a block: terms, pairs, bytes of the terms
 _LOOK = 64  # blocks after which the clock is looked at
