@@ -9,6 +9,7 @@ SkippingError
 ├── TableError         a table that is not there or cannot be followed
 └── StoreError         a store that is away, locked, corrupt, too new or not allowed
     ├── NoStore        there is none: nothing was created yet, or it was deleted
+    ├── Damaged        what it holds is not what was written: flipped bits, a torn copy
     ├── Rewound        its past is not the one that was remembered, as after a restore
     └── Conflict       somebody else changed the definition first; read it again
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 __all__ = [
     "Conflict",
+    "Damaged",
     "DefinitionError",
     "NoStore",
     "Rewound",
@@ -75,6 +77,10 @@ class StoreError(SkippingError):
 
 class NoStore(StoreError):
     """There is no store: nothing was created in it yet, or it was deleted."""
+
+
+class Damaged(StoreError):
+    """What the store holds is not what was written: bits flipped, or copies of several moments."""
 
 
 class Rewound(StoreError):

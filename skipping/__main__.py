@@ -1,8 +1,10 @@
-"""Refresh indexes from outside a session, for cron: `python -m skipping refresh [--all | table]`.
+"""What is done from outside a session: `python -m skipping refresh [--all | table]`, for cron, and
+`python -m skipping copy FROM TO`, which copies a store, as a backup or to another place.
 
-Ends with 0 when every index asked for covers its table's newest version as it was at the start,
-with 1 when one could not be refreshed (the others were, and each reason is on stderr), with 2 for
-wrong arguments. With --all, an index whose table is gone counts as such a failure.
+Refresh ends with 0 when every index asked for covers its table's newest version as it was at the
+start, with 1 when one could not be refreshed (the others were, and each reason is on stderr), with
+2 for wrong arguments. With --all, an index whose table is gone counts as such a failure. Copy ends
+with 0 when the copy is whole and was read again, with 1 when there is none.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from providers.errors import NoStore, SkippingError
+from skipping.copying import copy
 from skipping.index import SkippingIndex
 from skipping.requirements import require_spark
+from skipping.stores.opening import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="key=value",
         help="a setting of the Spark session, as spark.skipping.store=sqlite:/var/lib/skipping.db",
     )
+    copying = commands.add_parser("copy", help="copy a store of indexes, as it is at one moment")
+    copying.add_argument("source", metavar="FROM", help="a store as spark.skipping.store names it")
+    copying.add_argument("target", metavar="TO", help="one that has no indexes yet")
     given = parser.parse_args(arguments)
+    if "source" in given:
+        return _copy(given.source, given.target)
     if given.all == bool(given.tables):
         refresh.error("name tables, or say --all")
     wrong = [each for each in given.conf if "=" not in each]
@@ -65,6 +74,16 @@ def _session(conf: Mapping[str, str]) -> SparkSession:
     # A name: this is the program, which may know the rooms above; the library does not.
     spark: SparkSession = pkgutil.resolve_name("rewrite:session")(builder)
     return spark
+
+
+def _copy(source: str, target: str) -> int:
+    try:
+        copied = copy(open_store(source), open_store(target))
+    except SkippingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{copied.indexes} indexes, {copied.entries} files: {target}")
+    return 0
 
 
 def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from providers.errors import StoreError
+from skipping.stores.forking import reset_after_fork
 
 __all__ = ["Loading"]
 
@@ -29,6 +30,11 @@ class Loading(Generic[_T]):
     """
 
     def __init__(self) -> None:
+        self._after_fork()
+        reset_after_fork(self)
+
+    def _after_fork(self) -> None:
+        # What is under way goes on in the parent only: nobody would ever say that it is done.
         self._loads: dict[Hashable, _Load[_T]] = {}
         self._lock = threading.Lock()
 

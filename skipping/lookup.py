@@ -7,7 +7,6 @@ bitmaps of disproved ordinals -> And and Or over the bitmaps. Theory: `providers
 from __future__ import annotations
 
 import math
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from skipping.definition import Definition, IndexId, TableId
 from skipping.loading import Loading
 from skipping.question import QueryColumn, Question
 from skipping.stores import Catalogue, IndexStore
+from skipping.stores.forking import Lock
 
 __all__ = ["Finding", "Leg", "Lookup", "changed"]
 
@@ -75,7 +75,7 @@ class Lookup:
         self._providers = tuple(providers)
         self._values = values
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
         self._catalogues: dict[IndexId, tuple[float, Catalogue]] = {}
         self._loading = Loading[Catalogue]()

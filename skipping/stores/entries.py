@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +26,24 @@ from providers.index_predicate import (
 from providers.values import Value
 from skipping.stores import IDENTITY
 
-__all__ = ["ORDINALS", "answerable", "bitmap_of", "checked", "is_scalar", "sketches"]
+__all__ = [
+    "ORDINALS",
+    "PORTION",
+    "answerable",
+    "bitmap_of",
+    "checked",
+    "compact",
+    "is_scalar",
+    "portions",
+    "sketches",
+    "taken",
+]
 
 ORDINALS = 2**31
 """How many ordinals an index has: they fit the 31 bits that bitmaps in Spark can number."""
+
+PORTION = 1 << 30
+"""Bytes of entries that are put together in one chunk, whose offsets end at 2 GiB."""
 
 _SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 _NOT_NULL = ("ordinal", "path", "size")
@@ -54,7 +69,7 @@ def checked(entries: pa.Table) -> pa.Table:
         column = entries.column(name)
         stored = _stored(name, column.type, entries.schema)
         try:
-            columns[name] = column if column.type == stored else column.cast(stored)
+            columns[name] = column if column.type == stored else _cast(column, stored)
         except pa.ArrowInvalid as error:
             raise StoreError(f"column {name} of the entries: {error}") from error
         if name in _NOT_NULL and column.null_count:
@@ -66,7 +81,61 @@ def checked(entries: pa.Table) -> pa.Table:
         raise StoreError("the entries name an ordinal twice")
     if len(ordinals) and not 0 <= ordinals.min() <= ordinals.max() < ORDINALS:
         raise StoreError("the entries name an ordinal that no index has")
-    return pa.table(columns).combine_chunks()
+    return compact(pa.table(columns))
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """The table in one chunk, unless that would be more than PORTION."""
+    return table.combine_chunks() if table.nbytes <= PORTION else table
+
+
+def portions(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+    """These rows (sorted), some at a time, in one chunk that is not much more than PORTION."""
+    chosen, bytes, start = list[pa.RecordBatch](), 0, 0
+    for batch in table.to_batches():
+        first, last = np.searchsorted(rows, (start, start + len(batch)))
+        mine = rows[first:last] - start
+        start += len(batch)
+        for piece in _pieces(batch.take(pa.array(mine))) if len(mine) else ():
+            if chosen and bytes + piece.nbytes > PORTION:
+                yield pa.Table.from_batches(chosen).combine_chunks()
+                chosen, bytes = [], 0
+            chosen.append(piece)
+            bytes += piece.nbytes
+    if chosen:
+        yield pa.Table.from_batches(chosen).combine_chunks()
+
+
+def taken(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
+    """These rows of a column. Arrow would put all of it together, whose offsets end at 2 GiB."""
+    if column.nbytes <= PORTION:
+        return column.take(rows)
+    wide = column.cast(_wide(column.type)).combine_chunks().take(rows)
+    return _cast(pa.chunked_array([wide]), column.type)
+
+
+def _wide(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type):
+        return pa.large_list(_wide(type.value_type))
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(type, type)
+
+
+def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    chunks = [piece.cast(type) for chunk in column.chunks for piece in _pieces(chunk)]
+    return pa.chunked_array(chunks, type)
+
+
+_Sliced = TypeVar("_Sliced", pa.Array, pa.RecordBatch)
+
+
+def _pieces(whole: _Sliced) -> Iterator[_Sliced]:
+    """Slices of no more than PORTION, or of one row."""
+    if whole.nbytes <= PORTION or len(whole) < 2:
+        yield whole
+        return
+    half = len(whole) // 2
+    yield from _pieces(whole.slice(0, half))
+    yield from _pieces(whole.slice(half))
 
 
 def _stored(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataType:

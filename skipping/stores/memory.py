@@ -5,10 +5,9 @@ It does nothing clever: entries are one Arrow table an index, tests go to the re
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +21,25 @@ from providers.index_predicate import Test
 from skipping.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation, identities
-from skipping.stores.entries import ORDINALS, answerable, checked, is_scalar
+from skipping.stores.entries import (
+    ORDINALS,
+    answerable,
+    checked,
+    compact,
+    is_scalar,
+    taken,
+)
+from skipping.stores.forking import Lock
 from skipping.stores.generations import following, rewound
 from skipping.stores.memory_entries import filled, placed
 
 __all__ = ["MemoryStore"]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Index:
+    """Replaced whole by every change: a process may fork at any moment."""
+
     definition: Definition
     revision: Revision = 1
     state: State = field(default_factory=State)
@@ -40,13 +49,8 @@ class _Index:
     erased: bool = False
     entries: pa.Table = field(default_factory=IDENTITY.empty_table)
     changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    removed: dict[int, Generation] = field(default_factory=dict)
-    history: set[Generation] = field(default_factory=lambda: {0})
-
-    def advance(self) -> None:
-        """Begin the next generation."""
-        self.generation = following(self.generation)
-        self.history.add(self.generation)
+    removed: Mapping[int, Generation] = field(default_factory=dict)
+    history: frozenset[Generation] = frozenset((0,))
 
 
 class MemoryStore:
@@ -60,7 +64,7 @@ class MemoryStore:
     def __init__(self, name: str = "") -> None:
         self._name = name
         self._indexes: dict[IndexId, _Index] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def location(self) -> str:
@@ -87,9 +91,10 @@ class MemoryStore:
             if index is None:
                 self._indexes[definition.index] = _Index(definition)
                 return 1
-            index.definition = definition
-            index.revision += 1
-            return index.revision
+            self._indexes[definition.index] = replace(
+                index, definition=definition, revision=index.revision + 1
+            )
+            return index.revision + 1
 
     def state(self, index: IndexId) -> State:
         """How it stands."""
@@ -101,7 +106,7 @@ class MemoryStore:
         with self._lock:
             found = self._at(index)
             _require(index, found.lease, token)
-            found.state = state
+            self._indexes[index] = replace(found, state=state)
 
     def lease(self, index: IndexId) -> Lease:
         """Who keeps it up to date."""
@@ -114,7 +119,7 @@ class MemoryStore:
             found = self._at(index)
             if found.lease != expect:
                 raise Conflict(f"index {index} has another lease: {found.lease.described()}")
-            found.lease = lease
+            self._indexes[index] = replace(found, lease=lease)
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
@@ -122,8 +127,8 @@ class MemoryStore:
             found = self._at(index)
             if n < 0 or found.next + n > ORDINALS:
                 raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
-            found.next += n
-            return range(found.next - n, found.next)
+            self._indexes[index] = replace(found, next=found.next + n)
+            return range(found.next, found.next + n)
 
     def write(
         self,
@@ -145,13 +150,19 @@ class MemoryStore:
             touched[len(found.entries) :] = True
             if not touched.any():
                 return
-            found.advance()
-            changed = np.full(len(merged), found.generation)
+            generation = following(found.generation)
+            changed = np.full(len(merged), generation)
             changed[: len(found.changed)] = found.changed
-            changed[touched] = found.generation
+            changed[touched] = generation
             order = np.argsort(merged["ordinal"].to_numpy())
-            found.entries = merged.take(pa.array(order)).combine_chunks()
-            found.changed = changed[order]
+            columns = {name: taken(merged[name], pa.array(order)) for name in merged.schema.names}
+            self._indexes[index] = replace(
+                found,
+                generation=generation,
+                history=found.history | {generation},
+                entries=compact(pa.table(columns)),
+                changed=changed[order],
+            )
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
@@ -160,11 +171,16 @@ class MemoryStore:
             gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
             if not gone.any():
                 return
-            found.advance()
-            for ordinal in found.entries["ordinal"].to_numpy()[gone].tolist():
-                found.removed[ordinal] = found.generation
-            found.entries = found.entries.filter(pa.array(~gone)).combine_chunks()
-            found.changed = found.changed[~gone]
+            generation = following(found.generation)
+            ordinals_gone = found.entries["ordinal"].to_numpy()[gone].tolist()
+            self._indexes[index] = replace(
+                found,
+                generation=generation,
+                history=found.history | {generation},
+                entries=compact(found.entries.filter(pa.array(~gone))),
+                changed=found.changed[~gone],
+                removed={**found.removed, **dict.fromkeys(ordinals_gone, generation)},
+            )
 
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
@@ -210,6 +226,13 @@ class MemoryStore:
         held = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
         return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
 
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        with self._lock:
+            entries = self._at(index).entries
+        for batch in entries.to_batches():
+            yield pa.Table.from_batches([batch])
+
     def disproved(
         self,
         index: IndexId,
@@ -234,7 +257,11 @@ class MemoryStore:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
             asked = answerable(test, types)
-            answers.append(BitMap(ordinals[disproved_rows(test, entries)] if asked else ()))
+            # In the chunks that there are: together they may be too much for one.
+            parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches() if asked]
+            rows = [disproved_rows(test, part) for part in parts]
+            there = np.concatenate([np.zeros(0, np.bool_), *rows])
+            answers.append(BitMap(ordinals[there] if asked else ()))
         return answers
 
     def _at(self, index: IndexId) -> _Index:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from providers.errors import StoreError
 from skipping.stores import IDENTITY
-from skipping.stores.entries import sketches
+from skipping.stores.entries import sketches, taken
 
 __all__ = ["filled", "placed"]
 
@@ -70,7 +70,7 @@ def filled(
             if old.type != new.type:
                 raise StoreError(f"{name} is of type {old.type}, not {new.type}")
             chunks = old.chunks if isinstance(old, pa.ChunkedArray) else [old]
-            both = pa.chunked_array([*chunks, *new.chunks], new.type).take(pa.array(pick))
+            both = taken(pa.chunked_array([*chunks, *new.chunks], new.type), pa.array(pick))
             if name in base.schema.names:
                 base = base.set_column(base.schema.get_field_index(name), name, both)
             else:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyroaring import BitMap
+from tqdm.auto import tqdm
 
 from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
@@ -25,18 +26,17 @@ from skipping.stores.entries import ORDINALS, checked
 from skipping.stores.fields import KEPT, Fields, brought_up
 from skipping.stores.generations import following, rewound
 from skipping.stores.sqlite_entries import (
-    advance,
-    fields_of,
+    entries_of,
     forget,
-    has_been,
     holders,
     place,
     store_sketches,
     sweep,
+    take,
 )
-from skipping.stores.sqlite_fields import catalogue, sketch_fields
-from skipping.stores.sqlite_heads import row
-from skipping.stores.sqlite_schema import create, opened
+from skipping.stores.sqlite_fields import REMOVED, append, catalogue, removed_of, sketch_fields
+from skipping.stores.sqlite_heads import Head, opened_head
+from skipping.stores.sqlite_schema import copy_into, create, drafted_store, opened
 from skipping.stores.sqlite_snapshot import Snapshot
 
 __all__ = ["SqliteStore"]
@@ -71,10 +71,10 @@ class SqliteStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         with self._reading(wait=timeout) as connection:
-            rows = connection.execute(
-                "SELECT definition, revision FROM index_ WHERE definition IS NOT NULL ORDER BY id"
-            ).fetchall()
-        found = tuple(Versioned(Definition.from_json(text), revision) for text, revision in rows)
+            rows = heads.heads(connection)
+        found = tuple(
+            Versioned(Definition.from_json(row.definition or ""), row.revision) for row in rows
+        )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
 
@@ -91,20 +91,20 @@ class SqliteStore:
     def state(self, index: IndexId) -> State:
         """How it stands."""
         with self._reading() as connection:
-            (text,) = row(connection, index, "state")
-            return State() if text is None else State.from_json(text)
+            return opened_head(connection, index).stands()
 
     def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
         with self._writing() as connection:
-            (id,) = row(connection, index, "id")
-            heads.require(connection, index, token)
-            connection.execute("UPDATE index_ SET state = ? WHERE id = ?", (state.to_json(), id))
+            head = opened_head(connection, index)
+            heads.require(head, token)
+            head.state = state.to_json()
+            heads.save(connection, head)
 
     def lease(self, index: IndexId) -> Lease:
         """Who keeps it up to date."""
         with self._reading() as connection:
-            return heads.lease_of(connection, index)
+            return opened_head(connection, index).held_by()
 
     def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
@@ -114,10 +114,12 @@ class SqliteStore:
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
         with self._writing() as connection:
-            id, start = row(connection, index, "id, next")
+            head = opened_head(connection, index)
+            start = head.next
             if n < 0 or start + n > ORDINALS:
                 raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
-            connection.execute("UPDATE index_ SET next = ? WHERE id = ?", (start + n, id))
+            head.next += n
+            heads.save(connection, head)
             return range(start, start + n)
 
     def write(
@@ -131,62 +133,41 @@ class SqliteStore:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = checked(entries)
         with self._writing() as connection:
-            id, found, dropped, end, before = row(
-                connection, index, "id, revision, dropped, next, generation"
-            )
-            if dropped or found != revision:
+            head = opened_head(connection, index)
+            if head.dropped or head.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
-            heads.require(connection, index, token)
+            heads.require(head, token)
             ordinals = entries["ordinal"].to_numpy()
-            if len(ordinals) and ordinals.max() >= end:
+            if len(ordinals) and ordinals.max() >= head.next:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
-            generation = following(before)
-            rows = place(connection, id, entries, generation)
-            store_sketches(connection, id, entries, rows, generation)
-            sql = "SELECT 1 FROM entry WHERE index_ = ? AND generation = ?"
-            if connection.execute(sql, (id, generation)).fetchone():
-                advance(connection, id, generation)
+            generation = following(head.generation)
+            placed = place(connection, head, entries, generation)
+            stored = store_sketches(connection, head, entries, placed, generation)
+            if stored or len(placed.created):
+                head.advance(generation)
+            heads.save(connection, head)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
-            id, before, swept = row(connection, index, "id, generation, swept")
-            generation = following(before)
-            connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
-            connection.executemany(
-                "INSERT OR IGNORE INTO temp.incoming VALUES (?)",
-                zip(ordinals.to_pylist(), strict=True),
-            )
-            gone = connection.execute(
-                "INSERT INTO removed SELECT ?, e.ordinal, ? FROM temp.incoming i"
-                " CROSS JOIN entry e ON e.index_ = ? AND e.ordinal = i.ordinal",
-                (id, generation, id),
-            ).rowcount
-            if not gone:
+            head = opened_head(connection, index)
+            gone = take(connection, head, ordinals)
+            if not len(gone):
                 return
-            connection.execute(
-                "DELETE FROM entry WHERE index_ = ? AND ordinal IN temp.incoming", (id,)
-            )
-            for field, _ in fields_of(connection, id).values():
-                connection.execute(
-                    "DELETE FROM scalar WHERE field = ? AND ordinal IN temp.incoming", (field,)
-                )
-            advance(connection, id, generation)
-            sweep(connection, id, since=swept)
+            generation = following(head.generation)
+            append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
+            head.advance(generation)
+            sweep(connection, head, removed_of(connection, head))
+            heads.save(connection, head)
 
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         with self._writing() as connection:
-            row = connection.execute(
-                "SELECT id, dropped FROM index_ WHERE name = ?", (index,)
-            ).fetchone()
-            if row is None:
-                raise StoreError(f"the store has no index {index}")
-            id, dropped = row
-            if not dropped:
+            head = opened_head(connection, index, erased=True)
+            if not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            forget(connection, id)
-            connection.execute("UPDATE index_ SET definition = NULL WHERE id = ?", (id,))
+            forget(connection, head)
+            heads.save(connection, head)
         self._fields.drop(index)
 
     def catalogue(
@@ -199,16 +180,21 @@ class SqliteStore:
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._reading(wait=timeout) as connection:
-            id, generation = row(connection, index, "id, generation")
-            if since is not None and not has_been(connection, id, since):
+            head = opened_head(connection, index)
+            if since is not None and not head.has_been(since):
                 raise rewound(self.location, index)
-            return catalogue(connection, id, generation, since=since, fields=fields)
+            return catalogue(connection, head, since=since, fields=fields)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         with self._reading() as connection:
-            (id,) = row(connection, index, "id")
-            return holders(connection, id, files)
+            return holders(connection, opened_head(connection, index), files)
+
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        with self._reading() as connection:
+            connection.set_progress_handler(None, 0)  # it takes as long as it takes
+            yield from entries_of(connection, opened_head(connection, index))
 
     def disproved(
         self,
@@ -223,13 +209,13 @@ class SqliteStore:
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
-            id, present = row(connection, index, "id, generation")
-            if generation is not None and not has_been(connection, id, generation):
+            head = opened_head(connection, index)
+            if generation is not None and not head.has_been(generation):
                 raise rewound(self.location, index)
             for sketch, kept in held.items():
-                if kept is not None and kept.generation != present:
-                    held[sketch] = self._newest(connection, index, sketch, kept)
-            snapshot = Snapshot(connection, id, held, below=below, deadline=deadline)
+                if kept is not None and kept.generation != head.generation:
+                    held[sketch] = self._newest(connection, head, sketch, kept)
+            snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
             return [snapshot.disproved(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
@@ -237,36 +223,55 @@ class SqliteStore:
 
         def read() -> Catalogue:
             with self._reading() as connection:
-                id, generation = row(connection, index, "id, generation")
-                return sketch_fields(connection, id, sketch, generation)
+                return sketch_fields(connection, opened_head(connection, index), sketch)
 
         held = self._fields.held(index, sketch)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
 
     def _newest(
-        self, connection: sqlite3.Connection, index: IndexId, sketch: str, kept: Catalogue
+        self, connection: sqlite3.Connection, head: Head, sketch: str, kept: Catalogue
     ) -> Catalogue:
         """What is kept brought up to what a transaction sees."""
-        id, generation = row(connection, index, "id, generation")
-        if has_been(connection, id, kept.generation):
-            change = sketch_fields(connection, id, sketch, generation, since=kept.generation)
+        if head.has_been(kept.generation):
+            change = sketch_fields(connection, head, sketch, since=kept.generation)
             newest = brought_up(kept, change)
         else:
-            self._fields.drop(index)
-            newest = sketch_fields(connection, id, sketch, generation)
-        self._fields.keep(index, sketch, newest)
+            self._fields.drop(head.name)
+            newest = sketch_fields(connection, head, sketch)
+        self._fields.keep(head.name, sketch, newest)
         return newest
+
+    @contextmanager
+    def copied_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
+        """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
+        with target.drafted() as draft:
+            with (
+                opened(self._path, wait=self._patience) as connection,
+                tqdm(unit="pages", desc="copy") as bar,
+            ):
+
+                def shown(status: int, left: int, total: int) -> None:
+                    bar.total = total
+                    bar.update(total - left - bar.n)
+
+                connection.set_progress_handler(None, 0)  # it takes as long as it takes
+                copy_into(draft._path, connection, shown)
+            yield draft
+
+    @contextmanager
+    def drafted(self) -> Iterator[SqliteStore]:
+        """An empty store that becomes this one at the end, unless something fails."""
+        with drafted_store(self._path) as draft:
+            yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
 
     @contextmanager
     def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
         with opened(self._path, wait=self._patience if wait is None else wait) as connection:
-            connection.execute("BEGIN")
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with opened(self._path, wait=self._patience, write=True) as connection:
-            connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
 

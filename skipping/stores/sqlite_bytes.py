@@ -3,13 +3,14 @@
 A question of bits looks at a few bytes of every file (a bloom filter of a KiB: at 70 of them for
 ten keys). So the values of one length that a write brings are put side by side and turned round:
 first of all files the byte at position 0, then of all the byte at position 1, and so on, cut into
-slices of some KiB, each a row. What a question reads are the slices of its positions; whole values
-would be 14 times as much for those ten keys.
+slices of some KiB, each a block. What a question reads are the slices of its positions; whole
+values would be 14 times as much for those ten keys.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,42 +18,46 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
-__all__ = ["Group", "delete_groups", "groups", "holds_for_some_key", "insert_bytes"]
+from skipping.stores import Generation
+from skipping.stores.sqlite_heads import Head
+from skipping.stores.sqlite_runs import Run, add, blocks, delete, runs
+
+__all__ = ["Group", "groups", "holds_for_some_key", "insert_bytes", "sweep_bytes", "values_of"]
 
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 
 _FILES = 1 << 14  # of a group; also the bytes of a slice, unless one position has more
 _TURNED = 1 << 24  # bytes of a group, unless those of one file are more
-_AT_ONCE = 500  # rows of one statement
+_LOOK = 256  # slices after which the clock is looked at
+_ABOUT = struct.Struct("<QQ")  # length and width of a group, before its ordinals
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The values of some files of one write; `ordinals` are sorted, each value has `length`.
 
-    Its slices have `width` positions each and are the rows from `first` on.
+    The blocks of its run are slices of `width` positions each.
     """
 
-    id: int
+    run: Run
     ordinals: _Numbers
     length: int
     width: int
-    first: int
-
-    @property
-    def rows(self) -> range:
-        """The numbers of its slices."""
-        return range(self.first, self.first + -(-self.length // self.width))
 
 
 def insert_bytes(
-    connection: sqlite3.Connection, field: int, ordinals: _Numbers, values: pa.Array
+    connection: sqlite3.Connection,
+    head: Head,
+    part: str,
+    generation: Generation,
+    ordinals: _Numbers,
+    values: pa.Array,
 ) -> None:
     """Store the values of files (sorted ordinals); nulls are left out."""
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy()
-    (last,) = connection.execute("SELECT ifnull(max(id), 0) FROM slices").fetchone()
     for length in np.unique(lengths[lengths >= 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         most = max(1, min(_FILES, _TURNED // max(length, 1)))
@@ -61,40 +66,42 @@ def insert_bytes(
             octets = b"".join(values.take(pa.array(some)).to_pylist())
             turned = np.frombuffer(octets, np.uint8).reshape(len(some), length).T
             width = max(1, _FILES // len(some))
-            connection.execute(
-                "INSERT INTO bytes (field, ordinals, length, width, first) VALUES (?, ?, ?, ?, ?)",
-                (field, ordinals[some].astype("<u4").tobytes(), length, width, last + 1),
-            )
             slices = [turned[at : at + width].tobytes() for at in range(0, length, width)]
-            connection.executemany(
-                "INSERT INTO slices (id, data) VALUES (?, ?)",
-                zip(range(last + 1, last + 1 + len(slices)), slices, strict=True),
+            about = _ABOUT.pack(length, width) + ordinals[some].astype("<u4").tobytes()
+            add(
+                connection,
+                head,
+                part,
+                slices,
+                generation=generation,
+                items=len(some),
+                about=about,
             )
-            last += len(slices)
 
 
-def groups(connection: sqlite3.Connection, field: int) -> Iterator[Group]:
-    """What is stored of a field; raises ValueError for what nobody stored."""
-    for id, ordinals, length, width, first in connection.execute(
-        "SELECT id, ordinals, length, width, first FROM bytes WHERE field = ?", (field,)
-    ).fetchall():
-        files = np.frombuffer(ordinals, "<u4").astype(np.int64)
-        if length < 0 or width < 1 or not len(files) or np.any(files[1:] <= files[:-1]):
-            raise ValueError(f"group {id} of a BYTES field is damaged")
-        yield Group(id, files, length, width, first)
+def groups(connection: sqlite3.Connection, head: Head, part: str) -> Iterator[Group]:
+    """What is stored of a field."""
+    for run in runs(connection, head, part):
+        length, width = _ABOUT.unpack_from(run.about)
+        files = np.frombuffer(run.about, "<u4", offset=_ABOUT.size).astype(np.int64)
+        yield Group(run, files, length, width)
 
 
-def delete_groups(
-    connection: sqlite3.Connection, field: int, which: Callable[[_Numbers], bool]
-) -> None:
-    """Delete the groups whose ordinals `which` accepts."""
-    for group in list(groups(connection, field)):
-        if which(group.ordinals):
-            rows = group.rows
-            connection.execute(
-                "DELETE FROM slices WHERE id >= ? AND id < ?", (rows.start, rows.stop)
-            )
-            connection.execute("DELETE FROM bytes WHERE id = ?", (group.id,))
+def values_of(
+    connection: sqlite3.Connection, head: Head, part: str
+) -> Iterator[tuple[_Numbers, list[bytes]]]:
+    """The whole values, with the ordinals of their files, a group at a time."""
+    for group in groups(connection, head, part):
+        turned = b"".join(data for _, data in blocks(connection, group.run))
+        octets = np.frombuffer(turned, np.uint8).reshape(group.length, len(group.ordinals)).T
+        yield group.ordinals, [row.tobytes() for row in octets]
+
+
+def sweep_bytes(connection: sqlite3.Connection, head: Head, part: str, live: BitMap) -> None:
+    """Delete the groups of which no file is live."""
+    for group in groups(connection, head, part):
+        if live.isdisjoint(BitMap(group.ordinals.astype(np.uint32))):
+            delete(connection, head, part, group.run)
 
 
 def holds_for_some_key(
@@ -135,10 +142,8 @@ def _slices(
 ) -> dict[int, _Octets]:
     """Slices of a group by their number in it: a row a position, a column a file."""
     found: dict[int, _Octets] = {}
-    for start in range(0, len(numbers), _AT_ONCE):
-        in_time()
-        some = numbers[start : start + _AT_ONCE]
-        listed = ", ".join(str(group.first + number) for number in some)
-        for id, data in connection.execute(f"SELECT id, data FROM slices WHERE id IN ({listed})"):
-            found[id - group.first] = np.frombuffer(data, np.uint8).reshape(-1, len(group.ordinals))
+    for read, (number, data) in enumerate(blocks(connection, group.run, numbers)):
+        if not read % _LOOK:
+            in_time()
+        found[number] = np.frombuffer(data, np.uint8).reshape(-1, len(group.ordinals))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -12,18 +13,20 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
-from providers.errors import StoreError
+from providers.errors import Conflict, Damaged, Rewound, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Compare, Contains, ContainsOther, Test
 from skipping.definition import Definition, State, TableId
+from skipping.lease import Lease
 from skipping.stores import IDENTITY, sqlite_bytes, sqlite_schema
 from skipping.stores.sqlite import SqliteStore
 
@@ -221,26 +224,15 @@ def test_garbage_in_the_middle_is_a_store_error(path: Path) -> None:
     assert refused > 3
 
 
-def test_values_of_another_type_are_a_store_error(path: Path) -> None:
-    store = make(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("UPDATE scalar SET value = x'ff00' WHERE ordinal = 3")
-    for use in (
-        lambda: store.disproved("i", TESTS[:1], below=10, timeout=30),
-        lambda: store.catalogue("i", fields=["s1_low"]),
-    ):
-        with pytest.raises(StoreError, match="no release wrote"):
-            use()
-
-
 def test_what_is_kept_is_not_read_again(path: Path) -> None:
     store = make(path)
-    assert answers(store) == EXPECTED
+    assert store.disproved("i", TESTS[:1], below=10, timeout=30)[0] == BitMap(EXPECTED[0])
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("DELETE FROM scalar")
-    assert answers(store) == EXPECTED
-    assert answers(SqliteStore(path)) == [[], []]
-    assert answers(SqliteStore(path, kept=0)) == [[], []]
+        other.execute("DELETE FROM block")
+    assert list(store.disproved("i", TESTS[:1], below=10, timeout=30)[0]) == EXPECTED[0]
+    for fresh in (SqliteStore(path), SqliteStore(path, kept=0)):
+        with pytest.raises(Damaged, match="missing"):
+            answers(fresh)
 
 
 def test_with_no_room_to_keep_it_is_read_each_time(path: Path) -> None:
@@ -322,14 +314,14 @@ def test_terms_of_removed_files_are_swept(path: Path) -> None:
     store = make(path, files=100)
     store.remove("i", pa.array(range(90)))
     with closing(sqlite3.connect(path)) as other:
-        (rows,) = other.execute("SELECT count(*) FROM terms").fetchone()
-    assert rows == 12  # of the ten files left, three terms each
+        parts = dict(other.execute("SELECT part, sum(items) FROM run GROUP BY part"))
+    assert parts == {"files": 10, "s1": 10, "s2": 10, "s2_values": 30, "removed": 90}
     assert list(store.disproved("i", TESTS[1:], below=100, timeout=30)[0]) == list(range(90, 100))
     definition = Definition("i", DEFINITION.table, "t", (), dropped=True)
     store.define(definition, expect=1)
     store.erase("i")
     with closing(sqlite3.connect(path)) as other:
-        for table in ("terms", "bytes", "scalar", "entry", "removed", "field"):
+        for table in ("entry", "run", "block"):
             assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
@@ -355,35 +347,13 @@ ODD = BitsSet("filter", "layout", ((1, pa.array([[0]], pa.list_(pa.int64(), 1)))
 def test_bytes_of_removed_files_are_swept(path: Path) -> None:
     store = _with_bytes(path)
     assert list(store.disproved("i", [ODD], below=99, timeout=30)[0]) == list(range(0, 20, 2))
+    runs = "SELECT count(*), sum(items) FROM run WHERE part = 's3_filter'"
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT count(*) FROM bytes").fetchone() == (2,)  # a row a write
+        assert other.execute(runs).fetchone() == (2, 20)  # a run a write
     store.remove("i", pa.array(range(11)))
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT count(*) FROM bytes").fetchone() == (1,)
-        assert other.execute("SELECT count(*) FROM slices").fetchone() == (1,)
+        assert other.execute(runs).fetchone() == (1, 10)
     assert list(store.disproved("i", [ODD], below=99, timeout=30)[0]) == [12, 14, 16, 18]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "bytes SET ordinals = x'00'",
-        "bytes SET ordinals = x''",
-        "bytes SET ordinals = substr(ordinals, 5)",
-        "bytes SET ordinals = substr(ordinals, 5) || substr(ordinals, 1, 4)",
-        "bytes SET length = -1",
-        "bytes SET width = 0",
-        "bytes SET first = 99",
-        "slices SET data = substr(data, 2)",
-        "slices SET data = 5",
-    ],
-)
-def test_damaged_bytes_are_an_error(path: Path, damage: str) -> None:
-    store = _with_bytes(path)
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute(f"UPDATE {damage}")
-    with pytest.raises(StoreError, match="no release wrote"):
-        store.disproved("i", [ODD], below=99, timeout=30)
 
 
 def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +391,7 @@ def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPa
 READER = """
 import os, sys
 import pyarrow as pa
-from providers.errors import StoreError
+from providers.errors import Conflict, Damaged, Rewound, StoreError
 from providers.index_predicate import Compare, Contains
 from skipping.stores.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1], patience=5)
@@ -441,6 +411,12 @@ except StoreError as error:
 """
 
 
+def share(path: Path) -> None:
+    """Let the group of `as_nobody` read a store."""
+    os.chown(path, -1, NOBODY)
+    path.chmod(0o640)
+
+
 def as_nobody(path: Path) -> list[str]:
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(READER), str(path)],
@@ -456,6 +432,7 @@ def as_nobody(path: Path) -> list[str]:
 @root_only
 def test_a_reader_without_rights_reads_a_store_at_rest(public: Path) -> None:
     make(public / "store.db")
+    share(public / "store.db")
     lines = as_nobody(public / "store.db")
     assert lines[:2] == [str(EXPECTED), "1 10"]
     assert "may not write" in lines[2]
@@ -466,6 +443,7 @@ def test_a_reader_without_rights_reads_a_store_at_rest(public: Path) -> None:
 def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(public: Path) -> None:
     path = public / "store.db"
     store = make(path)
+    share(path)
     with closing(sqlite3.connect(path)) as holder:
         holder.execute("SELECT * FROM entry").fetchall()
         store.remove("i", pa.array([0]))
@@ -488,7 +466,6 @@ def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(public: Path) ->
 def test_a_reader_without_any_rights(public: Path) -> None:
     path = public / "store.db"
     make(path)
-    path.chmod(0o600)
     lines = as_nobody(path)
     assert len(lines) == 2
     assert all("may be read" in line or "may not write" in line for line in lines), lines
@@ -532,3 +509,118 @@ def test_many_small_operations_do_not_leak(path: Path) -> None:
         store.state("i")
     after = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     assert after <= before
+
+
+# Who may read it
+
+
+def test_it_is_its_owners(path: Path) -> None:
+    old = os.umask(0)
+    try:
+        store = make(path)
+        with closing(sqlite3.connect(path)) as holder:
+            holder.execute("SELECT * FROM entry").fetchall()
+            store.reserve("i", 1)
+            modes = {p.name: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
+    finally:
+        os.umask(old)
+    assert modes == dict.fromkeys(["store.db", "store.db-wal", "store.db-shm"], 0o600)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o666, 0o660), (0o660, 0o660)])
+def test_a_writer_closes_it_to_everybody_but_the_group(
+    path: Path, before: int, after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make(path)
+    path.chmod(before)
+    assert answers(store) == EXPECTED
+    assert path.stat().st_mode & 0o777 == before
+    store.reserve("i", 1)
+    store.reserve("i", 1)
+    assert path.stat().st_mode & 0o777 == after
+    assert [r.message for r in caplog.records if "open to every user" in r.message] == [
+        f"the store {path} was open to every user: now to its owner and group"
+    ] * (before != after)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+def test_where_there_are_no_hard_links(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*names: object) -> None:
+        raise OSError(number, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    gate, stores = threading.Barrier(8), [SqliteStore(path) for _ in range(8)]
+
+    def define(store: SqliteStore) -> int:
+        gate.wait()
+        try:
+            return store.define(DEFINITION, expect=None)
+        except Conflict:
+            return 0
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(define, stores)) == [0] * 7 + [1]
+    assert [p.name for p in path.parent.iterdir()] == ["store.db"]
+    monkeypatch.setattr(os, "link", lambda *names: (_ for _ in ()).throw(OSError(errno.EIO, "x")))
+    with pytest.raises(StoreError, match="cannot be used"):
+        SqliteStore(path.with_name("other.db")).define(DEFINITION, expect=None)
+
+
+# The format before
+
+OLD = """
+CREATE TABLE index_ (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, table_ TEXT NOT NULL, definition TEXT,
+    revision INTEGER NOT NULL, dropped INTEGER NOT NULL, state TEXT,
+    generation INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL DEFAULT 0,
+    swept INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX index_live ON index_ (table_) WHERE NOT dropped;
+CREATE TABLE entry (
+    index_ INTEGER NOT NULL, ordinal INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
+    stamp INTEGER, partition TEXT, generation INTEGER NOT NULL, PRIMARY KEY (index_, ordinal)
+) WITHOUT ROWID;
+CREATE TABLE field (
+    id INTEGER PRIMARY KEY, index_ INTEGER NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL
+);
+CREATE TABLE scalar (
+    field INTEGER NOT NULL, ordinal INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (field, ordinal)
+) WITHOUT ROWID;
+CREATE TABLE lease (index_ INTEGER PRIMARY KEY, lease TEXT NOT NULL);
+INSERT INTO entry VALUES (1, 0, 'f0', 1, NULL, '{}', 5000000000);
+INSERT INTO field VALUES (1, 1, 's1_known', 'bool'), (2, 1, 's1_low', 'int64');
+INSERT INTO scalar VALUES (1, 0, 1), (2, 0, 99);
+PRAGMA application_id = 0x736B6970;
+PRAGMA user_version = 1;
+PRAGMA journal_mode = WAL;
+"""
+
+
+def test_a_file_of_the_format_before(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Definitions, states, leases and ordinals are carried over, entries are not: no checksums."""
+    held = Lease(3, "me", 7, 1.5)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.executescript(OLD)
+        row = ("i", '["delta", "t", "file:/t"]', DEFINITION.to_json(), State("active", 4).to_json())
+        sql = "INSERT INTO index_ VALUES (1, ?, ?, ?, 2, 0, ?, 5000000000, 1, 0)"
+        other.execute(sql, row)
+        other.execute("INSERT INTO lease VALUES (1, ?)", (held.to_json(),))
+    store = SqliteStore(path)
+    for _ in range(2):
+        (found,) = store.definitions()
+        assert (found.value, found.revision) == (DEFINITION, 2)
+        assert (store.state("i"), store.lease("i")) == (State(), held)
+        assert len(store.catalogue("i", fields=["s1_low"]).files) == 0
+        assert list(store.disproved("i", TESTS[:1], below=9, timeout=30)[0]) == []
+        with pytest.raises(Rewound):
+            store.catalogue("i", since=5_000_000_000)
+    assert not caplog.records
+    assert store.reserve("i", 1) == range(1, 2)
+    assert "REFRESH" in caplog.text
+    store.write("i", entries(range(1, 2)), revision=2)
+    assert list(store.disproved("i", TESTS[:1], below=9, timeout=30)[0]) == [1]
+    assert store.lease("i") == held
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA user_version").fetchone() == (sqlite_schema.VERSION,)

@@ -1,0 +1,240 @@
+"""Damage to the file of an SQLite store: it answers right, or says that it cannot."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import Damaged, StoreError
+from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
+from skipping.definition import Definition, TableId
+from skipping.stores.sqlite import SqliteStore
+
+FILES, SPAN = 300, 400
+
+
+def truth(path: str) -> set[int]:
+    """The values of a file, which its path tells."""
+    return set(map(int, path.rpartition("/")[2].split(",")))
+
+
+def entries(ordinals: range, chosen: random.Random) -> pa.Table:
+    n = len(ordinals)
+    values = [sorted(chosen.sample(range(SPAN), chosen.randint(1, 20))) for _ in ordinals]
+    paths = [f"{chosen.random()}/{','.join(map(str, each))}" for each in values]
+    known = pa.array([True] * n)
+    columns = {
+        "ordinal": pa.array(ordinals, pa.int64()),
+        "path": paths,
+        "size": pa.array([1] * n, pa.int64()),
+        "stamp": pa.nulls(n, pa.int64()),
+        "partition": ["{}"] * n,
+        "s1_known": known,
+        "s1_low": [each[0] for each in values],
+        "s1_high": [each[-1] for each in values],
+        "s2_known": known,
+        "s2_values": pa.array([list(map(str, each)) for each in values]),
+        "s3_known": known,
+        "s3_filter": pa.array([bits(each) for each in values], pa.large_binary()),
+        "s3_layout": pa.array([1] * n),
+    }
+    return pa.table(columns)
+
+
+def bits(values: list[int]) -> bytes:
+    return sum(1 << value for value in values).to_bytes(SPAN // 8, "little")
+
+
+DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
+
+
+def grown(path: Path, chosen: random.Random, writes: int) -> SqliteStore:
+    store = SqliteStore(path)
+    if not path.exists():
+        store.define(DEFINITION, expect=None)
+    for _ in range(writes):
+        ordinals = store.reserve("i", FILES // writes)
+        store.write("i", entries(ordinals, chosen), revision=1)
+    return store
+
+
+def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
+    """How many files with a match a fresh store says are disproved; raises StoreError."""
+    store = SqliteStore(path)
+    (found,) = store.definitions()
+    assert found.value == DEFINITION
+    catalogue = store.catalogue("i")
+    files = catalogue.files.select(["ordinal", "path"]).to_pydict()
+    held = {o: truth(p) for o, p in zip(files["ordinal"], files["path"], strict=True)}
+    asked: list[tuple[int, Test]] = []
+    for key in keys:
+        probe = pa.array([[key]], pa.list_(pa.int64(), 1))
+        some = [str(v) for v in range(SPAN) if v != key]
+        tests: list[Test] = [
+            Overlaps("low", "high", pa.array([key]), "s1"),
+            Contains("values", pa.array([str(key)]), "s2"),
+            ContainsOther("values", pa.array(some), "s2"),
+            BitsSet("filter", "layout", ((1, probe),), "s3"),
+        ]
+        asked += ((key, test) for test in tests)
+    answers = store.disproved(
+        "i",
+        [test for _, test in asked],
+        below=catalogue.below,
+        timeout=60,
+        generation=catalogue.generation,
+    )
+    return sum(
+        key in held.get(o, ())
+        for (key, _), answer in zip(asked, answers, strict=True)
+        for o in answer
+    )
+
+
+def tried(path: Path, keys: range = range(0, SPAN, 40)) -> str:
+    try:
+        return "WRONG" if false_skips(path, keys) else "right"
+    except Damaged:
+        return "damaged"
+    except StoreError:
+        return "refused"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = tmp_path / "made.db"
+    store = grown(path, random.Random(5), 3)
+    store.remove("i", pa.array([1, 2]))
+    assert false_skips(path) == 0
+    return path
+
+
+def flipped(made: Path, flips: int) -> Counter[str]:
+    whole, chosen, seen = made.read_bytes(), random.Random(7), Counter[str]()
+    place = made.with_name("flipped.db")
+    for n in range(flips):
+        data = bytearray(whole)
+        # In turn over the whole file, so that every page is met.
+        at = (n * len(whole) // flips + chosen.randrange(64)) % len(whole)
+        data[at] ^= 1 << chosen.randrange(8)
+        place.write_bytes(data)
+        seen[tried(place)] += 1
+    return seen
+
+
+def test_flipped_bits(made: Path) -> None:
+    seen = flipped(made, 300)
+    assert seen["WRONG"] == 0
+    assert seen["damaged"] > 100
+    assert seen["damaged"] + seen["refused"] + seen["right"] == 300
+
+
+@pytest.mark.soak
+def test_many_flipped_bits(made: Path) -> None:
+    assert flipped(made, 10_000)["WRONG"] == 0
+
+
+def test_pages_of_two_copies(made: Path) -> None:
+    """Each page of an older copy, in place of the newer one, and the other way round."""
+    older = made.read_bytes()
+    grown(made, random.Random(6), 2)
+    newer = made.read_bytes()
+    size, place, seen = 4_096, made.with_name("mixed.db"), Counter[str]()
+    pages = min(len(older), len(newer)) // size
+    for page in range(0, pages, max(1, pages // 60)):
+        there = slice(page * size, (page + 1) * size)
+        for base, other in ((newer, older), (older, newer)):
+            data = bytearray(base)
+            data[there] = other[there]
+            place.write_bytes(data)
+            seen[tried(place)] += 1
+    for cut in range(1, pages, max(1, pages // 30)):
+        place.write_bytes(older[: cut * size] + newer[cut * size :])
+        seen[tried(place)] += 1
+    assert seen["WRONG"] == 0
+    assert seen["damaged"] > 10
+
+
+def test_cut_off(made: Path) -> None:
+    whole, seen = made.read_bytes(), Counter[str]()
+    place = made.with_name("cut.db")
+    for size in range(0, len(whole), len(whole) // 40):
+        for cut in (size, size // 4_096 * 4_096):
+            place.write_bytes(whole[:cut])
+            seen[tried(place)] += 1
+    assert seen["WRONG"] == seen["right"] == 0
+
+
+WRITER = """
+import random, sqlite3, sys
+import pyarrow as pa
+from pathlib import Path
+from tests.skipping.stores.test_damaged import entries, grown
+from skipping.stores.sqlite import SqliteStore
+path, chosen = Path(sys.argv[1]), random.Random(3)
+store = SqliteStore(path)
+holder = sqlite3.connect(path)  # so that the log is not merged at every close
+holder.execute("SELECT count(*) FROM entry").fetchall()
+print("up", flush=True)
+while True:
+    store.write("i", entries(store.reserve("i", chosen.choice([5, 60])), chosen), revision=1)
+    if chosen.random() < 0.2:
+        there = store.catalogue("i").files["ordinal"].to_pylist()
+        store.remove("i", pa.array(chosen.sample(there, len(there) // 3), pa.int64()))
+"""
+
+
+@pytest.fixture
+def writer(made: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", WRITER, str(made)]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process
+        process.kill()
+
+
+def test_a_copy_taken_while_it_is_written(made: Path, writer: subprocess.Popen[bytes]) -> None:
+    chosen, seen, place = random.Random(2), Counter[str](), made.with_name("copy.db")
+    until = time.monotonic() + 8
+    while time.monotonic() < until:
+        with made.open("rb") as source, place.open("wb") as target:
+            while part := source.read(1 << 15):
+                target.write(part)
+                time.sleep(chosen.choice([0, 0, 0.003]))
+        seen[tried(place)] += 1
+        for each in made.parent.glob("copy.db*"):
+            each.unlink()
+    assert writer.poll() is None
+    assert seen["WRONG"] == 0
+    assert sum(seen.values()) > 5
+
+
+def test_a_backup_put_beside_a_log_that_was_left(made: Path) -> None:
+    seen = Counter[str]()
+    for round in range(6):
+        path = made.with_name(f"{round}.db")
+        shutil.copy(made, path)
+        chosen = random.Random(round)
+        with closing(sqlite3.connect(path)) as holder:
+            holder.execute("SELECT count(*) FROM entry").fetchall()
+            store = grown(path, chosen, 2 + 4 * round)
+            store.remove("i", pa.array(range(round * 20)))
+            for side in ("-wal", "-shm"):
+                shutil.copy(f"{path}{side}", made.with_name(f"kept{side}"))
+        shutil.copy(made, path)
+        shutil.copy(made.with_name("kept-wal"), f"{path}-wal")
+        seen[tried(path)] += 1
+    assert seen["WRONG"] == 0
