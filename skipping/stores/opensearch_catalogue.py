@@ -208,7 +208,7 @@ class Catalogues:
     ) -> tuple[dict[IndexId, Head], dict[str, int]]:
         """The heads of a table, and what to name when changing them."""
         try:
-            found = self._client.call("GET", f"/{self._name}/_doc/{key}", timeout=timeout)
+            found = self._client.document(self._name, key, timeout=timeout)
         except Refused as error:
             if error.status != 404:
                 raise
