@@ -23,7 +23,7 @@ from opensearchpy.exceptions import SerializationError, TransportError
 
 from providers.errors import StoreError
 from skipping.stores.forking import Lock
-from skipping.stores.opensearch_access import Access
+from skipping.stores.opensearch_access import STORE, Access
 from skipping.stores.opensearch_pauses import Pauses
 from skipping.stores.opensearch_wire import Wire
 
@@ -273,6 +273,12 @@ class Client:
         who = self._access.user or "whoever asks without a user"
         if status == 401:
             text = f"{self.server} does not accept the user or the password of {who}"
+            if self._access.withheld:
+                text += (
+                    ": the credentials that there are belong to the server that was named at start"
+                    f"-up, in {STORE} or spark.skipping.store; name this one there, or give "
+                    "spark.skipping.opensearch.user and .password with it"
+                )
         elif status == 403:
             text = f"{self.server} does not allow {who} the use of {path} ({kind})"
         elif status == _LOAD:

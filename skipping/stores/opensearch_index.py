@@ -193,9 +193,11 @@ class Entries:
         return [hit["sort"][0] for hit in pages]
 
     def drop(self) -> None:
-        """Delete it, if it is there."""
+        """Delete it, if it is there; its name was derived, and stands for itself only."""
         try:
-            self._client.call("DELETE", f"/{self._name}")
+            self._client.call(
+                *("DELETE", f"/{self._name}"), expand_wildcards="none", allow_no_indices="false"
+            )
         except Refused as error:
             if error.status != 404:
                 raise
