@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from providers.errors import StoreError
+from skipping.stores.forking import Lock, reset_after_fork
 
 __all__ = ["Loading"]
 
@@ -30,7 +31,11 @@ class Loading(Generic[_T]):
 
     def __init__(self) -> None:
         self._loads: dict[Hashable, _Load[_T]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
+        reset_after_fork(self)
+
+    def _after_fork(self) -> None:
+        self._loads = {}  # the threads that do them are the parent's
 
     def result(self, key: Hashable, work: Callable[[], _T], *, timeout: float) -> _T | None:
         """What the work gives, or that which is under way already; None if it takes too long.

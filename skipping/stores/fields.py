@@ -9,7 +9,6 @@ generation the store is at: it can only be older than that, and is then brought 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 from skipping.definition import IndexId
 from skipping.loading import Loading
 from skipping.stores import Catalogue
+from skipping.stores.forking import Lock
 
 __all__ = ["KEPT", "Fields", "brought_up"]
 
@@ -38,7 +38,7 @@ class Fields:
         self._held: dict[tuple[IndexId, str], Catalogue] = {}
         self._too_large: set[tuple[IndexId, str]] = set()
         self._loading = Loading[Catalogue]()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def held(self, index: IndexId, sketch: str) -> Catalogue | None:
         """What is kept of a sketch."""

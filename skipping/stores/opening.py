@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -11,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from providers.errors import SettingError
 from skipping.stores import IndexStore
 from skipping.stores.fields import KEPT
+from skipping.stores.forking import Lock
 from skipping.stores.memory import MemoryStore
 from skipping.stores.opensearch_access import SCHEMES, Access, server
 from skipping.stores.sqlite import SqliteStore
@@ -28,7 +28,7 @@ _memory: dict[str, MemoryStore] = {}
 # Each keeps its connections, and fields of its indexes.
 _clusters: dict[tuple[str, Access, int], IndexStore] = {}
 _files: dict[tuple[Path, int], SqliteStore] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def open_store(

@@ -8,7 +8,7 @@ head makes a write whole stands in `opensearch_attempts`.
 Others may write into a cluster too, so what a document says is checked: its id, and the names of
 the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
 that says something else, or nothing that a release would write, is foreign: it is left alone, and
-named in the log; its table has no index here.
+named in the log; its table has no index here. So is one of a newer release.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SETTINGS: Body = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
 
 
 class Foreign(StoreError):
-    """A document that this project did not write, or not so."""
+    """A document that this release did not write, or not so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ class Catalogues:
         what = f"document {key[:80]!r} of {self._name}"
         try:
             if source["format"] > FORMAT:
-                raise StoreError(
-                    f"the store is of format {source['format']}, this release reads up to "
-                    f"{FORMAT}: upgrade, or name another prefix ({what})"
+                raise Foreign(
+                    f"{what} is of format {source['format']}, this release reads up to {FORMAT}: "
+                    "upgrade, or name another prefix"
                 )
             heads = {index: _head(said) for index, said in source["heads"].items()}
             for index, head in heads.items():
