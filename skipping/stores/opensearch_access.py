@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from providers.errors import SettingError
 
-__all__ = ["PASSWORD", "SCHEMES", "STORE", "USER", "Access", "StartUp", "server"]
+__all__ = ["INSECURE", "PASSWORD", "SCHEMES", "STORE", "USER", "Access", "StartUp", "server"]
 
 STORE = "SKIPPING_STORE"
 USER, PASSWORD = "SKIPPING_OPENSEARCH_USER", "SKIPPING_OPENSEARCH_PASSWORD"
