@@ -102,7 +102,7 @@ def ordinals(store: OpenSearchStore) -> list[int]:
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Node]:
-    """A node for what nobody does to the shared one; it runs no scripts, as some clusters, and queues nothing."""
+    """A node for what nobody does to the shared one; it runs no scripts, and queues one search."""
     queue = "thread_pool.search.size: 1\nthread_pool.search.queue_size: 1\n"
     node = Node(config=f"script.allowed_types: none\n{queue}")
     try:
@@ -672,7 +672,7 @@ def test_forked_children_get_their_own_answers(opensearch: str, questions: int) 
     n = 64
     store = make(opensearch, files=n)
 
-    def wrong(seed: int) -> int:
+    def wrong(seed: int, questions: int = questions) -> int:
         draw = random.Random(seed)
         bad = 0
         for _ in range(questions):
@@ -683,9 +683,7 @@ def test_forked_children_get_their_own_answers(opensearch: str, questions: int) 
             bad += set(range(n)) - set(found) != {o for o in range(x - 2, x + 1) if o >= 0}
         return bad
 
-    questions, asked = 5, questions
-    assert wrong(0) == 0  # now there is a connection
-    questions = asked
+    assert wrong(0, 5) == 0  # now there is a connection
     context = multiprocessing.get_context("fork")
     told = context.SimpleQueue()
     children = [
