@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from providers.errors import StoreError
-from skipping.stores.forking import reset_after_fork
+from skipping.stores.forking import Lock, reset_after_fork
 
 __all__ = ["Loading"]
 
@@ -30,13 +30,13 @@ class Loading(Generic[_T]):
     """
 
     def __init__(self) -> None:
-        self._after_fork()
+        self._loads: dict[Hashable, _Load[_T]] = {}
+        self._lock = Lock()
         reset_after_fork(self)
 
     def _after_fork(self) -> None:
         # What is under way goes on in the parent only: nobody would ever say that it is done.
-        self._loads: dict[Hashable, _Load[_T]] = {}
-        self._lock = threading.Lock()
+        self._loads = {}
 
     def result(self, key: Hashable, work: Callable[[], _T], *, timeout: float) -> _T | None:
         """What the work gives, or that which is under way already; None if it takes too long.

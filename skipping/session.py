@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -10,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SettingError
 from skipping.build import SparkBuild
-from skipping.settings import Settings
+from skipping.settings import PREFIX, Settings
 from skipping.source import Source
 from skipping.stores import IndexStore
 from skipping.stores.opening import open_store
-from skipping.stores.opensearch_access import Access
+from skipping.stores.opensearch_access import STORE, Access, StartUp
 from skipping.tables.opening import open_table
 
 __all__ = ["default_location", "settings_of", "spark_source", "store_of"]
@@ -22,6 +23,10 @@ __all__ = ["default_location", "settings_of", "spark_source", "store_of"]
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
 
+_AT_START = (
+    "store",
+    *(f"opensearch.{n}" for n in ("user", "password", "ca", "certificate", "key", "insecure")),
+)
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs"),
     *("fuse.sshfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
@@ -50,10 +55,16 @@ def settings_of(spark: SparkSession) -> Settings:
 
 
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
-    """The store that a session's settings name, or the embedded one in its warehouse."""
+    """The store that a session's settings name, or the environment, or the embedded one in its
+    warehouse.
+    """
     return open_store(
-        settings.store or default_location(spark.conf.get("spark.sql.warehouse.dir")),
-        access=lambda: Access.of(
+        settings.store
+        or os.environ.get(STORE)
+        or default_location(spark.conf.get("spark.sql.warehouse.dir")),
+        access=lambda server: Access.of(
+            server,
+            _start_up(spark, settings),
             prefix=settings.opensearch_prefix,
             user=settings.opensearch_user,
             password=settings.opensearch_password,
@@ -62,6 +73,27 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
             key=settings.opensearch_key,
         ),
         kept=settings.cache_max_bytes,
+    )
+
+
+def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
+    """What the context was started with; raises SettingError for what only that may say."""
+    conf = spark.sparkContext._conf  # a copy of it takes 60 ms
+    given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
+    start = Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
+    if settings.opensearch_insecure and not start.opensearch_insecure:
+        raise SettingError(
+            f"{PREFIX}opensearch.insecure counts only in the configuration that a session is "
+            "started with"
+        )
+    return StartUp.of(
+        store=start.store,
+        user=start.opensearch_user,
+        password=start.opensearch_password,
+        ca=start.opensearch_ca,
+        certificate=start.opensearch_certificate,
+        key=start.opensearch_key,
+        insecure=start.opensearch_insecure,
     )
 
 

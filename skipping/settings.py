@@ -73,7 +73,7 @@ class Settings:
         text="",
         takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
         meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
-        "local, unless set",
+        "local, unless set here or as the environment's SKIPPING_STORE",
     )
     cache_ttl: float = _setting(
         5.0,
@@ -113,7 +113,8 @@ class Settings:
         values.text,
         text="",
         takes="a name",
-        meaning="who asks OpenSearch; or the environment's SKIPPING_OPENSEARCH_USER",
+        meaning="who asks OpenSearch; or SKIPPING_OPENSEARCH_USER. It goes, as all that a "
+        "context was started with, only to the store that it was started with",
     )
     opensearch_password: str | None = _setting(
         None,
@@ -147,6 +148,15 @@ class Settings:
         text="",
         takes="a PEM file",
         meaning="the key of the client's certificate, if it is in a file of its own",
+    )
+    opensearch_insecure: bool = _setting(
+        False,
+        "opensearch.insecure",
+        values.boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether a password may go over plain HTTP to another machine; counts only where "
+        "a context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
     )
     mode: Literal["fallback", "strict"] = _setting(
         "fallback",

@@ -32,10 +32,11 @@ _lock = Lock()
 
 
 def open_store(
-    url: str, *, access: Callable[[], Access] = Access.of, kept: int = KEPT
+    url: str, *, access: Callable[[str], Access] = Access.of, kept: int = KEPT
 ) -> IndexStore:
     """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path, or at
-    `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks.
+    `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks the
+    server.
 
     One address is one store for the whole process, a cluster for one access. `kept` is how many
     bytes of fields it keeps here. Nothing is opened or created yet.
@@ -52,7 +53,8 @@ def open_store(
         with _lock:
             return _memory.setdefault(rest, MemoryStore(rest))
     if scheme in SCHEMES:
-        return _opensearch(server(url), access(), kept)
+        address = server(url)
+        return _opensearch(address, access(address), kept)
     if scheme == "file":
         parts = urlsplit(url)
         local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment

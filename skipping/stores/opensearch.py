@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -38,6 +40,33 @@ __all__ = ["OpenSearchStore"]
 
 _PATIENCE = 30.0
 _LEASE = 30.0
+_BROKEN = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    pa.ArrowException,
+)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _understood(use: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raises StoreError for an answer that is not what releases write, whatever that breaks."""
+
+    @wraps(use)
+    def checked(*args: _P.args, **more: _P.kwargs) -> _T:
+        try:
+            return use(*args, **more)
+        except _BROKEN as error:
+            raise StoreError(
+                f"the store holds, or was given, what no release writes ({type(error).__name__})"
+            ) from error
+
+    return checked
 
 
 class OpenSearchStore:
@@ -78,6 +107,7 @@ class OpenSearchStore:
         name = "opensearch" if scheme == "http" else "opensearch+https"
         return f"{name}://{host}/{self._access.prefix}"
 
+    @_understood
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         found = tuple(
@@ -88,6 +118,7 @@ class OpenSearchStore:
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
 
+    @_understood
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
         return self._catalogues.define(
@@ -99,11 +130,13 @@ class OpenSearchStore:
             name=definition.name,
         )
 
+    @_understood
     def state(self, index: IndexId) -> State:
         """How it stands."""
         text = self._catalogues.head(index).state
         return State() if text is None else State.from_json(text)
 
+    @_understood
     def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
 
@@ -113,10 +146,12 @@ class OpenSearchStore:
 
         self._catalogues.update(index, say)
 
+    @_understood
     def lease(self, index: IndexId) -> Lease:
         """Who keeps it up to date."""
         return _lease_of(self._catalogues.head(index))
 
+    @_understood
     def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
 
@@ -127,6 +162,7 @@ class OpenSearchStore:
 
         self._catalogues.update(index, take)
 
+    @_understood
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
 
@@ -138,6 +174,7 @@ class OpenSearchStore:
         end = self._catalogues.update(index, take).next
         return range(end - n, end)
 
+    @_understood
     def write(
         self,
         index: IndexId,
@@ -167,6 +204,7 @@ class OpenSearchStore:
                 kept.create([*made, *copies], generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
 
+    @_understood
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._attempt(index, lambda head: None) as held:
@@ -182,11 +220,13 @@ class OpenSearchStore:
                 held.commit(unswept=n)
                 self._swept(held)
 
+    @_understood
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         self._entries(self._catalogues.erase(index)).drop()
         self._fields.drop(index)
 
+    @_understood
     def catalogue(
         self,
         index: IndexId,
@@ -201,6 +241,7 @@ class OpenSearchStore:
         left = None if deadline is None else deadline - time.monotonic()
         return entries.catalogue(fields, since=since, timeout=left)
 
+    @_understood
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         entries, names = self._entries(self._catalogues.head(index)), identities(files)
@@ -209,6 +250,7 @@ class OpenSearchStore:
         held = (holders.get(name) for name in names)
         return pa.array([None if o in removed else o for o in held], pa.int64())
 
+    @_understood
     def disproved(
         self,
         index: IndexId,

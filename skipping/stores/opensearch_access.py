@@ -1,17 +1,29 @@
-"""How to reach a cluster: addresses and credentials. Needs nothing that may not be installed."""
+"""How to reach a cluster: addresses and credentials. Needs nothing that may not be installed.
+
+Credentials belong to a server. *Start-up* is what a Spark context was started with and, where that
+says nothing, the environment. The user, password, certificate and key of start-up go to the one
+server that start-up names (STORE, or `spark.skipping.store`: the same scheme, host and port), and
+only as long as start-up's authorities vouch for it. Who names another store later, with `SET` or in
+a call, may give credentials in the same way, and only these go there. No password goes over plain
+HTTP but to this machine itself, or where start-up says `insecure`.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from providers.errors import SettingError
 
-__all__ = ["PASSWORD", "SCHEMES", "USER", "Access", "server"]
+__all__ = ["INSECURE", "PASSWORD", "SCHEMES", "STORE", "USER", "Access", "StartUp", "server"]
 
+STORE = "SKIPPING_STORE"
 USER, PASSWORD = "SKIPPING_OPENSEARCH_USER", "SKIPPING_OPENSEARCH_PASSWORD"
+INSECURE = "SKIPPING_OPENSEARCH_INSECURE"
 """Environment variables that stand in for the settings of these names."""
 
 SCHEMES = {"opensearch": "http", "opensearch+https": "https"}
@@ -25,8 +37,8 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 class Access:
     """Who asks: names of indices begin with `prefix`; `ca`, `certificate` and `key` are PEM files.
 
-    Never shows the password. Raises SettingError for half of a pair, and for a prefix that no name
-    of an index can begin with.
+    `withheld`: there are credentials, for another server. Never shows the password. Raises
+    SettingError for half of a pair, and for a prefix that no name of an index can begin with.
 
     >>> Access(user="me", password="secret")
     Access(prefix='skipping-', user='me', ca=None, certificate=None, key=None)
@@ -38,6 +50,7 @@ class Access:
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
+    withheld: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
@@ -48,7 +61,8 @@ class Access:
         if (self.user is None) != (self.password is None):
             raise SettingError(
                 "spark.skipping.opensearch.user and its password go together; the password may "
-                f"also be in the environment variable {PASSWORD}, the user in {USER}"
+                f"also be in the environment variable {PASSWORD}, the user in {USER}, for the "
+                f"server that {STORE} or the start-up configuration names"
             )
         if self.key is not None and self.certificate is None:
             raise SettingError("spark.skipping.opensearch.key needs its certificate")
@@ -56,6 +70,8 @@ class Access:
     @classmethod
     def of(
         cls,
+        server: str,
+        start: StartUp | None = None,
         *,
         prefix: str = DEFAULT_PREFIX,
         user: str | None = None,
@@ -64,15 +80,88 @@ class Access:
         certificate: str | None = None,
         key: str | None = None,
     ) -> Access:
-        """What settings say, and the environment where they say nothing."""
+        """Who asks `server`, given what start-up says (None: the environment) and what was said
+        since; what is said twice, start-up's values again, counts as start-up's.
+
+        Raises SettingError for a password that would go over plain HTTP.
+        """
+        start = StartUp.of() if start is None else start
+        home = server == start.server and ca in (None, start.ca)
+        withheld = not home and (start.password or start.certificate) is not None
+        if password not in (None, start.password):
+            withheld = False
+            user = user or (start.user if home else None)
+        elif home:
+            user, password = user or start.user, start.password
+        else:
+            user, password = None if user == start.user else user, None
+        if (certificate, key) not in ((None, None), (start.certificate, start.key)):
+            withheld = False
+        else:
+            certificate, key = (start.certificate, start.key) if home else (None, None)
+        if password is not None and not start.insecure and not _is_private(server):
+            raise SettingError(
+                f"a password would go to {server} over plain HTTP: use opensearch+https://, or "
+                "start with spark.skipping.opensearch.insecure or the environment variable "
+                f"{INSECURE} set to true"
+            )
         return cls(
             prefix=prefix,
-            user=user or os.environ.get(USER) or None,
-            password=password or os.environ.get(PASSWORD) or None,
+            user=user,
+            password=password,
+            ca=ca or start.ca,
+            certificate=certificate,
+            key=key,
+            withheld=withheld,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """What was said before anybody could say otherwise: the server, and who asks it."""
+
+    server: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    insecure: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        store: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        ca: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        insecure: bool = False,
+        environment: Mapping[str, str] = os.environ,
+    ) -> StartUp:
+        """The configuration at start-up, and the environment where it says nothing."""
+        store = store or environment.get(STORE) or ""
+        return cls(
+            server=server(store) if store.partition(":")[0].lower() in SCHEMES else None,
+            user=user or environment.get(USER) or None,
+            password=password or environment.get(PASSWORD) or None,
             ca=ca,
             certificate=certificate,
             key=key,
+            insecure=insecure or environment.get(INSECURE, "").lower() == "true",
         )
+
+
+def _is_private(server: str) -> bool:
+    """Whether nobody on a network can read along."""
+    parts = urlsplit(server)
+    host = parts.hostname or ""
+    try:
+        return parts.scheme == "https" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def server(url: str) -> str:

@@ -140,6 +140,7 @@ class Answers:
         n = (below + 63) // 64
         scope = ordinals_query(head.visible, below)
         while True:
+            known = self._runs_aggregations, self._runs_filters
             asked = {i: q for i, q in queries.items() if self._runs_filters or i not in scripted}
             if not asked:
                 return {}
@@ -149,7 +150,8 @@ class Answers:
                     return _by_script(entries, scope, asked, n, deadline)
                 return _by_pages(entries, scope, asked, deadline)
             except Refused as error:
-                if not self._runs_less(entries, error, deadline):
+                learned = known != (self._runs_aggregations, self._runs_filters)  # by another
+                if not learned and not self._runs_less(entries, error, deadline):
                     raise
 
     def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:

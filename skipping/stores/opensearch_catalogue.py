@@ -4,17 +4,25 @@ One document a table holds the *heads* of all indexes the table ever had. Every 
 compare-and-set of that document (`if_seq_no`), so each is atomic: that a table has one live index,
 that ordinals are reserved once, that a commit meets the revision it was made for. How the lock in a
 head makes a write whole stands in `opensearch_attempts`.
+
+Others may write into a cluster too, so what a document says is checked: its id, and the names of
+the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
+that says something else, or nothing that a release would write, is foreign: it is left alone, and
+named in the log; its table has no index here. So is one of a newer release.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from providers.errors import Conflict, NoStore, StoreError
@@ -23,7 +31,7 @@ from skipping.stores import Generation
 from skipping.stores.generations import REMEMBERED
 from skipping.stores.opensearch_client import Body, Client, Refused
 
-__all__ = ["FORMAT", "Catalogues", "Head"]
+__all__ = ["FORMAT", "Catalogues", "Foreign", "Head"]
 
 FORMAT = 1
 """Version of what is written. A newer one is refused."""
@@ -38,10 +46,19 @@ _MAPPING: Body = {
         "heads": {"type": "object", "enabled": False},
     },
 }
+log = logging.getLogger("skipping")
+
 _PAUSE = 0.02
+_KEY = re.compile(r"[0-9a-f]{64}")
+_NUMBERS = 2**63  # are below
+_PAGE = 1_000  # documents at once, each with every index that its table ever had
 _UNAVAILABLE = 503
 _NOT_FOUND = "index_not_found_exception"
 _SETTINGS: Body = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+
+
+class Foreign(StoreError):
+    """A document that this release did not write, or not so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +110,14 @@ class Catalogues:
 
     def all(self, *, timeout: float | None = None) -> Sequence[Head]:
         """Every head; raises NoStore where nothing was created yet."""
+        found: list[Head] = []
         with self._there():
-            return [
-                head
-                for hit in self._client.pages(self._name, {}, by=["key"], timeout=timeout)
-                for head in _heads(hit["_source"]).values()
-            ]
+            for hit in self._client.pages(self._name, {}, by=["key"], size=_PAGE, timeout=timeout):
+                try:
+                    found += self._heads(hit).values()
+                except Foreign as error:
+                    log.warning("%s: left alone", error)
+        return found
 
     def define(
         self,
@@ -111,8 +130,7 @@ class Catalogues:
         name: str,
     ) -> int:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
-        text = json.dumps([table.format, table.id, table.root])
-        key = hashlib.sha256(text.encode()).hexdigest()
+        key = _key_of(table.format, table.id, table.root)
         if expect is None:
             self._create()
             if self._key(index, default=key) != key:
@@ -127,8 +145,7 @@ class Catalogues:
             if live and not dropped:
                 raise Conflict(f"there is an index on {name} already: {live[0]}")
             if head is None or found is None:
-                folder = f"{self._prefix}{key[:16]}-{_spelled(index)}"
-                head = Head(folder, definition, dropped=dropped)
+                head = Head(self._folder(key, index), definition, dropped=dropped)
             else:
                 head = replace(head, definition=definition, dropped=dropped, revision=found + 1)
             return {**heads, index: head}
@@ -167,6 +184,30 @@ class Catalogues:
 
         return self._change(self._key(index), at, refresh="true")[index]
 
+    def _folder(self, key: str, index: IndexId) -> str:
+        """The index that holds the entries of an incarnation."""
+        return f"{self._prefix}{key[:16]}-{_spelled(index)}"
+
+    def _heads(self, hit: Body) -> dict[IndexId, Head]:
+        """What a document of the catalogue says; raises Foreign if no release wrote it."""
+        key, source = str(hit.get("_id")), hit.get("_source", {})
+        what = f"document {key[:80]!r} of {self._name}"
+        try:
+            if source["format"] > FORMAT:
+                raise Foreign(
+                    f"{what} is of format {source['format']}, this release reads up to {FORMAT}: "
+                    "upgrade, or name another prefix"
+                )
+            heads = {index: _head(said) for index, said in source["heads"].items()}
+            for index, head in heads.items():
+                if head.entries != self._folder(key, index):
+                    raise Foreign(f"{what} names {str(head.entries)[:255]!r}, no index of ours")
+                if head.definition is not None and _key_in(head.definition) != key:
+                    raise Foreign(f"{what} has an index of another table")
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise Foreign(f"{what} holds what no release wrote: {error}") from error
+        return heads
+
     def _create(self) -> None:
         body: Body = {"mappings": _MAPPING, "settings": {"index": _SETTINGS}}
         try:
@@ -200,7 +241,10 @@ class Catalogues:
                 return default
             if not hits:
                 raise StoreError(f"the store has no index {index}: it was never here")
-            self._keys[index] = hits[0]["_id"]
+            key = hits[0].get("_id")
+            if not isinstance(key, str) or not _KEY.fullmatch(key):
+                raise Foreign(f"document {key!r} of {self._name} was written by nobody we know")
+            self._keys[index] = key
         return self._keys[index]
 
     def _read(
@@ -208,15 +252,17 @@ class Catalogues:
     ) -> tuple[dict[IndexId, Head], dict[str, int]]:
         """The heads of a table, and what to name when changing them."""
         try:
-            found = self._client.call("GET", f"/{self._name}/_doc/{key}", timeout=timeout)
+            found = self._client.document(self._name, key, timeout=timeout)
         except Refused as error:
             if error.status != 404:
                 raise
             if error.kind == _NOT_FOUND:
                 raise _no_store(self._client, self._name) from error
             return {}, {}
-        seen = {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
-        return _heads(found["_source"]), seen
+        seen = {"if_seq_no": found.get("_seq_no"), "if_primary_term": found.get("_primary_term")}
+        if not all(map(_is_number, seen.values())):
+            raise StoreError(f"{self._client.server} answered with no document")
+        return self._heads(found), seen
 
     def _change(
         self,
@@ -260,19 +306,37 @@ class Catalogues:
             raise
 
 
-def _heads(source: Body) -> dict[IndexId, Head]:
-    try:
-        if source["format"] > FORMAT:
-            raise StoreError(
-                f"the store is of format {source['format']}, this release reads up to {FORMAT}: "
-                "upgrade, or name another prefix"
-            )
-        return {
-            index: Head(**{**head, **{name: tuple(head[name]) for name in ("aborted", "recent")}})
-            for index, head in source["heads"].items()
-        }
-    except (LookupError, TypeError, AttributeError) as error:
-        raise StoreError(f"the catalogue holds what no release wrote: {error}") from error
+def _head(said: Any) -> Head:
+    """Raises TypeError, ValueError or LookupError for what no release wrote."""
+    head = Head(**{**said, **{name: tuple(said[name]) for name in ("aborted", "recent")}})
+    texts = head.definition, head.state, head.lease
+    numbers = head.revision, head.next, head.generation, head.attempt, head.beat
+    optional = (n for n in (head.writer, head.unswept) if n is not None)
+    fields = head.fields.items()
+    if not (
+        all(text is None or isinstance(text, str) for text in texts)
+        and all(map(_is_number, (*numbers, *optional, *head.recent, *head.aborted)))
+        and isinstance(head.dropped, bool)
+        and all(isinstance(name, str) and isinstance(type, str) for name, type in fields)
+    ):
+        raise TypeError("a value of another type")
+    return head
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < _NUMBERS
+
+
+def _key_of(format: str, id: str, root: str) -> str:
+    """The document that has the indexes of a table."""
+    return hashlib.sha256(json.dumps([format, id, root]).encode()).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _key_in(definition: str) -> str:
+    """That of the table in a definition."""
+    table = json.loads(definition)["table"]
+    return _key_of(table["format"], table["id"], table["root"])
 
 
 def _alive(index: IndexId, head: Head | None) -> Head:

@@ -91,8 +91,11 @@ class Found:
 
 
 def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
-    """The types of fields, as Arrow's."""
-    return {name: TYPES[type] for name, type in fields.items()}
+    """The types of fields, as Arrow's; raises StoreError for one of a newer release's."""
+    try:
+        return {name: TYPES[type] for name, type in fields.items()}
+    except KeyError as error:
+        raise StoreError(f"the store has a field of type {error}: upgrade") from error
 
 
 def described(definition: Definition, fields: dict[str, str]) -> Body:

@@ -14,7 +14,7 @@ from skipping.stores.entries import is_scalar
 from skipping.stores.generations import alike, rewound
 from skipping.stores.opensearch_attempts import LostHistory
 from skipping.stores.opensearch_catalogue import Head
-from skipping.stores.opensearch_client import Body, Client, Refused
+from skipping.stores.opensearch_client import PAGE_SIZE, Body, Client, Refused
 from skipping.stores.opensearch_entries import Found, described, table_of, types_of
 from skipping.stores.opensearch_pages import NUMBER, PAGE, unpacked
 
@@ -22,6 +22,7 @@ __all__ = ["Entries"]
 
 _MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
+_PACKED = 16  # pages at once, each of which may have MB
 _ORDER = ("ordinal", "generation")  # of two writes about one file the later comes later
 
 
@@ -192,9 +193,11 @@ class Entries:
         return [hit["sort"][0] for hit in pages]
 
     def drop(self) -> None:
-        """Delete it, if it is there."""
+        """Delete it, if it is there; its name was derived, and stands for itself only."""
         try:
-            self._client.call("DELETE", f"/{self._name}")
+            self._client.call(
+                *("DELETE", f"/{self._name}"), expand_wildcards="none", allow_no_indices="false"
+            )
         except Refused as error:
             if error.status != 404:
                 raise
@@ -207,7 +210,7 @@ class Entries:
         None if the pages do not tell of all files: some writer left none, or a removal goes on.
         """
         body = {"query": self._visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
-        hits = self._pages(body, ("generation", NUMBER), timeout=timeout)
+        hits = self._pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
         removed = self._removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         try:
             files = unpacked(
@@ -267,10 +270,15 @@ class Entries:
         return {"bool": {"filter": [self._head.visible, *also]}}
 
     def _pages(
-        self, body: Body, order: Sequence[str], *, timeout: float | None = None
+        self,
+        body: Body,
+        order: Sequence[str],
+        *,
+        size: int = PAGE_SIZE,
+        timeout: float | None = None,
     ) -> Iterator[Body]:
         with self._there():
-            yield from self._client.pages(self._name, body, by=order, timeout=timeout)
+            yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
 
     @contextmanager
     def _there(self) -> Iterator[None]:

@@ -103,4 +103,6 @@ def _packed(table: pa.Table) -> str:
 
 
 def _table(page: str) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(b64decode(page))).read_all()
+    table = pa.ipc.open_stream(pa.py_buffer(b64decode(page))).read_all()
+    table.validate(full=True)
+    return table

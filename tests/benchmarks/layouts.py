@@ -24,7 +24,15 @@ from skipping.stores.opensearch_access import Access
 from skipping.stores.opensearch_client import Body, Client
 from skipping.stores.opensearch_scripts import bitmap, words
 from tests.benchmarks.report import heading, spread, table
-from tests.benchmarks.synthetic import KEYS, bytes_on_disk, cluster, distinct, entries, server
+from tests.benchmarks.synthetic import (
+    KEYS,
+    administer,
+    bytes_on_disk,
+    cluster,
+    distinct,
+    entries,
+    server,
+)
 
 __all__ = ["main"]
 
@@ -151,11 +159,11 @@ class _Layout:
 
     def size(self) -> int:
         """Bytes on disk, merged to one segment."""
-        return bytes_on_disk(self._client, self._index)
+        return bytes_on_disk(self._client.server, self._index)
 
     def documents(self) -> str:
         """How many Lucene has."""
-        stats = self._client.call("GET", f"/{self._index}/_stats/docs")
+        stats = administer(self._client.server, "GET", f"/{self._index}/_stats/docs")
         return f"{stats['_all']['primaries']['docs']['count']:,}"
 
     def _put(self, files: list[Body], mark: str) -> None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import random
 import signal
 import ssl
 import subprocess
 import sys
 import threading
 import time
+import traceback
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkConf
 
 from providers.errors import Conflict, NoStore, SettingError, StoreError
 from providers.index_predicate import (
@@ -33,10 +40,10 @@ from providers.index_predicate import (
 from skipping.definition import Definition, State, TableId
 from skipping.session import store_of
 from skipping.settings import Settings
-from skipping.stores import IDENTITY, opensearch_pages
+from skipping.stores import IDENTITY, opensearch_pages, opensearch_scripts
 from skipping.stores.opening import open_store
 from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import PASSWORD, USER, Access
+from skipping.stores.opensearch_access import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch_attempts import Attempt, attempt
 from skipping.stores.opensearch_index import Entries
 from tests.opensearch import Node
@@ -95,8 +102,9 @@ def ordinals(store: OpenSearchStore) -> list[int]:
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Node]:
-    """A node for what nobody does to the shared one; it runs no scripts, as some clusters."""
-    node = Node(config="script.allowed_types: none\n")
+    """A node for what nobody does to the shared one; it runs no scripts, and queues one search."""
+    queue = "thread_pool.search.size: 1\nthread_pool.search.queue_size: 1\n"
+    node = Node(config=f"script.allowed_types: none\n{queue}")
     try:
         node.start()
         yield node
@@ -107,7 +115,8 @@ def mortal() -> Iterator[Node]:
 @pytest.fixture(autouse=True, scope="module")
 def _tidy(opensearch: str) -> Iterator[None]:
     yield
-    OpenSearchStore(f"http://{opensearch}", Access())._client.call("DELETE", "/faults-*")
+    request = urllib.request.Request(f"http://{opensearch}/faults-*", method="DELETE")
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 @pytest.fixture
@@ -153,7 +162,8 @@ def test_hung(mortal: Node) -> None:
         assert time.monotonic() - began < 8
     finally:
         mortal.signal(signal.SIGCONT)
-    assert answers(store) == EXPECTED
+    assert ordinals(store) == list(range(10))  # who names no time-out asks during a pause, too,
+    assert answers(store) == EXPECTED  # and the answer ends it
 
 
 def test_nobody_there() -> None:
@@ -272,6 +282,29 @@ def test_an_answer_in_part_is_no_answer(
         answers(store)
 
 
+@pytest.mark.parametrize("partial", ["false", "true"])
+def test_a_shard_that_fails(opensearch: str, between: Front, partial: str) -> None:
+    """Of two shards one has no ordinals; whether the server gives what it has, or nothing."""
+    store = at(make(opensearch, files=0), between.address)
+    name = f"{store._access.prefix}two"
+    integer = {"properties": {"ordinal": {"type": "integer"}}}
+    settings = {"index": {"number_of_shards": 1, "number_of_replicas": 0}}
+    for part, mapping in (("a", integer), ("b", {})):
+        made = {"mappings": mapping, "settings": settings, "aliases": {name: {}}}
+        store._client.call("PUT", f"/{name}-{part}", made)
+        store._client.call("PUT", f"/{name}-{part}/_doc/1", {"ordinal": "1"}, refresh="true")
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        request.path = request.path.replace("results=false", f"results={partial}")
+        return to_node(request.body)
+
+    between.rule = rule
+    body = {"size": 1, "aggs": {"words": opensearch_scripts.bitmap(1)}}
+    store._client.search(f"{name}-a", body)
+    with pytest.raises(StoreError, match="not all" if partial == "true" else "search_phase"):
+        store._client.search(name, body)
+
+
 def test_one_search_for_all_tests(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address)
     answers(store)
@@ -312,6 +345,26 @@ def test_busy_all_the_time(opensearch: str, between: Front) -> None:
         answers(store, timeout=0.5)
     with pytest.raises(StoreError, match="too busy"):
         store.reserve("i", 1)
+
+
+def test_a_server_that_refuses_for_load_is_asked_again(mortal: Node) -> None:
+    """Its queue is short: of many at a time it refuses some, and they come again."""
+    made = make(mortal.address)
+    statuses: list[int] = []
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        answer = to_node(request.body)
+        statuses.append(answer.status)
+        return answer
+
+    with front(mortal.address) as between:
+        between.rule = rule
+        store = at(made, between.address)
+        end = time.monotonic() + 30
+        with ThreadPoolExecutor(16) as pool:
+            while 429 not in statuses and time.monotonic() < end:
+                assert all(pool.map(lambda _: answers(store) == EXPECTED, range(64)))
+    assert 429 in statuses
 
 
 def test_items_refused_for_load_are_sent_again_alone(opensearch: str, between: Front) -> None:
@@ -516,14 +569,174 @@ def test_catalogue_deleted_under_who_asks(opensearch: str) -> None:
     assert store.define(replace(DEFINITION, index="j"), expect=None) == 1
 
 
-def test_what_a_newer_release_wrote(opensearch: str) -> None:
+def said(store: OpenSearchStore, change: Callable[[Any], object], *, id: str = "") -> None:
+    """Change what stands in the catalogue about index i, or copy it so under another id."""
+    name, key = f"{store._access.prefix}catalogue", store._catalogues._keys["i"]
+    found = store._client.document(name, key)["_source"]
+    change(found)
+    store._client.call("PUT", f"/{name}/_doc/{id or key}", found, refresh="true")
+
+
+def test_what_a_newer_release_wrote(opensearch: str, caplog: pytest.LogCaptureFixture) -> None:
     store = make(opensearch)
-    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
-    found = store._client.call("GET", path)["_source"]
-    store._client.call("PUT", path, {**found, "format": 99}, refresh="true")
-    for use in (store.definitions, lambda: answers(store), lambda: store.reserve("i", 1)):
-        with pytest.raises(StoreError, match="upgrade"):
+    other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
+    store.define(other, expect=None)
+    said(store, lambda source: source.update(format=99))
+    for use in (lambda: answers(store), lambda: store.reserve("i", 1)):
+        with pytest.raises(StoreError, match=r"format 99.*upgrade"):
             use()
+    with pytest.raises(StoreError, match=r"format 99.*upgrade"):
+        store.define(replace(DEFINITION, index="k"), expect=None)
+    assert [found.value for found in store.definitions()] == [other]
+    assert "is of format 99" in caplog.text
+
+
+def test_what_an_older_release_wrote(opensearch: str) -> None:
+    store = make(opensearch)
+    said(store, lambda source: source.update(format=0))
+    assert answers(at(store, opensearch)) == EXPECTED
+    assert len(store.definitions()) == 1
+
+
+@pytest.mark.parametrize(
+    "entries", ["payroll", "*", "_all", "faults-*", "a,b", "<a-{now/d}>", None]
+)
+def test_only_indices_of_a_derived_name_are_deleted(
+    opensearch: str, between: Front, caplog: pytest.LogCaptureFixture, entries: Any
+) -> None:
+    store = at(make(opensearch), between.address)
+    store.define(replace(DEFINITION, dropped=True), expect=1)
+    name = store._catalogues.head("i").entries
+    said(store, lambda source: source["heads"]["i"].update(entries=entries))
+    between.seen.clear()
+    with pytest.raises(StoreError, match=r"document '[0-9a-f]{64}'"):
+        store.erase("i")
+    assert list(store.definitions()) == []
+    assert "left alone" in caplog.text
+    assert not any(r.method == "DELETE" for r in between.seen)
+    with pytest.raises(StoreError, match="names no index"):
+        store._client.call("DELETE", f"/{entries}" if entries != "payroll" else "/payroll,x")
+    said(store, lambda source: source["heads"]["i"].update(entries=name))
+    store.erase("i")
+    (deleted,) = (r.path for r in between.seen if r.method == "DELETE")
+    assert deleted.startswith(f"/{name}?expand_wildcards=none")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda source: source.update(heads=[]),
+        lambda source: source.update(format="1"),
+        lambda source: source["heads"]["i"].update(generation="9"),
+        lambda source: source["heads"]["i"].update(next=2**70),
+        lambda source: source["heads"]["i"].update(recent=[[]]),
+        lambda source: source["heads"]["i"].update(fields=[1]),
+        lambda source: source["heads"]["i"].update(definition="[" * 20_000),
+        lambda source: source["heads"]["i"].update(definition=5),
+        lambda source: source["heads"]["i"].update(surprise=True),
+    ],
+)
+def test_what_nobody_writes_is_left_alone(
+    opensearch: str, caplog: pytest.LogCaptureFixture, change: Callable[[Any], object]
+) -> None:
+    store = make(opensearch)
+    said(store, change)
+    with pytest.raises(StoreError, match="holds what no release wrote"):
+        answers(store)
+    assert list(store.definitions()) == []
+    assert "holds what no release wrote" in caplog.text
+
+
+def test_an_index_claimed_by_a_foreign_document(opensearch: str) -> None:
+    for id in ("payroll", "f" * 64):
+        store = make(opensearch)
+        said(store, lambda source: source.update(key="0"), id=id)
+        kept = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+        store._client.call("DELETE", kept, refresh="true")
+        with pytest.raises(StoreError, match=r"no index of ours|nobody we know"):
+            at(store, opensearch).erase("i")
+
+
+def test_types_of_a_newer_release(opensearch: str) -> None:
+    store = make(opensearch)
+    said(store, lambda source: source["heads"]["i"]["fields"].update(s9_x="decimal"))
+    with pytest.raises(StoreError, match=r"decimal.*upgrade"):
+        answers(store)
+
+
+# Forked
+
+
+@pytest.mark.parametrize("questions", [200, pytest.param(2_000, marks=pytest.mark.soak)])
+def test_forked_children_get_their_own_answers(opensearch: str, questions: int) -> None:
+    n = 64
+    store = make(opensearch, files=n)
+
+    def wrong(seed: int, questions: int = questions) -> int:
+        draw = random.Random(seed)
+        bad = 0
+        for _ in range(questions):
+            x = draw.randrange(n)
+            (found,) = store.disproved(
+                "i", [Contains("values", pa.array([f"t{x}"]), "s2")], below=n, timeout=30
+            )
+            bad += set(range(n)) - set(found) != {o for o in range(x - 2, x + 1) if o >= 0}
+        return bad
+
+    assert wrong(0, 5) == 0  # now there is a connection
+    context = multiprocessing.get_context("fork")
+    told = context.SimpleQueue()
+    children = [
+        context.Process(target=lambda seed=seed: told.put(wrong(seed))) for seed in range(4)
+    ]
+    for child in children:
+        child.start()
+    assert wrong(9) == 0
+    for child in children:
+        child.join()
+    assert [told.get() for _ in children if not told.empty()] == [0] * 4
+
+
+def test_every_search_carries_its_number(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address, kept=1 << 20)
+    kept: list[Answer] = []
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        """The answer to the search before, as on a line that two share."""
+        answer = to_node(request.body)
+        if "_search" not in request.path:
+            return answer
+        kept.append(answer)
+        return kept[-2] if len(kept) > 1 else answer
+
+    store.definitions()
+    between.rule = rule
+    for use in (store.definitions, lambda: answers(store), lambda: store.catalogue("i")):
+        kept[:] = [Answer(200, {**to_any(store), "_shards": {}})]
+        with pytest.raises(StoreError, match="another question"):
+            use()
+
+
+def to_any(store: OpenSearchStore) -> Any:
+    """A whole answer of another search."""
+    direct = f"/{store._access.prefix}catalogue/_search"
+    body = {"aggs": {"asked": {"max": {"field": "asked"}, "meta": {"number": "another"}}}}
+    return store._client.call("POST", direct, body) | {"timed_out": False}
+
+
+def test_a_document_is_known_by_its_id(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    answers(store)
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        answer = to_node(request.body)
+        if "_doc/" in request.path:
+            answer.body["_id"] = "0" * 64
+        return answer
+
+    between.rule = rule
+    with pytest.raises(StoreError, match="another question"):
+        answers(store)
 
 
 def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
@@ -776,25 +989,96 @@ def test_forbidden(opensearch: str, between: Front) -> None:
 def test_opened_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(USER, "me")
     monkeypatch.setenv(PASSWORD, "s3cret")
-    store = open_store("opensearch://search.example")
-    assert store.location == "opensearch://search.example:9200/skipping-"
-    assert open_store("opensearch://search.example:9200/") is store
+    monkeypatch.setenv(STORE, "opensearch+https://Search.example")
+    store = open_store("opensearch+https://search.example")
+    assert store.location == "opensearch+https://search.example:9200/skipping-"
+    assert open_store("opensearch+https://search.example:9200/") is store
     assert isinstance(store, OpenSearchStore)
     assert store._access == Access(user="me", password="s3cret")
-    secure = open_store("opensearch+https://[::1]:443", access=lambda: Access(prefix="p-"))
+    secure = open_store("opensearch+https://[::1]:443", access=lambda server: Access(prefix="p-"))
     assert secure.location == "opensearch+https://[::1]:443/p-"
+
+
+def session(**start: str) -> Any:
+    """As much of a session as is asked for its start-up configuration."""
+    conf = SparkConf(loadDefaults=False)
+    for key, value in start.items():
+        conf.set(f"spark.skipping.{key.replace('_', '.')}", value)
+    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf))
+
+
+def opened(spark: Any, **said: str) -> Access:
+    """What goes to the store of a session that says this."""
+    start = dict(spark.sparkContext._conf.getAll())
+    said = {f"spark.skipping.{key.replace('_', '.')}": value for key, value in said.items()}
+    store = store_of(spark, Settings.of(start | said))
+    assert isinstance(store, OpenSearchStore)
+    return store._access
 
 
 def test_opened_by_the_settings_of_a_session() -> None:
     named = {"prefix": "p-", "user": "me", "password": "s3cret", "ca": "ca.pem"}
     named |= {"certificate": "c.pem", "key": "k.pem"}
-    conf = {f"spark.skipping.opensearch.{key}": value for key, value in named.items()}
-    conf["spark.skipping.store"] = "opensearch+https://search.example"
-    session: Any = None  # it is asked for its warehouse only where no store is named
-    store = store_of(session, Settings.of(conf))
-    assert isinstance(store, OpenSearchStore)
-    assert store._access == Access(**named)
-    assert store.location == "opensearch+https://search.example:9200/p-"
+    said = {f"opensearch_{key}": value for key, value in named.items()}
+    said["store"] = "opensearch+https://search.example"
+    assert opened(session(), **said) == Access(**named)
+    assert opened(session(**said)) == Access(**named)
+
+
+HOME, EVIL = "opensearch+https://home.example", "opensearch+https://evil.example"
+
+
+@pytest.mark.parametrize("by", ["environment", "configuration"])
+def test_credentials_go_to_the_server_of_start_up_only(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    if by == "environment":
+        for name, value in {STORE: HOME, USER: "svc", PASSWORD: "s3cret"}.items():
+            monkeypatch.setenv(name, value)
+        spark = session()
+    else:
+        spark = session(store=HOME, opensearch_user="svc", opensearch_password="s3cret")
+    pair = {"opensearch_user": "me", "opensearch_password": "0wn"}
+    mine = Access(user="me", password="0wn")
+    assert opened(spark) == Access(user="svc", password="s3cret")
+    assert opened(spark, **pair) == mine
+    for other in (EVIL, HOME.replace("+https", ""), f"{HOME}:9201"):
+        assert opened(spark, store=other) == Access(withheld=True)
+        assert open_store(other)._access == Access(withheld=by == "environment")  # type: ignore[attr-defined]
+    assert opened(spark, store=EVIL, **pair) == mine
+    assert opened(spark, opensearch_ca="mine.pem") == Access(ca="mine.pem", withheld=True)
+    with pytest.raises(SettingError, match="go together"):
+        opened(spark, store=EVIL, opensearch_user="me")
+
+
+def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = {"opensearch_user": "me", "opensearch_password": "0wn"}
+    plain = {"store": "opensearch://plain.example", **pair}
+    given = Access(user="me", password="0wn")
+    with pytest.raises(SettingError, match=r"plain HTTP.*opensearch\.insecure") as raised:
+        opened(session(), **plain)
+    assert "0wn" not in str(raised.value)
+    for host in ("127.0.0.1", "[::1]", "localhost"):
+        assert opened(session(), **{**plain, "store": f"opensearch://{host}"}) == given
+    assert opened(session(opensearch_insecure="true"), **plain) == given
+    with pytest.raises(SettingError, match="counts only"):
+        opened(session(), opensearch_insecure="true", **plain)
+    monkeypatch.setenv(INSECURE, "true")
+    assert opened(session(), **plain) == given
+
+
+def test_a_store_that_is_named_later_is_told_nothing(
+    opensearch: str, between: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(USER, "svc")
+    monkeypatch.setenv(PASSWORD, "s3cret")
+    between.rule = _guarded
+    store = open_store(f"opensearch://{between.address}")
+    with pytest.raises(StoreError, match=f"named at start-up, in {STORE}") as raised:
+        store.definitions()
+    assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+    (asked,) = between.seen
+    assert "authorization" not in asked.headers
 
 
 @pytest.mark.parametrize(
