@@ -24,6 +24,7 @@ from skipping.defining import (
     newest,
     numbered,
     require_answerable,
+    require_readable,
 )
 from skipping.definition import Definition, Revision, State, Versioned
 from skipping.lookup import changed
@@ -80,8 +81,8 @@ class SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where` is
-        in PyIceberg's language. Raises StatementError, DefinitionError, TableError, and Conflict if
+        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
+        is that of CREATE. Raises StatementError, DefinitionError, TableError, and Conflict if
         the table has an index.
         """
         name, columns = (None, table) if columns is None else (table, columns)
@@ -106,11 +107,14 @@ class SkippingIndex:
         store, opened = given.kept_in(store), given.table
         indexed = numbered(columns, opened.columns(), given.settings().providers)
         require_answerable(opened, where)
-        if live_index(store, opened) is not None:
+        there = live_index(store, opened)
+        if there is not None:
+            require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
             raise Conflict(f"there is an index on {opened.name} already")
         pairs = () if options is None else options.pairs()
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
+        definition.require_sound()
         revision = store.define(definition, expect=None)
         changed(store)
         return cls(given, store, Versioned(definition, revision))
@@ -137,6 +141,7 @@ class SkippingIndex:
                 f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
                 about="table",
             )
+        require_readable(found.value)
         return cls(given, store, found)
 
     @staticmethod

@@ -81,8 +81,8 @@ class OpenSearchStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         found = tuple(
-            Versioned(Definition.from_json(head.definition), head.revision)
-            for head in self._catalogues.all(timeout=timeout)
+            Versioned(Definition.read(head.definition, index), head.revision)
+            for index, head in self._catalogues.all(timeout=timeout)
             if head.definition is not None
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})

@@ -91,13 +91,13 @@ class Catalogues:
         self._name = f"{prefix}catalogue"
         self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
 
-    def all(self, *, timeout: float | None = None) -> Sequence[Head]:
-        """Every head; raises NoStore where nothing was created yet."""
+    def all(self, *, timeout: float | None = None) -> Sequence[tuple[IndexId, Head]]:
+        """Every index with its head; raises NoStore where nothing was created yet."""
         with self._there():
             return [
-                head
+                pair
                 for hit in self._client.pages(self._name, {}, by=["key"], timeout=timeout)
-                for head in _heads(hit["_source"]).values()
+                for pair in _heads(hit["_source"]).items()
             ]
 
     def define(

@@ -72,9 +72,10 @@ class SqliteStore:
         """Every definition, dropped ones too until they are erased."""
         with self._reading(wait=timeout) as connection:
             rows = connection.execute(
-                "SELECT definition, revision FROM index_ WHERE definition IS NOT NULL ORDER BY id"
+                "SELECT name, definition, revision FROM index_ WHERE definition IS NOT NULL"
+                " ORDER BY id"
             ).fetchall()
-        found = tuple(Versioned(Definition.from_json(text), revision) for text, revision in rows)
+        found = tuple(Versioned(Definition.read(text, index), n) for index, text, n in rows)
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
 

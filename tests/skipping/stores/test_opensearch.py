@@ -370,7 +370,7 @@ def test_an_answer_that_is_lost(opensearch: str, between: Front) -> None:
         lambda: store.reserve("i", 5),
         lambda: store.report("i", State("active", 3)),
         lambda: store.write("i", entries(reserved), revision=1),
-        lambda: store.define(replace(DEFINITION, where="x"), expect=1),
+        lambda: store.define(replace(DEFINITION, where="x = 1"), expect=1),
     ):
         with pytest.raises(StoreError):
             use()
@@ -378,7 +378,7 @@ def test_an_answer_that_is_lost(opensearch: str, between: Front) -> None:
     assert store.reserve("i", 1) == range(20, 21)
     assert store.state("i") == State("active", 3)
     with pytest.raises(Conflict):
-        store.define(replace(DEFINITION, where="y"), expect=1)
+        store.define(replace(DEFINITION, where="y = 1"), expect=1)
     store.write("i", entries(reserved), revision=2)
     assert ordinals(store) == list(range(15))
 
