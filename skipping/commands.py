@@ -10,7 +10,14 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from providers.errors import Conflict, DefinitionError, NoStore, StatementError, TableError
+from providers.errors import (
+    Conflict,
+    DefinitionError,
+    NoStore,
+    StatementError,
+    StoreError,
+    TableError,
+)
 from skipping.altering import optioned
 from skipping.analyze import analyze
 from skipping.ddl import (
@@ -28,7 +35,7 @@ from skipping.ddl import (
     pointing,
 )
 from skipping.ddl.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
-from skipping.definition import Definition, Versioned
+from skipping.definition import Definition, State, Versioned
 from skipping.describing import column_rows, extended_rows
 from skipping.index import SkippingIndex
 from skipping.lookup import changed
@@ -158,25 +165,41 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
 
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     store = store_of(spark, settings_of(spark))
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for found in _definitions(store):
         definition = found.value
         catalog, database, table = split_name(definition.name)
         if definition.dropped or not _within(scope, (catalog, database)):
             continue
-        state = store.state(definition.index)
-        options = IndexOptions.of(dict(definition.options))
-        status = state.status if definition.enabled else "disabled"
-        row: list[Any] = [definition.index, "skipping", database, table, None]
-        row += [options.auto_refresh, status]
-        if extended:
-            row.append(state.error)
-        row += [catalog, _is_orphan(spark, definition)]
-        if extended:
-            files = store.catalogue(definition.index).files
-            row += [state.covered, len(files), sum(files["size"].to_pylist())]
-        rows.append(tuple(row))
+        rows.append(_row(spark, store, definition, (catalog, database, table), extended=extended))
     return rows
+
+
+def _row(
+    spark: SparkSession,
+    store: IndexStore,
+    definition: Definition,
+    name: tuple[str, str, str],
+    *,
+    extended: bool,
+) -> tuple[Any, ...]:
+    """An index as SHOW has it; what the store cannot tell of it is its `error`."""
+    status, error, follows = "unreadable", definition.fault, False
+    state, count, size = State(), None, None
+    if error is None:
+        try:
+            follows = IndexOptions.of(dict(definition.options)).auto_refresh
+            state = store.state(definition.index)
+            status, error = state.status if definition.enabled else "disabled", state.error
+            if extended:
+                files = store.catalogue(definition.index).files
+                count, size = len(files), sum(files["size"].to_pylist())
+        except (DefinitionError, StoreError) as failure:
+            status, error = "unreadable", str(failure)
+    catalog, database, table = name
+    row = (definition.index, "skipping", database, table, None, follows, status)
+    place = (catalog, _is_orphan(spark, definition))
+    return (*row, error, *place, state.covered, count, size) if extended else (*row, *place)
 
 
 def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 
 from providers.errors import Conflict, DefinitionError, NoStore
 from providers.registry import find
@@ -22,6 +23,7 @@ __all__ = [
     "newest",
     "numbered",
     "require_answerable",
+    "require_readable",
 ]
 
 
@@ -67,10 +69,21 @@ def live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
     except NoStore:
         return None
     id = table.id
-    alike = [d for d in live if d.value.table.format == id.format]
-    now = (d for d in alike if d.value.table == id)
-    before = (d for d in alike if d.value.name == table.name)
-    return next(now, None) or next(before, None)
+    sound = [d for d in live if d.value.table.format == id.format and d.value.fault is None]
+    now = (d for d in sound if d.value.table == id)
+    before = (d for d in sound if d.value.name == table.name)
+    faulty = (d for d in live if d.value.fault and table.name == d.value.name)
+    return next(chain(now, before, faulty), None)
+
+
+def require_readable(definition: Definition) -> None:
+    """Raise DefinitionError for what a store holds in place of a definition."""
+    if definition.fault is not None:
+        raise DefinitionError(
+            f"the skipping index of {definition.name} cannot be used: {definition.fault}. "
+            "DROP it, and CREATE it again",
+            about="table",
+        )
 
 
 def newest(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
@@ -79,6 +92,7 @@ def newest(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definitio
     found = next((d for d in store.definitions() if d.value.index == index), None)
     if found is None:
         raise gone(old.value)
+    require_readable(found.value)
     return found
 
 

@@ -24,6 +24,7 @@ from skipping.defining import (
     newest,
     numbered,
     require_answerable,
+    require_readable,
 )
 from skipping.definition import Definition, Revision, State, Versioned
 from skipping.lookup import changed
@@ -81,8 +82,8 @@ class SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where` is
-        in PyIceberg's language. With `if_not_exists` an index that the table has is taken as it is.
+        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
+        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is.
         Raises StatementError, DefinitionError, TableError, and else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
@@ -112,11 +113,14 @@ class SkippingIndex:
         store, opened = given.kept_in(store), given.table
         indexed = numbered(columns, opened.columns(), given.settings().providers)
         require_answerable(opened, where)
-        if live_index(store, opened) is not None:
+        there = live_index(store, opened)
+        if there is not None:
+            require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
             raise Conflict(f"there is an index on {opened.name} already")
         pairs = () if options is None else options.pairs()
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
+        definition.require_sound()
         revision = store.define(definition, expect=None)
         changed(store)
         return cls(given, store, Versioned(definition, revision))
@@ -143,6 +147,7 @@ class SkippingIndex:
                 f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
                 about="table",
             )
+        require_readable(found.value)
         return cls(given, store, found)
 
     @staticmethod

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from providers.errors import StoreError
+
 __all__ = ["PATIENCE", "Lease", "Watch", "owner_of"]
 
 PATIENCE = 30.0
@@ -68,9 +70,23 @@ class Lease:
 
     @classmethod
     def from_json(cls, text: str) -> Lease:
-        """The opposite of `to_json`; fields of newer releases are passed over."""
-        data = json.loads(text)
-        return replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
+        """The opposite of `to_json`; fields of newer releases are passed over.
+
+        Raises StoreError for what is no lease.
+        """
+        try:
+            data = json.loads(text)
+            lease = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError("the store holds a lease that cannot be read") from error
+        if not (
+            type(lease.token) is int
+            and type(lease.beat) is int
+            and (lease.owner is None or isinstance(lease.owner, str))
+            and (lease.seen is None or isinstance(lease.seen, int | float))
+        ):
+            raise StoreError("the store holds a lease that cannot be read")
+        return lease
 
 
 class Watch:

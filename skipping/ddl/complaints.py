@@ -8,10 +8,11 @@ from difflib import get_close_matches
 
 from providers.errors import StatementError
 
-__all__ = ["pointing", "unexpected"]
+__all__ = ["pointing", "printable", "unexpected"]
 
 _WORD = re.compile(r"""\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|=>|.""", re.DOTALL)
 _LAST = re.compile(r"(\w+|\S)\s*\Z")
+_MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _WINDOW = 88
 """Characters shown of a longer line."""
 
@@ -57,6 +58,15 @@ def pointing(text: str, position: int, message: str) -> StatementError:
     return StatementError(
         f"{message}\nline {number}, column {column + 1}\n  {shown}\n  {lead}{mark}"
     )
+
+
+def printable(text: str) -> str:
+    r"""A text with a ? for what moves the cursor of a terminal or turns the direction of reading.
+
+    >>> printable("a\x1b[2Jb")
+    'a?[2Jb'
+    """
+    return _MOVES.sub("?", text)
 
 
 def unexpected(text: str, position: int, expected: Collection[str], before: str) -> StatementError:

@@ -12,6 +12,7 @@ from providers.errors import StatementError
 from providers.provider import Param
 from skipping.ddl import literals
 from skipping.ddl.complaints import pointing
+from skipping.ddl.condition import parse_condition
 from skipping.ddl.statements import (
     Action,
     AddColumns,
@@ -149,7 +150,9 @@ class Reader:
             return None
         meta = _parts(node)[0].meta
         self._marks["where"] = meta.start_pos
-        return self._text[meta.start_pos : meta.end_pos]
+        where = self._text[meta.start_pos : meta.end_pos]
+        parse_condition(where, within=self._text, position=meta.start_pos)
+        return where
 
     def _named(self, node: Tree[Token]) -> Name:
         self._marks[str(node.data)] = _start(node)

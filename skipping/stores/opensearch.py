@@ -30,7 +30,7 @@ from skipping.stores.generations import rewound
 from skipping.stores.opensearch_access import Access
 from skipping.stores.opensearch_answers import Answers
 from skipping.stores.opensearch_attempts import Attempt, attempt
-from skipping.stores.opensearch_catalogue import Catalogues, Head
+from skipping.stores.opensearch_catalogue import Catalogues, Foreign, Head
 from skipping.stores.opensearch_client import Client
 from skipping.stores.opensearch_entries import documents, identities, name_of, types_of
 from skipping.stores.opensearch_index import Entries
@@ -111,9 +111,11 @@ class OpenSearchStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         found = tuple(
-            Versioned(Definition.from_json(head.definition), head.revision)
-            for head in self._catalogues.all(timeout=timeout)
-            if head.definition is not None
+            Versioned(Definition.unreadable(index, str(head)), 0)
+            if isinstance(head, Foreign)
+            else Versioned(Definition.read(head.definition or "", index), head.revision)
+            for index, head in self._catalogues.all(timeout=timeout)
+            if isinstance(head, Foreign) or head.definition is not None
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found

@@ -8,14 +8,13 @@ head makes a write whole stands in `opensearch_attempts`.
 Others may write into a cluster too, so what a document says is checked: its id, and the names of
 the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
 that says something else, or nothing that a release would write, is foreign: it is left alone, and
-named in the log; its table has no index here. So is one of a newer release.
+stands among the definitions as one with a fault. So is one of a newer release.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import random
 import re
 import time
@@ -46,7 +45,6 @@ _MAPPING: Body = {
         "heads": {"type": "object", "enabled": False},
     },
 }
-log = logging.getLogger("skipping")
 
 _PAUSE = 0.02
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -108,15 +106,18 @@ class Catalogues:
         self._name = f"{prefix}catalogue"
         self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
 
-    def all(self, *, timeout: float | None = None) -> Sequence[Head]:
-        """Every head; raises NoStore where nothing was created yet."""
-        found: list[Head] = []
+    def all(self, *, timeout: float | None = None) -> Sequence[tuple[IndexId, Head | Foreign]]:
+        """Every index with its head; of a document that no release wrote, its id and why.
+
+        Raises NoStore where nothing was created yet.
+        """
+        found: list[tuple[IndexId, Head | Foreign]] = []
         with self._there():
             for hit in self._client.pages(self._name, {}, by=["key"], size=_PAGE, timeout=timeout):
                 try:
-                    found += self._heads(hit).values()
+                    found += self._heads(hit).items()
                 except Foreign as error:
-                    log.warning("%s: left alone", error)
+                    found.append((str(hit.get("_id"))[:100], error))
         return found
 
     def define(

@@ -73,7 +73,10 @@ class SqliteStore:
         with self._reading(wait=timeout) as connection:
             rows = heads.heads(connection)
         found = tuple(
-            Versioned(Definition.from_json(row.definition or ""), row.revision) for row in rows
+            Versioned(Definition.read(row.definition or "", row.name), row.revision)
+            if isinstance(row, Head)
+            else Versioned(Definition.unreadable(row[0], str(row[1])), 0)
+            for row in rows
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found

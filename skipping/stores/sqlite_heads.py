@@ -112,10 +112,19 @@ def _verified(row: tuple[object, ...]) -> Head:
     )
 
 
-def heads(connection: sqlite3.Connection) -> list[Head]:
-    """Of every index that was not erased, as they came; raises Damaged."""
+def heads(connection: sqlite3.Connection) -> list[Head | tuple[IndexId, Damaged]]:
+    """Of every index that was not erased, as they came; of a damaged row its name and why."""
     rows = connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id").fetchall()
-    return [head for row in rows if (head := _verified(row)).definition is not None]
+    found: list[Head | tuple[IndexId, Damaged]] = []
+    for row in rows:
+        try:
+            head = _verified(row)
+        except Damaged as error:
+            found.append((str(row[1]), error))
+            continue
+        if head.definition is not None:
+            found.append(head)
+    return found
 
 
 def _found(connection: sqlite3.Connection, index: IndexId) -> Head | None:

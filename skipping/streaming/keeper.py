@@ -120,6 +120,9 @@ class Keeper:
         definition = self._definition()
         if definition is None:
             return False
+        if definition.fault is not None:
+            self._say(definition.fault)
+            return False
         options = IndexOptions.of(dict(definition.options))
         if not options.streamed:
             return False

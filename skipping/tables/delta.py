@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError
 from skipping.definition import TableId
 from skipping.tables import FILES, Columns
+from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import following, leaves
 
@@ -139,7 +140,7 @@ class DeltaTable:
         jvm: Any = self.spark._jvm
         reader = self.spark.read.format("delta").option("versionAsOf", version)
         try:
-            query = reader.load(self.root).where(where)
+            query = reader.load(self.root).where(spark_condition(where))
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise DefinitionError(f"WHERE {where}: {reason}") from error

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError
 from skipping.definition import TableId
 from skipping.tables import FILES, Columns
+from skipping.tables.conditions import spark_condition
 from skipping.tables.iceberg_files import data_files, first_of_each, listed_table
 from skipping.tables.iceberg_metadata import Metadata, Snapshot
 from skipping.tables.spark_schema import following
@@ -153,7 +154,7 @@ class IcebergTable:
 
     def _require_condition(self, where: str) -> None:
         try:
-            self.spark.table(self.name).where(where)
+            self.spark.table(self.name).where(spark_condition(where))
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise DefinitionError(f"WHERE {where}: {reason}") from error
@@ -162,7 +163,8 @@ class IcebergTable:
         """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
         at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
         try:
-            plan: Any = self.spark.sql(at).where(where)._jdf.queryExecution().optimizedPlan()
+            found = self.spark.sql(at).where(spark_condition(where))
+            plan: Any = found._jdf.queryExecution().optimizedPlan()
         except AnalysisException:
             return None  # a tag of a schema that has not the columns yet
         leaf = plan.collectLeaves().apply(0)

@@ -43,8 +43,8 @@ def split_name(name: str) -> tuple[str, str, str]:
     >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
     (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
     """
-    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)]
-    if len(parts) == 2:
-        return parts[0], "", parts[1]
+    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
+    if len(parts) < 2:
+        return "", "", name  # no name that this project gives
     catalog, *databases, table = parts
     return catalog, ".".join(databases), table

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError
 from skipping.definition import TableId
 from skipping.tables import FILES, Columns
+from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import following, leaves
 
@@ -147,7 +148,7 @@ class ParquetTable:
     def _matching(self, paths: pa.ChunkedArray, where: str) -> pa.Array:
         with following(self.name):
             try:
-                found = self._frame(self._relation()).where(where)
+                found = self._frame(self._relation()).where(spark_condition(where))
             except AnalysisException as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise DefinitionError(f"WHERE {where}: {reason}") from error

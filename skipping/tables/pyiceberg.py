@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    Or,
+    StartsWith,
+)
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
@@ -22,9 +37,22 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table import Table as PyIceberg
-from pyparsing import ParseException
 
 from providers.errors import DefinitionError, TableError
+from skipping.ddl.condition import (
+    Between,
+    Both,
+    Comparison,
+    Condition,
+    Constant,
+    Either,
+    Like,
+    Membership,
+    Negation,
+    NullTest,
+    Operand,
+    parse_condition,
+)
 from skipping.definition import TableId
 from skipping.storage import locate
 from skipping.tables import Columns
@@ -71,7 +99,7 @@ class PyIcebergTable:
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The data files (FILES) of the table, of its branches and of its tags.
 
-        `where` is in PyIceberg's own language; with it, those that its planning keeps. Raises
+        With `where`, those that PyIceberg's planning keeps. Raises
         TableError for a version that cannot be read any more, DefinitionError for what is no
         condition on this table.
         """
@@ -190,13 +218,68 @@ def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestF
 
 def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
     try:
-        scans = [table.scan(where, case_sensitive=False, snapshot_id=head) for head in heads]
-        bind(table.schema(), parse(where), case_sensitive=False)
-    except ParseException as error:
-        raise DefinitionError(
-            f"WHERE {where}: PyIceberg cannot parse column {error.col}"
-        ) from error
+        condition = _expression(parse_condition(where))
+        scans = [table.scan(condition, case_sensitive=False, snapshot_id=head) for head in heads]
+        bind(table.schema(), condition, case_sensitive=False)
     except (TypeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise DefinitionError(f"WHERE {where}: {reason}") from error
     return {task.file.file_path for scan in scans for task in scan.plan_files()}
+
+
+# PyIceberg's classes take more than their signatures say.
+_MADE: dict[str, Any] = {
+    "=": EqualTo,
+    "!=": NotEqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+    "IN": In,
+    "IS NULL": IsNull,
+    "LIKE": StartsWith,
+}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _expression(condition: Condition) -> BooleanExpression:
+    """A condition as PyIceberg has it; raises DefinitionError for what it cannot say."""
+    match condition:
+        case Both(legs):
+            return And(*map(_expression, legs))
+        case Either(legs):
+            return Or(*map(_expression, legs))
+        case Negation(leg):
+            return Not(_expression(leg))
+        case Comparison(Constant() as left, op, right) if op in _MADE:
+            return _leaf(_TURNED.get(op, op), right, _value(left))
+        case Comparison(left, op, right) if op in _MADE:
+            return _leaf(op, left, _value(right))
+        case Membership(operand, values, negated):
+            found = _leaf("IN", operand, [_value(value) for value in values])
+        case Between(operand, low, high, negated):
+            found = And(_leaf(">=", operand, _value(low)), _leaf("<=", operand, _value(high)))
+        case NullTest(operand, negated):
+            found = _leaf("IS NULL", operand)
+        case Like(operand, pattern, _, negated) if re.fullmatch(r"[^%_\\]*%", pattern):
+            found = _leaf("LIKE", operand, pattern[:-1])
+        case _:
+            raise DefinitionError("without Spark WHERE takes no <=>, and LIKE only 'prefix%'")
+    return Not(found) if negated else found
+
+
+def _leaf(test: str, operand: Operand, *values: Any) -> BooleanExpression:
+    made: BooleanExpression = _MADE[test](_reference(operand), *values)
+    return made
+
+
+def _reference(operand: Operand) -> str:
+    if isinstance(operand, Constant):
+        raise DefinitionError("without Spark WHERE compares a column with constants")
+    return ".".join(operand.parts)
+
+
+def _value(operand: Operand) -> Any:
+    if not isinstance(operand, Constant) or operand.value is None:
+        raise DefinitionError("without Spark WHERE compares a column with constants")
+    return operand.value  # the text of a typed one, which PyIceberg reads as the column's type

@@ -1,0 +1,171 @@
+"""What a store holds is data: whatever stands there, a definition or one with a fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.errors import DefinitionError, StoreError
+from skipping.definition import Definition, IndexedColumn, State, TableId
+from skipping.lease import Lease
+
+DEFINITION = Definition(
+    "7d4d",
+    TableId("delta", "id", "file:/t"),
+    "spark_catalog.default.t",
+    (
+        IndexedColumn(1, "a", "col-1", "bigint", "MIN_MAX"),
+        IndexedColumn(2, "s", "col-2", "string", "VALUE_LIST", (("limit", 5),)),
+    ),
+    "a > 1",
+    (("auto_refresh", "true"),),
+)
+STORED = DEFINITION.to_json()
+FIRST = json.loads(STORED)["columns"][0]
+
+
+def changed(**parts: Any) -> str:
+    return json.dumps({**json.loads(STORED), **parts})
+
+
+def column(**parts: Any) -> str:
+    stored = json.loads(STORED)
+    stored["columns"][0].update(parts)
+    return json.dumps(stored)
+
+
+def test_what_was_written_comes_back() -> None:
+    assert Definition.from_json(STORED) == DEFINITION
+    assert Definition.read(STORED, "7d4d") == DEFINITION
+    assert Definition.read(STORED, "7d4d").fault is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("1", "holds a int"),
+        ("{}", "'format'"),
+        ("x" * ((1 << 20) + 1), "1,048,577 characters"),
+        (changed(format=2), "format 2, this release reads up to 1"),
+        (changed(format="1"), "format 1, this release"),
+        (changed(where="reflect('java.lang.System', 'exit') IS NULL"), "reflect is a function"),
+        (changed(where=["a"]), "cannot be read"),
+        (changed(name=""), "a name in it is empty"),
+        (changed(name="a\x1b[2Jb"), "control characters"),
+        (changed(name="\u202etxt"), "control characters"),
+        (changed(name="x" * 5_000), "a name in it"),
+        (changed(table={"format": "delta"}), "cannot be read"),
+        (changed(table={"format": "delta", "id": 1, "root": ""}), "a name in it"),
+        (changed(columns=[1]), "cannot be read"),
+        (changed(columns=None), "cannot be read"),
+        (changed(options=[["a", {"b": 1}]]), "no parameter"),
+        (changed(enabled="false"), "neither"),
+        (changed(numbers=-1), "-1"),
+        (column(number=2), "two columns have one number"),
+        (column(number="1"), "no number"),
+        (column(number=True), "no number"),
+        (column(identity=7), "a name in it"),
+        (column(kind="os:system"), "no kind"),
+        (column(surprise=1), "cannot be read"),
+        (column(params=[["limit", [[[]]]]]), "no parameter"),
+        (
+            changed(columns=[{**FIRST, "number": n} for n in range(1, 2_002)]),
+            "at most 2,000 columns",
+        ),
+    ],
+)
+def test_what_cannot_be_trusted_has_a_fault(text: str, fault: str) -> None:
+    found = Definition.read(text, "7d4d")
+    assert fault in (found.fault or "")
+    assert found.index == "7d4d"
+    assert not found.enabled
+    assert found.columns == ()
+    assert found.fault.isprintable()
+    with pytest.raises(StoreError):
+        Definition.from_json(text)
+
+
+def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
+    assert "of 7d4d in its place" in (Definition.read(STORED, "8e5e").fault or "")
+
+
+def test_one_with_a_fault_can_be_written_as_dropped() -> None:
+    found = Definition.read(changed(format=2), "7d4d")
+    assert (found.name, found.table) == (DEFINITION.name, DEFINITION.table)
+    again = Definition.read(found.to_json(), "7d4d")
+    assert again.fault is None
+
+
+@given(st.data())
+def test_any_mutation_is_a_definition_or_has_a_fault(data: st.DataObject) -> None:
+    stored = json.loads(STORED)
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        for key in node if isinstance(node, dict) else range(len(node)):
+            places.append((node, key))
+            if isinstance(node[key], dict | list):
+                walk(node[key])
+
+    walk(stored)
+    json_values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        ),
+        max_leaves=6,
+    )
+    for node, key in data.draw(st.lists(st.sampled_from(places), max_size=3)):
+        try:
+            node[key] = data.draw(json_values)
+        except (IndexError, KeyError):  # of a part that went
+            continue
+    text = json.dumps(stored)
+    cut = data.draw(st.integers(0, len(text)))
+    for each in (text, text[:cut]):
+        found = Definition.read(each, "7d4d")
+        if found.fault is None:
+            assert Definition.from_json(found.to_json()) == found
+            found.require_sound()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "1",
+        "[" * 100_000,
+        '{"status": "odd"}',
+        '{"covered": "1"}',
+        '{"error": [1]}',
+        '{"at": "x"}',
+    ],
+)
+def test_a_state_that_is_none(text: str) -> None:
+    with pytest.raises(StoreError):
+        State.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[" * 100_000, '{"token": "1"}', '{"beat": null}', '{"owner": {}}', '{"seen": []}']
+)
+def test_a_lease_that_is_none(text: str) -> None:
+    with pytest.raises(StoreError):
+        Lease.from_json(text)
+
+
+def test_what_a_state_says_moves_no_cursor() -> None:
+    assert State.from_json(State(error="a\x1b[2J\nb").to_json()).error == "a?[2J\nb"
+
+
+def test_what_would_be_refused_is_not_written() -> None:
+    bad = IndexedColumn(1, "a\x07", "a", "bigint", "MIN_MAX")
+    with pytest.raises(DefinitionError, match="control characters"):
+        Definition("i", TableId("delta", "", ""), "t", (bad,)).require_sound()
