@@ -37,7 +37,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -69,6 +69,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions import And as Both
 from pyiceberg.expressions import Or as Either
+from pyiceberg.expressions.literals import AboveMax, BelowMin
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
@@ -152,7 +153,10 @@ class IndexedScan(DataScan):
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """The tasks of the files that may have a matching row."""
-        tasks = list(super().plan_files())
+        return self.kept(list(super().plan_files()))
+
+    def kept(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
+        """Of these tasks those of the files that may have a matching row."""
         try:
             columns = Metadata(self.table_metadata.model_dump_json()).columns()
             # Not without its NOTs: that PyIceberg does for planning, which is another filter.
@@ -282,6 +286,12 @@ class _Leaf:
                 return self._or_null(StartsWith(self.name, bound.literal.value, negated=True))
             case BoundIn() | BoundNotIn():
                 return self._list(bound, negated=isinstance(bound, BoundIn) != wanted)
+            case BoundEqualTo() | BoundNotEqualTo() if isinstance(
+                bound.literal, AboveMax | BelowMin
+            ):
+                # A list of one value that the type has not: bound again it is like no value.
+                never = isinstance(bound, BoundEqualTo) == wanted
+                return Or(()) if never else Unknown(f"{self.name} is not what it cannot be")
             case BoundLiteralPredicate() if type(bound) in _OPS:
                 return self._compare(_OPS[type(bound)], bound.literal.value, wanted=wanted)
             case _:
@@ -329,8 +339,7 @@ class _Leaf:
         if self._loose(values):
             return Unknown(f"{self.name}, a float that is a partition column")
         if negated:
-            # Fewer values exclude less: no zero, and nothing that a FLOAT file has as another value.
-            kept = [v for v in values if not self._floats or (v != 0 and abs(v) <= FloatType.max)]
+            kept = self._excluded(values)
             if not kept:
                 return Unknown(f"{self.name} NOT IN values that may be others in a file")
             listed = In.of(self.name, self._array(kept))
@@ -341,6 +350,12 @@ class _Leaf:
         if any(low is not None and not low <= value <= high for value in values):
             values += [low, high, *map(_as_float, (low, high) if self._floats else ())]
         return In.of(self.name, self._array(values))
+
+    def _excluded(self, values: list[Any]) -> list[Any]:
+        """Those that NOT IN excludes in every file: no zero, nothing that FLOATs have not."""
+        if not self._floats:
+            return values
+        return [value for value in values if value != 0 and abs(value) <= FloatType.max]
 
     def _array(self, values: list[Any]) -> pa.Array:
         return pa.array(values, arrow_type(self.column.type))
