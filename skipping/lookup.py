@@ -10,7 +10,8 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,8 +25,13 @@ from skipping.loading import Loading
 from skipping.question import QueryColumn, Question
 from skipping.stores import Catalogue, IndexStore
 
-__all__ = ["Finding", "Leg", "Lookup", "changed"]
+__all__ = ["Finding", "Leg", "Lookup", "changed", "shared"]
 
+_SHARED = 8
+"""Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
+
+_kept: OrderedDict[Hashable, Lookup] = OrderedDict()
+_keeping = threading.Lock()
 _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
 
 
@@ -187,6 +193,26 @@ class Lookup:
             ),
             tuple(dict.fromkeys(question.unused)),
         )
+
+
+def shared(
+    store: IndexStore, *, ttl: float, providers: Sequence[str] = (), values: bool = False
+) -> Lookup:
+    """The one Lookup of this process for a store and these settings.
+
+    What it once read, or began to read when the one who asked could not wait, the next to ask
+    finds. The process keeps the _SHARED that were asked for last.
+    """
+    # A Lookup keeps its store alive, so no other store gets the same id meanwhile.
+    key = id(store), ttl, tuple(providers), values
+    with _keeping:
+        lookup = _kept.pop(key, None)
+        if lookup is None:
+            lookup = Lookup(store, ttl=ttl, providers=providers, values=values)
+        _kept[key] = lookup
+        while len(_kept) > _SHARED:
+            _kept.popitem(last=False)
+    return lookup
 
 
 def changed(store: IndexStore) -> None:

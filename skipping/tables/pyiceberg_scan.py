@@ -317,7 +317,7 @@ class _Leaf:
         compared = self._bounded(asked, value)
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
-            folded = op == "!=" or (op in ("<", "<=")) == (value > high) and op != "="
+            folded = op == "!=" or ((op in ("<", "<=")) == (value > high) and op != "=")
             if folded == wanted:  # for all rows of a file of the narrower type
                 return self._or_null(compared, *map(self._equals, self._odd()))
         if asked == "!=" or (not wanted and asked != "="):
@@ -346,9 +346,10 @@ class _Leaf:
             return self._or_null(In(self.name, listed.values, negated=True))
         if self.column.type == "double":
             values += [_as_float(value) for value in values]
-        low, high = _NARROWER.get(self.column.type, (None, None))
-        if any(low is not None and not low <= value <= high for value in values):
-            values += [low, high, *map(_as_float, (low, high) if self._floats else ())]
+        if self.column.type in _NARROWER:
+            low, high = _NARROWER[self.column.type]
+            if any(not low <= value <= high for value in values):
+                values += [low, high, *map(_as_float, (low, high) if self._floats else ())]
         return In.of(self.name, self._array(values))
 
     def _excluded(self, values: list[Any]) -> list[Any]:

@@ -316,7 +316,7 @@ class World:
     def leaf(self) -> BooleanExpression:
         name = self.random.choice(self.names)
         type = _kind(self.table.schema().find_type(name))
-        pool = [v for v in POOLS[type] + LITERALS.get(type, []) if v == v]  # noqa: PLR0124
+        pool = [v for v in POOLS[type] + LITERALS.get(type, []) if v == v]
         forms: list[Callable[[], Any]] = [
             *(lambda op=op: op(name, self.random.choice(pool)) for op in ORDERS),
             *(lambda op=op: op(name, self.random.choice(pool)) for op in (EqualTo, NotEqualTo)),
