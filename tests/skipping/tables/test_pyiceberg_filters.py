@@ -335,7 +335,7 @@ class World:
 
     def check(self) -> list[str]:
         """One random filter; the files that it loses rows of."""
-        given = self.filter()
+        given = self.filter(self.random.choice([0, 1, 3]))
         options: dict[str, Any] = {}
         if self.random.random() < 0.4:
             options["selected_fields"] = tuple(self.random.sample(self.names, 2))
@@ -396,8 +396,8 @@ class Reader:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return 0
 
-    def rows_read(self, task: FileScanTask) -> int:
-        """The same, by PyIceberg's own reader."""
+    def rows_read(self, task: FileScanTask) -> int | None:
+        """The same, by PyIceberg's own reader; None where that cannot return such rows at all."""
         scan = self.scan
         own = ArrowScan(
             scan.table_metadata, scan.io, self.projected, scan.row_filter, scan.case_sensitive
@@ -405,7 +405,7 @@ class Reader:
         try:
             return sum(map(len, own._record_batches_from_scan_tasks_and_deletes([task], {})))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return 0
+            return None
 
 
 @pytest.fixture(scope="module")
@@ -441,6 +441,7 @@ def require_none_lost(worlds: Sequence[World], filters: int) -> None:
 
 def test_rows(worlds: list[World]) -> None:
     # What `Reader` says of every file, whether skipped or not, is what PyIceberg's reader returns.
+    compared = 0
     for world in worlds:
         world.random.seed(7)
         for _ in range(12):
@@ -450,7 +451,10 @@ def test_rows(worlds: list[World]) -> None:
             except (TypeError, ValueError):
                 continue
             for task in world.tasks[::2]:
-                assert reader.rows(task) == reader.rows_read(task), f"{scan.row_filter}"
+                read = reader.rows_read(task)
+                assert read in (None, reader.rows(task)), f"{scan.row_filter}"
+                compared += read is not None
+    assert compared > 200
 
 
 def test_no_file_with_a_match_is_skipped(worlds: list[World]) -> None:
