@@ -36,7 +36,8 @@ class Asking:
 
     def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
         """The files without a match."""
-        found, entries = self._ask(predicate, columns)
+        found = self._ask(predicate, columns)
+        entries = found.files
         ordinals = np.array(found.disproved, np.int64)
         return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
 
@@ -76,13 +77,13 @@ class Asking:
 
     def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
-        found, entries = self._ask(predicate, table.columns())
-        known = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
+        found = self._ask(predicate, table.columns())
+        ordinals = found.files["ordinal"].to_pylist()
+        known = dict(zip(identities(found.files), ordinals, strict=True))
         live = table.files()
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
-    def _ask(self, predicate: Predicate, columns: Columns) -> tuple[Finding, pa.Table]:
-        """The answer, and the entries that its ordinals are of."""
+    def _ask(self, predicate: Predicate, columns: Columns) -> Finding:
         bound = Binding(columns)
         asked = map_leaves(predicate, bound.leaf)
         settings = self.settings
@@ -92,6 +93,4 @@ class Asking:
             providers=settings.providers,
             values=settings.explain_values,
         )
-        found = lookup.ask(self.definition, asked, bound.columns, timeout=settings.timeout)
-        # Ordinals are never used again: entries of a later generation number the files alike.
-        return found, lookup.catalogue(self.definition.index, timeout=settings.timeout).files
+        return lookup.ask(self.definition, asked, bound.columns, timeout=settings.timeout)

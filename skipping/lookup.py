@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
@@ -48,7 +49,8 @@ class Leg:
 class Finding:
     """What an index says about a predicate.
 
-    `disproved` are ordinals of this index at `generation`; a file without one is unknown.
+    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then;
+    a file without one is unknown.
     `unused` says of each part of the predicate that could not be used, why.
     """
 
@@ -57,6 +59,7 @@ class Finding:
     disproved: BitMap
     legs: tuple[Leg, ...]
     unused: tuple[str, ...]
+    files: pa.Table
 
 
 class Lookup:
@@ -192,6 +195,7 @@ class Lookup:
                 for text, source, part in question.legs(whole)
             ),
             tuple(dict.fromkeys(question.unused)),
+            catalogue.files,
         )
 
 
