@@ -14,7 +14,7 @@ from providers.errors import TableError
 from providers.predicate import Predicate, map_leaves
 from skipping.binding import Binding
 from skipping.definition import Definition
-from skipping.lookup import Finding, Lookup
+from skipping.lookup import Finding, shared
 from skipping.scan_plan import ScanPlan
 from skipping.settings import Settings
 from skipping.stores import Identity, IndexStore, identities
@@ -36,8 +36,10 @@ class Asking:
 
     def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
         """The files without a match."""
-        found, known = self._ask(predicate, columns)
-        return {file for file, ordinal in known.items() if ordinal in found.disproved}
+        found = self._ask(predicate, columns)
+        entries = found.files
+        ordinals = np.array(found.disproved, np.int64)
+        return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
 
     def plan(self, predicate: Predicate, table: Table) -> ScanPlan:
         """What would be skipped of a table's newest version."""
@@ -75,16 +77,20 @@ class Asking:
 
     def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
-        found, known = self._ask(predicate, table.columns())
+        found = self._ask(predicate, table.columns())
+        ordinals = found.files["ordinal"].to_pylist()
+        known = dict(zip(identities(found.files), ordinals, strict=True))
         live = table.files()
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
-    def _ask(self, predicate: Predicate, columns: Columns) -> tuple[Finding, dict[Identity, int]]:
+    def _ask(self, predicate: Predicate, columns: Columns) -> Finding:
         bound = Binding(columns)
         asked = map_leaves(predicate, bound.leaf)
-        values, providers = self.settings.explain_values, self.settings.providers
-        lookup = Lookup(self.store, ttl=0, providers=providers, values=values)
-        timeout = self.settings.timeout
-        found = lookup.ask(self.definition, asked, bound.columns, timeout=timeout)
-        entries = lookup.catalogue(self.definition.index).files
-        return found, dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
+        settings = self.settings
+        lookup = shared(
+            self.store,
+            ttl=settings.cache_ttl,
+            providers=settings.providers,
+            values=settings.explain_values,
+        )
+        return lookup.ask(self.definition, asked, bound.columns, timeout=settings.timeout)

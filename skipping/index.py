@@ -77,22 +77,25 @@ class SkippingIndex:
         where: str | None = None,
         build: bool = True,
         store: IndexStore | str | None = None,
+        timeout: float | None = None,
         if_not_exists: bool = False,
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
         table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
-        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is.
-        Raises StatementError, DefinitionError, TableError, and else Conflict if the table has one.
+        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
+        `timeout` as in `on`. Raises StatementError, DefinitionError, TableError, and else Conflict
+        if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
+        specs = column_specs(columns)
         try:
-            index = cls.define(source, name, column_specs(columns), where=where, store=store)
+            index = cls.define(source, name, specs, where=where, store=store, timeout=timeout)
         except Conflict:
             if not if_not_exists:
                 raise
-            return cls.on(source, name, store=store)
+            return cls.on(source, name, store=store, timeout=timeout)
         if build:
             index.refresh()
         return index
@@ -107,9 +110,10 @@ class SkippingIndex:
         where: str | None = None,
         options: IndexOptions | None = None,
         store: IndexStore | str | None = None,
+        timeout: float | None = None,
     ) -> SkippingIndex:
         """`create` with parsed columns, and without building."""
-        given = open_source(source, table)
+        given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
         indexed = numbered(columns, opened.columns(), given.settings().providers)
         require_answerable(opened, where)
@@ -132,13 +136,16 @@ class SkippingIndex:
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
+        timeout: float | None = None,
     ) -> SkippingIndex:
         """The index that a table has; raises DefinitionError if it has none.
 
+        A question takes `timeout` seconds at most, unless given what the settings say: the
+        session's, or without Spark the environment's (`SKIPPING_TIMEOUT`).
         A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
         that was defined under its name; the next `refresh` builds it for what the table is now.
         """
-        given = open_source(source, table)
+        given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
         found = live_index(store, opened)
         if found is None:

@@ -101,7 +101,12 @@ def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None
         return _by_mapping(fields, column)
     if len(found) > 1 or any(len(branch) != len(column.physical) for branch in found):
         raise UnknownError(f"field id {column.field_id} is not where the table has it")
-    return found[0] if found else None
+    by_id = found[0] if found else None
+    # PyIceberg goes by ids only if every field has one, else by the mapping, or it fails if there
+    # is none (`pyarrow_to_schema`); Iceberg in Spark as soon as any has one (`ReadConf.java`).
+    if column.imported and not _have_ids(fields) and _by_names(fields, column) != by_id:
+        raise UnknownError("the file has field ids on some columns only")
+    return by_id
 
 
 def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
@@ -110,6 +115,10 @@ def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] |
         raise UnknownError("the file has no field ids, and the table no names for it")
     if _has_ids(fields):
         raise UnknownError("the file has field ids in lists or maps only")
+    return _by_names(fields, column)
+
+
+def _by_names(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     branch: list[pa.Field] = []
     for names in column.imported:
         if branch:
@@ -133,6 +142,17 @@ def _has_ids(fields: list[pa.Field]) -> bool:
         if _has_ids(inner):
             return True
     return False
+
+
+def _have_ids(fields: list[pa.Field]) -> bool:
+    """Whether every field has one, but for the entries of a map, which are none in the table."""
+    for field in fields:
+        inner = [field.type.field(i) for i in range(field.type.num_fields)]
+        if pa.types.is_map(field.type):
+            inner = [field.type.key_field, field.type.item_field]
+        if b"PARQUET:field_id" not in (field.metadata or {}) or not _have_ids(inner):
+            return False
+    return True
 
 
 def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa.Field]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
@@ -24,8 +26,13 @@ from skipping.question import QueryColumn, Question
 from skipping.stores import Catalogue, IndexStore
 from skipping.stores.forking import Lock
 
-__all__ = ["Finding", "Leg", "Lookup", "changed"]
+__all__ = ["Finding", "Leg", "Lookup", "changed", "shared"]
 
+_SHARED = 8
+"""Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
+
+_kept: OrderedDict[Hashable, Lookup] = OrderedDict()
+_keeping = Lock()
 _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
 
 
@@ -42,7 +49,8 @@ class Leg:
 class Finding:
     """What an index says about a predicate.
 
-    `disproved` are ordinals of this index at `generation`; a file without one is unknown.
+    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then;
+    a file without one is unknown.
     `unused` says of each part of the predicate that could not be used, why.
     """
 
@@ -51,6 +59,7 @@ class Finding:
     disproved: BitMap
     legs: tuple[Leg, ...]
     unused: tuple[str, ...]
+    files: pa.Table
 
 
 class Lookup:
@@ -186,7 +195,28 @@ class Lookup:
                 for text, source, part in question.legs(whole)
             ),
             tuple(dict.fromkeys(question.unused)),
+            catalogue.files,
         )
+
+
+def shared(
+    store: IndexStore, *, ttl: float, providers: Sequence[str] = (), values: bool = False
+) -> Lookup:
+    """The one Lookup of this process for a store and these settings.
+
+    What it once read, or began to read when the one who asked could not wait, the next to ask
+    finds. The process keeps the _SHARED that were asked for last.
+    """
+    # A Lookup keeps its store alive, so no other store gets the same id meanwhile.
+    key = id(store), ttl, tuple(providers), values
+    with _keeping:
+        lookup = _kept.pop(key, None)
+        if lookup is None:
+            lookup = Lookup(store, ttl=ttl, providers=providers, values=values)
+        _kept[key] = lookup
+        while len(_kept) > _SHARED:
+            _kept.popitem(last=False)
+    return lookup
 
 
 def changed(store: IndexStore) -> None:

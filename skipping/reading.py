@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -179,7 +179,8 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
         stored = indexed_domain(column).stored
         yield Chunk(column, pa.array([], stored), rows if place is None else 0)
         if place is not None:
-            found.append(place)
+            # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
+            found.append(replace(place, oldest=None) if column.proleptic else place)
     if not file.num_row_groups:
         return
     file = open_file(metadata=file.metadata, read_dictionary=_in_dictionaries(file, found))

@@ -41,7 +41,7 @@ def spark_source(spark: SparkSession, table: str) -> Source:
         SparkBuild(spark, dated=not opened.logged),
         lambda: settings_of(spark),
         lambda: store_of(spark, settings_of(spark)),
-        spark,
+        spark=spark,
     )
 
 

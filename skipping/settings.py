@@ -6,6 +6,7 @@ The fields of `Settings` are the table: each carries its key, its reader and its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from providers.errors import SettingError
 from skipping import setting_values as values
 from skipping.setting_values import Mode
 
-__all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings"]
+__all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings", "variable"]
 
 PREFIX = "spark.skipping."
 
@@ -230,6 +231,26 @@ class Settings:
         return settings
 
     @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """The settings where there is no session: `cache.maxBytes` is SKIPPING_CACHE_MAX_BYTES.
+
+        The login of OpenSearch is not among them: it is read where it is used. Raises SettingError
+        for a value that the setting does not take; other variables are not ours.
+        """
+        values: dict[str, object] = {}
+        for name, row in _ROWS.items():
+            given = environment.get(variable(row.key), "").strip()
+            if not given or row.key in ("opensearch.user", "opensearch.password"):
+                continue
+            try:
+                values[name] = row.read(given)
+            except (KeyError, ValueError):
+                raise SettingError(
+                    f"the environment's {variable(row.key)} takes {row.takes}, not {given!r}"
+                ) from None
+        return cls(**values)  # type: ignore[arg-type]  # as in `_read`
+
+    @classmethod
     def lenient(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
         """What `of` gives, with the default in place of what it would refuse, and the reasons."""
         return cls._read(mapping)
@@ -251,6 +272,15 @@ class Settings:
             except (KeyError, ValueError):
                 wrong.append(f"{key} takes {setting.takes}, not {given!r}")
         return cls(**values), tuple(wrong)  # type: ignore[arg-type]  # each reader gives its type
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting, where there is no session to have it.
+
+    >>> variable("timeout"), variable("cache.maxBytes")
+    ('SKIPPING_TIMEOUT', 'SKIPPING_CACHE_MAX_BYTES')
+    """
+    return "SKIPPING_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).replace(".", "_").upper()
 
 
 _ROWS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Settings)}

@@ -37,6 +37,7 @@ class TableColumn:
     `backfilled`: rows of files without the column read a default, not null. `in_files`: of a
     partition column, whether a file has its values where the log has none. `imported`: the names
     that each part of its path may have in a file without field ids; none if that is not known.
+    `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
     """
 
     name: str
@@ -49,6 +50,7 @@ class TableColumn:
     backfilled: bool = False
     in_files: bool = False
     imported: tuple[tuple[str, ...], ...] = ()
+    proleptic: bool = False
 
     @property
     def logged_as(self) -> str:

@@ -91,6 +91,7 @@ def _column(
         backfilled=any(field.get("initial-default") is not None for field in branch),
         in_files=True,
         imported=_names([int(field["id"]) for field in branch], mapping),
+        proleptic=True,  # neither Iceberg's readers in Spark nor PyIceberg's rebase anything
     )
 
 

@@ -216,7 +216,7 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> None:
     def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> Finding:
         catalogue = lookup.catalogue(definition.index, timeout=timeout)
         everything = BitMap(range(catalogue.below))
-        return Finding(definition.index, catalogue.generation, everything, (), ())
+        return Finding(definition.index, catalogue.generation, everything, (), (), catalogue.files)
 
     monkeypatch.setattr(Lookup, "ask", lie)
 

@@ -6,6 +6,7 @@ import datetime
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -309,6 +310,29 @@ def test_field_ids(tmp_path: Path) -> None:
     assert "no field ids" in one(bare, column("c", "bigint", field_id=1, physical=("c",)))
 
 
+def test_field_ids_on_some_columns_only(tmp_path: Path) -> None:
+    # PyIceberg then reads by names, Iceberg in Spark by ids: what both find is known.
+    def field(name: str, id: int | None, type: pa.DataType | None = None) -> pa.Field:
+        metadata = None if id is None else {"PARQUET:field_id": str(id)}
+        return pa.field(name, type or pa.int64(), metadata=metadata)
+
+    def by_both(name: str, id: int, known_as: str) -> TableColumn:
+        return column(name, "bigint", field_id=id, imported=((known_as,),))
+
+    some = pa.schema([field("a", 1), field("b", None), field("c", 4)])
+    path = write(tmp_path / "some", pa.table([[1], [2], [3]], schema=some))
+    assert one(path, by_both("a", 1, "a")) == ({1}, 0)
+    assert one(path, by_both("d", 9, "d")) == (set(), 1), "it is not there for either"
+    for name, id, known_as in (("b", 2, "b"), ("a", 1, "b"), ("c", 4, "d")):
+        assert "some columns only" in one(path, by_both(name, id, known_as))
+    assert one(path, column("a", "bigint", field_id=1)) == ({1}, 0), "PyIceberg cannot read it"
+    listed = pa.list_(field("element", 6))
+    mapped = pa.map_(field("key", 7).with_nullable(False), field("value", 8))
+    full = pa.schema([field("a", 1), field("l", 5, listed), field("m", 9, mapped)])
+    path = write(tmp_path / "full", pa.table([[1], [[1]], [[(1, 2)]]], schema=full))
+    assert one(path, by_both("a", 1, "other")) == ({1}, 0), "all have one, names mean nothing"
+
+
 DAY = datetime.date(1500, 1, 1)
 MOMENT = datetime.datetime(1899, 12, 31, tzinfo=datetime.timezone.utc)
 
@@ -335,6 +359,8 @@ def test_old_dates_need_a_writer_that_tells_its_calendar(
     columns = column("d", "date"), column("t", "timestamp"), column("n", "timestamp_ntz")
     got = read(path, *columns)
     assert [not isinstance(each, str) for each in got] == [known, known, True]
+    as_it_stands = read(path, *(replace(c, proleptic=True) for c in columns))
+    assert not any(isinstance(each, str) for each in as_it_stands)
     first = pa.table(
         {"d": [datetime.date(1582, 10, 15)], "t": pa.array([-2208988800000000], utc)}
     ).replace_schema_metadata(footer)

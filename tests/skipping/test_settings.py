@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import SettingError
-from skipping.settings import LATER, SETTINGS, Settings
+from skipping.settings import LATER, SETTINGS, Settings, variable
 
 
 def _of(**values):
@@ -122,3 +122,19 @@ def test_reading_never_raises(mapping):
     unknown = set(mapping) - {f"spark.skipping.{setting.key}" for setting in SETTINGS}
     assert len(unknown) <= len(warnings) <= len(mapping)
     assert settings == Settings() or len(unknown) < len(mapping)
+
+
+def test_the_environment_without_a_session():
+    given = {
+        "SKIPPING_CACHE_TTL": "1min",
+        "SKIPPING_EXPLAIN_VALUES": "true",
+        "SKIPPING_OPENSEARCH_PREFIX": "mine-",
+        "SKIPPING_OPENSEARCH_PASSWORD": "read where it is used",
+        "SKIPPING_TIMEOUT": " ",
+        "SKIPPING_TEST_MASTER": "is not ours",
+    }
+    wanted = Settings(cache_ttl=60, explain_values=True, opensearch_prefix="mine-")
+    assert Settings.of_environment(given) == wanted
+    assert len({variable(s.key) for s in SETTINGS}) == len(SETTINGS)
+    with pytest.raises(SettingError, match=r"environment's SKIPPING_CACHE_TTL takes a duration"):
+        Settings.of_environment({"SKIPPING_CACHE_TTL": "5 apples"})

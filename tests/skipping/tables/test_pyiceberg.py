@@ -6,6 +6,7 @@ import datetime
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -20,11 +21,19 @@ from pyiceberg.expressions import Not, NotNaN, NotStartsWith, StartsWith
 from pyiceberg.table import StaticTable, Table
 
 from providers import Compare
-from providers.errors import Conflict, DefinitionError, SettingError, StoreError, TableError
-from skipping import SkippingIndex
+from providers.errors import (
+    Conflict,
+    DefinitionError,
+    SettingError,
+    SkippingError,
+    StoreError,
+    TableError,
+)
+from skipping import SkippingIndex, lookup
 from skipping.definition import IndexedColumn
+from skipping.settings import Settings
 from skipping.sketching import Work, sketch_files
-from skipping.stores import IDENTITY, identities
+from skipping.stores import IDENTITY, identities, opening
 from skipping.stores.memory import MemoryStore
 from skipping.tables import TableColumn
 from skipping.tables.pyiceberg import PyIcebergTable
@@ -443,6 +452,114 @@ def test_values_of_the_log_go_before_those_of_the_file(tmp_path: Path, partition
     logged, other = sketch_files(files, [Work(indexed, column, indexed.provider())]).to_pylist()
     assert (logged["s1_known"], logged["s1_low"], logged["s1_high"]) == (True, 7, 7)
     assert other["s1_known"] is False
+
+
+class TestManyFiles:
+    MANY = 60_000
+
+    @pytest.fixture
+    @staticmethod
+    def made(catalog: SqlCatalog, tmp_path: Path) -> tuple[Table, str]:
+        """A table of four files whose index has entries of many more."""
+        table = make(catalog, **{"write.metadata.metrics.default": "none"})
+        address = f"sqlite:{tmp_path}/index.sqlite"
+        index = SkippingIndex.create(table, "big MIN_MAX", store=address)
+        n = TestManyFiles.MANY
+        numbers = pa.array(range(n), pa.int64())
+        columns: dict[str, Any] = {
+            "ordinal": pa.array(index.store.reserve(index.definition.index, n), pa.int64()),
+            "path": pc.binary_join_element_wise("f", numbers.cast(pa.string()), "/"),
+            "size": numbers,
+            "stamp": numbers,
+            "partition": pa.array(["{}"] * n),
+            "s1_known": pa.array([True] * n),
+            **{f"s1_{name}": numbers for name in ("low", "high", "nulls")},
+        }
+        index.store.write(index.definition.index, pa.table(columns), revision=index.revision)
+        # Another process: nothing of the store is kept here.
+        opening._files.clear()
+        lookup._kept.clear()
+        return table, address
+
+    def test_a_question_finds_what_an_earlier_one_began_to_read(
+        self, made: tuple[Table, str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table, address = made
+
+        def kept(timeout: float) -> int:
+            index = SkippingIndex.on(table, store=address, timeout=timeout)
+            return len(list(index.scan("big > 1099511627778").plan_files()))
+
+        whole = len(list(table.scan("big > 1099511627778").plan_files()))
+        with caplog.at_level(logging.WARNING, "skipping"):
+            assert kept(0.001) == whole == 4
+        assert "no file is skipped: " in caplog.text
+        assert "did not name its files in time" in caplog.text
+        waited = time.monotonic() + 60
+        while kept(0.2) == whole:  # each time less than it takes to read all
+            assert time.monotonic() < waited
+        assert kept(0.2) == 1
+
+    def test_what_this_process_changes_is_seen_at_once(
+        self, catalog: SqlCatalog, store: MemoryStore
+    ) -> None:
+        table = make(catalog)
+        index = SkippingIndex.create(table, "k VALUE_LIST", store=store, timeout=30)
+        assert len(list(index.scan("k = 7").plan_files())) == 0
+        table.append(rows(6))
+        assert len(list(SkippingIndex.on(table, store=store).scan("k = 7").plan_files())) == 1
+        SkippingIndex.on(table, store=store).refresh()
+        assert len(list(index.scan("k = 7").plan_files())) == 0
+        assert index._asking.settings.cache_ttl > 0
+
+    def test_the_process_keeps_few(self) -> None:
+        stores = [MemoryStore(str(i)) for i in range(20)]
+        first = lookup.shared(stores[0], ttl=5)
+        assert lookup.shared(stores[0], ttl=5) is first
+        assert lookup.shared(stores[0], ttl=1) is not first, "other settings"
+        for each in stores[1:]:
+            assert lookup.shared(each, ttl=5).store is each
+        assert len(lookup._kept) == lookup._SHARED
+        assert lookup.shared(stores[0], ttl=5) is not first
+
+
+class TestSettings:
+    def test_the_environment_has_them(
+        self, catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = make(catalog, files=1)
+        address = f"sqlite:{tmp_path}/elsewhere.sqlite"
+        for name, value in (("STORE", address), ("TIMEOUT", "7s"), ("CACHE_MAX_BYTES", "1k")):
+            monkeypatch.setenv(f"SKIPPING_{name}", value)
+        index = SkippingIndex.create(table, "k MIN_MAX")
+        assert index.store.location == address
+        assert index._asking.settings == Settings(store=address, timeout=7, cache_max_bytes=1024)
+        assert SkippingIndex.on(table, timeout=0.5)._asking.settings.timeout == 0.5
+        monkeypatch.setenv("SKIPPING_TIMEOUT", "soon")
+        with pytest.raises(SettingError, match="SKIPPING_TIMEOUT takes a duration"):
+            SkippingIndex.on(table)
+
+    @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+    def test_a_timeout_is_some_seconds(
+        self, catalog: SqlCatalog, store: MemoryStore, timeout: float
+    ) -> None:
+        with pytest.raises(SettingError, match="timeout takes seconds above zero"):
+            SkippingIndex.on(make(catalog, files=0), store=store, timeout=timeout)
+
+
+def test_old_dates_are_as_they_stand(catalog: SqlCatalog, store: MemoryStore) -> None:
+    # Spark's own reader would rebase them, if the file said so; Iceberg's never do.
+    first = datetime.date(1, 1, 1)
+    moment = datetime.datetime(1, 1, 1, tzinfo=UTC)
+    written = pa.table({"d": [first], "t": pa.array([moment], pa.timestamp("us", "UTC"))})
+    table = catalog.create_table(("db", "t"), schema=written.schema)
+    for _ in range(2):
+        table.append(written)
+    index = SkippingIndex.create(table, "d VALUE_LIST, t VALUE_LIST", store=store)
+    assert index.files()["d VALUE_LIST"].to_pylist() == [True, True]
+    assert index.files()["t VALUE_LIST"].to_pylist() == [True, True]
+    assert index.lookup(Compare("d", "=", first)).kept == 2
+    assert index.lookup(Compare("d", "=", datetime.date(2, 1, 1))).kept == 0
 
 
 def _long() -> Any:
