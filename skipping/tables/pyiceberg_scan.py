@@ -161,7 +161,10 @@ def _leaf(
         case BoundNotIn():
             return _or_null(In(name, In.of(name, _values(bound, arrow)).values, negated=True))
         case BoundLiteralPredicate() if type(bound) in _OPS:
-            compare = Compare(name, _OPS[type(bound)], bound.literal.value)
+            literal = bound.literal.value
+            # Reading narrows it; a float of Python's would be compared as the double it is.
+            value = pa.scalar(literal, arrow) if pa.types.is_float32(arrow) else literal
+            compare = Compare(name, _OPS[type(bound)], value)
             return _or_null(compare) if compare.op == "!=" else compare
         case _:
             return Unknown(f"{type(bound).__name__} of {name}")  # NaN, as Arrow sees it
