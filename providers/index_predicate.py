@@ -61,6 +61,7 @@ __all__ = [
     "Test",
     "disproved",
     "fold",
+    "has_never",
     "map_tests",
     "tests",
 ]
@@ -211,6 +212,13 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
             todo.extend(reversed(node.legs))
         elif not isinstance(node, Never):
             yield node
+
+
+def has_never(predicate: IndexPredicate) -> bool:
+    """Whether something in it is Never, so that all files there are have to be known."""
+    return fold(
+        predicate, leaf=lambda test: isinstance(test, Never), join=lambda _, legs: any(legs)
+    )
 
 
 def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:

@@ -54,7 +54,9 @@ __all__ = ["compared"]
 _DAY = 86_400_000_000
 _DIGITS = 38  # of Spark's decimals
 _NEVER = Or(())
-_ALWAYS = And(())  # not IS NOT NULL: Spark says true of a null INT less than a DECIMAL beyond BIGINT
+_ALWAYS = And(
+    ()
+)  # not IS NOT NULL: Spark says true of a null INT less than a DECIMAL beyond BIGINT
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?"
 
 

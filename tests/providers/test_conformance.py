@@ -59,7 +59,7 @@ def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate
 
     sketches = index.table()
     asked = simplify(map_leaves(predicate, lambda leaf: normalise(leaf, index.type)))
-    named = map_tests(translate(asked), lambda test: replace(test, sketch="s0"))
+    named = map_tests(translate(asked), lambda test: replace(test, sketch=f"s0{test.sketch}"))
     return set(
         disproved(named, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
     )

@@ -109,14 +109,17 @@ def is_true(predicate: Predicate, value: Any) -> bool:
         case In(_, values, negated):
             return value is not None and (value in values.to_pylist()) != negated
         case Compare(_, op, other):
-            return value is not None and {
-                "=": value == other,
-                "!=": value != other,
-                "<": value < other,
-                "<=": value <= other,
-                ">": value > other,
-                ">=": value >= other,
-            }[op]
+            return (
+                value is not None
+                and {
+                    "=": value == other,
+                    "!=": value != other,
+                    "<": value < other,
+                    "<=": value <= other,
+                    ">": value > other,
+                    ">=": value >= other,
+                }[op]
+            )
         case Between(_, low, high, True, True):
             return value is not None and low <= value <= high
     raise AssertionError(predicate)
