@@ -76,9 +76,9 @@ class _Place:
 def compared(leaf: Leaf, type: pa.DataType) -> Predicate:
     """A leaf with literals of any type as one over normalised values of a column of `type`.
 
-    Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars; the values of an `In`
-    an Arrow array or a sequence. Raises ValueError or TypeError for what is no literal, or no
-    spelling of a value of the column.
+    Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars;
+    the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is no
+    literal, or no spelling of a value of the column.
 
     >>> compared(Compare("x", "<", 1.5), pa.int32())
     Compare(column='x', op='<', value=2)
@@ -246,30 +246,23 @@ def _place(literal: Any, type: pa.DataType) -> _Place:
     elif isinstance(literal, np.generic) and not isinstance(literal, np.float32):
         literal = literal.item()
     given = _kind_of(literal)
-    if isinstance(literal, str) and domain.name not in ("string", "binary", "boolean"):
+    if domain.name in ("string", "binary"):
+        wanted = str if domain.name == "string" else bytes
+        if isinstance(literal, wanted) and not _has_surrogates(literal):
+            return _Place(exact=literal)
+        raise _Incomparable(given)
+    if isinstance(literal, str) and domain.name != "boolean":
         literal = _spelled(literal, type)
-    match domain.name:
-        case "string" | "binary":
-            wanted = str if domain.name == "string" else bytes
-            if isinstance(literal, wanted) and not _has_surrogates(literal):
-                return _Place(exact=literal)
-        case "boolean":
-            if isinstance(literal, bool):
-                return _at(int(literal))
-        case "integer":
-            if _is_number(literal):
-                return _number(literal, type)
-        case "float":
-            if _is_number(literal):
-                return _double(literal, narrow=pa.types.is_float32(type))
-        case "date" | "timestamp" | "timestamp_ntz":
-            if isinstance(literal, int) and not isinstance(literal, bool):
-                return _at(literal)
-            if isinstance(literal, date):
-                return _moment(literal, domain.name)
-        case _:
-            if _is_number(literal):
-                return _decimal(literal, type)
+    if isinstance(literal, bool) or domain.name == "boolean":
+        if isinstance(literal, bool) and domain.name == "boolean":
+            return _at(int(literal))
+    elif domain.name in ("date", "timestamp", "timestamp_ntz"):
+        if isinstance(literal, int):
+            return _at(literal)
+        if isinstance(literal, date):
+            return _moment(literal, domain.name)
+    elif _is_number(literal):
+        return _of_number(literal, type)
     raise _Incomparable(given)
 
 
@@ -295,7 +288,15 @@ def _at(value: Any) -> _Place:
     return _Place(exact=value)
 
 
-def _number(literal: Any, type: pa.DataType) -> _Place:
+def _of_number(literal: Any, type: pa.DataType) -> _Place:
+    if pa.types.is_integer(type):
+        return _among_integers(literal, type)
+    if pa.types.is_floating(type):
+        return _double(literal, narrow=pa.types.is_float32(type))
+    return _decimal(literal, type)
+
+
+def _among_integers(literal: Any, type: pa.DataType) -> _Place:
     if isinstance(literal, int):
         return _at(literal)
     if isinstance(literal, Decimal):

@@ -196,8 +196,8 @@ class SkippingIndex:
         """Index every file of the version that is newest now; returns when that is done.
 
         With `limit`, no more than so many files; with `until`, of that version. `token` is that of
-        the lease, for its owner; files that could not be read before are tried again, without `retry`
-        only when that is due. Goes on with the definition as it is when somebody alters it
+        the lease, for its owner; files that could not be read before are tried again, without
+        `retry` only when that is due. Goes on with the definition as it is when somebody alters it
         meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease.
         """
         while True:

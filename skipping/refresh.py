@@ -278,7 +278,8 @@ def _build(
                 if len(lost):
                     why = why or _why(lost.slice(0, 1).to_pylist()[0], work)
                     failed += len(lost)
-    return failed, f"{failed} files could not be read, they are tried again: {why}"
+    files = "file" if failed == 1 else "files"
+    return failed, f"{failed:,} {files} could not be read, to be tried again: {why}"
 
 
 def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
