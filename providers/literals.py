@@ -171,10 +171,10 @@ def _among(leaf: In, type: pa.DataType) -> Predicate:
         singles: list[Any] = []
         for place in places:
             match _compare(Compare(column, "=", None), place, type):
-                case Compare(value=value):
+                case Compare(op="=", value=value):
                     singles.append(value)
-                case Between() as between:
-                    ranges.append(between)
+                case Compare() | Between() as several:
+                    ranges.append(several)
         keys = pa.array(singles, stored)
     if leaf.negated and nulls:
         return _NEVER

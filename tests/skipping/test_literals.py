@@ -269,6 +269,9 @@ def test_the_values_of_a_list_are_compared_in_one_type() -> None:
     assert is_true(asks, big), "all of them are doubles"
     assert not is_true(asks, 1)
     assert is_true(compared(In("n", [big + 1, 5], negated=True), pa.int64()), big)
+    most = compared(In("n", [2.0**63, 1.0]), pa.int64())
+    assert is_true(most, 2**63 - 1), "as a double it is the next one"
+    assert not is_true(most, 2**62)
     fine, large = Decimal("1e-30"), Decimal(10**20)
     assert isinstance(compared(In("n", [fine, large]), pa.decimal128(5, 2)), Unknown)
     assert isinstance(compared(In("n", ["1"]), pa.int32()), Unknown)
