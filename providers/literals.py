@@ -77,8 +77,8 @@ def compared(leaf: Leaf, type: pa.DataType) -> Predicate:
     """A leaf with literals of any type as one over normalised values of a column of `type`.
 
     Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars;
-    the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is no
-    literal, or no spelling of a value of the column.
+    the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is
+    no literal, or no spelling of a value of the column.
 
     >>> compared(Compare("x", "<", 1.5), pa.int32())
     Compare(column='x', op='<', value=2)
