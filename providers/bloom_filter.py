@@ -45,6 +45,7 @@ LARGEST = 1 << 27
 """Bytes of all distinct values of a file. More make it unknown: they are held in memory."""
 
 _HEADER = "<dQQQQ"  # pybloom's: fpp, slices, bits of a slice, capacity, count
+_COUNT = 8 * calcsize("<dQQQ")  # its first bit
 _BLOCK = 1 << 16  # keys hashed at a time
 
 
@@ -128,7 +129,7 @@ class BloomFilter:
         return BloomFilterCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """One question for a file of any capacity: `=` and IN up to MOST_KEYS, and IS NULL."""
+        """One question for a file of any capacity: `=`, IN up to MOST_KEYS, null tests."""
         match leaf:
             case Comparison(_, "=", value):
                 return self._asks(pa.array([value], self.domain.stored))
@@ -136,6 +137,8 @@ class BloomFilter:
                 return self._asks(keys)
             case IsNull(_, False):
                 return Compare("nulls", ">", 0)
+            case IsNull(_, True):
+                return self._any_value()
             case _:
                 return None
 
@@ -148,6 +151,13 @@ class BloomFilter:
                 return float(1 - (1 - self.fpp) ** len(keys))
             case _:
                 return 0.0
+
+    def _any_value(self) -> BitsSet:
+        """The count in the header is not 0: some bit of it is set."""
+        bits = _COUNT + np.arange(self.num_items.bit_length(), dtype=np.int64)
+        matrix = pa.FixedSizeListArray.from_arrays(pa.array(bits), 1)
+        numbers = dict.fromkeys(_layout(rung, self.fpp).number for rung in self.ladder())
+        return BitsSet("filter", "layout", tuple((number, matrix) for number in numbers))
 
     def _asks(self, keys: pa.Array) -> BitsSet:
         texts = keys_of(keys)

@@ -16,12 +16,15 @@ from providers.index_predicate import All, Any, Compare, Escapes, IndexPredicate
 from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
 from providers.provider import Field
-from providers.values import Domain, successor, truncate
+from providers.values import Domain, common_prefix, successor, truncate
 
 __all__ = ["BoundsCollector", "fields", "rewrite"]
 
-LONGEST = 64
-"""Bytes of a text or binary bound; longer ones are cut, the maximum rounded up."""
+TELLING = 64
+"""Bytes of a text or binary bound past what the least and the greatest value begin with alike."""
+
+LONGEST = 512
+"""Bytes of a text or binary bound at most; longer ones are cut, the maximum rounded up."""
 
 
 def fields(domain: Domain) -> tuple[Field, ...]:
@@ -106,10 +109,11 @@ class BoundsCollector:
             self._high = high if self._high is None else max(self._high, high)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The bounds, cut to LONGEST bytes; None where a cut maximum has nothing above it."""
-        high = truncate(self._high, LONGEST)
+        """The bounds, cut where they tell enough; None where a cut maximum has nothing above it."""
+        limit = min(common_prefix(self._low, self._high) + TELLING, LONGEST)
+        high = truncate(self._high, limit)
         if high != self._high:
             high = successor(high)
             if high is None:
                 return None
-        return {"low": truncate(self._low, LONGEST), "high": high, "nulls": self._nulls}
+        return {"low": truncate(self._low, limit), "high": high, "nulls": self._nulls}

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -56,12 +56,18 @@ __all__ = [
     "ContainsRange",
     "Escapes",
     "IndexPredicate",
+    "Never",
     "Overlaps",
     "Test",
     "disproved",
+    "fold",
+    "has_never",
     "map_tests",
     "tests",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,31 +167,85 @@ class Any:
     legs: tuple[IndexPredicate, ...]
 
 
-IndexPredicate: TypeAlias = All | Any | Test
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No row satisfies it, whatever a file holds: every file is disproved, known or not.
+
+    What a condition that is never true becomes (`x IN ()`, `x NOT IN (1, NULL)`), not what an Any
+    without legs does: that may have lost them.
+    """
+
+
+IndexPredicate: TypeAlias = All | Any | Never | Test
+
+
+def fold(
+    predicate: IndexPredicate,
+    *,
+    leaf: Callable[[Never | Test], _T],
+    join: Callable[[All | Any, tuple[_T, ...]], _T],
+) -> _T:
+    """Rebuild from the tests up, without recursion: predicates are as deep as people nest them."""
+    order: list[IndexPredicate] = []
+    todo = [predicate]
+    while todo:
+        node = todo.pop()
+        order.append(node)
+        if isinstance(node, All | Any):
+            todo.extend(node.legs)
+    built: list[_T] = []  # in reversed order, legs stand before their node, left to right
+    for node in reversed(order):
+        if isinstance(node, All | Any):
+            first = len(built) - len(node.legs)
+            built[first:] = [join(node, tuple(built[first:]))]
+        else:
+            built.append(leaf(node))
+    return built[0]
 
 
 def tests(predicate: IndexPredicate) -> Iterable[Test]:
     """Every test, from left to right."""
-    if isinstance(predicate, All | Any):
-        for leg in predicate.legs:
-            yield from tests(leg)
-    else:
-        yield predicate
+    todo = [predicate]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, All | Any):
+            todo.extend(reversed(node.legs))
+        elif not isinstance(node, Never):
+            yield node
+
+
+def has_never(predicate: IndexPredicate) -> bool:
+    """Whether something in it is Never, so that all files there are have to be known."""
+    return fold(
+        predicate, leaf=lambda test: isinstance(test, Never), join=lambda _, legs: any(legs)
+    )
 
 
 def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
     """The predicate with every test replaced by `change(test)`."""
-    if isinstance(predicate, All | Any):
-        return replace(predicate, legs=tuple(map_tests(leg, change) for leg in predicate.legs))
-    return change(predicate)
+    return fold(
+        predicate,
+        leaf=lambda test: test if isinstance(test, Never) else change(test),
+        join=lambda node, legs: replace(node, legs=legs),
+    )
 
 
-def disproved(predicate: IndexPredicate, answer: Callable[[Test], BitMap]) -> BitMap:
-    """The files disproved for `predicate`, given those disproved for each of its tests."""
-    if isinstance(predicate, All):
-        return BitMap().union(*(disproved(leg, answer) for leg in predicate.legs))
-    if isinstance(predicate, Any):
-        if not predicate.legs:
-            return BitMap()
-        return BitMap.intersection(*(disproved(leg, answer) for leg in predicate.legs))
-    return answer(predicate)
+def disproved(
+    predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
+) -> BitMap:
+    """The files disproved for `predicate`, given those disproved for each of its tests.
+
+    `every` are all files there are, which is what Never disproves; none where they are not given.
+    """
+
+    def join(node: All | Any, legs: tuple[BitMap, ...]) -> BitMap:
+        if isinstance(node, All) or not legs:
+            return BitMap().union(*legs)
+        return BitMap.intersection(*legs)
+
+    def leaf(test: Never | Test) -> BitMap:
+        if isinstance(test, Never):
+            return BitMap() if every is None else every
+        return answer(test)
+
+    return fold(predicate, leaf=leaf, join=join)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ __all__ = [
     "negate",
 ]
 
+_T = TypeVar("_T")
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -239,9 +240,9 @@ def fold(
     predicate: Predicate,
     *,
     legs: Callable[[And | Or], tuple[Predicate, ...]],
-    leaf: Callable[[Leaf | Unknown], Predicate],
-    join: Callable[[And | Or, tuple[Predicate, ...]], Predicate],
-) -> Predicate:
+    leaf: Callable[[Leaf | Unknown], _T],
+    join: Callable[[And | Or, tuple[_T, ...]], _T],
+) -> _T:
     """Rebuild from the leaves up, without recursion: 2,000 legs joined one by one with `|` in a
     DataFrame are nested 2,000 deep.
     """
@@ -252,7 +253,7 @@ def fold(
         below = legs(node) if isinstance(node, And | Or) else ()
         order.append((node, len(below)))
         todo.extend(below)
-    built: list[Predicate] = []  # in reversed order, legs stand before their node, left to right
+    built: list[_T] = []  # in reversed order, legs stand before their node, left to right
     for node, count in reversed(order):
         if isinstance(node, And | Or):
             first = len(built) - count

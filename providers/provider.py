@@ -44,12 +44,19 @@ class Layout(Enum):
 class Field:
     """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term.
 
-    BYTES are binary.
+    BYTES are binary. A sketch may have `part`s, named by a letter, of which each is known or not by
+    itself; tests of one name it as their `sketch`.
     """
 
     name: str
     type: pa.DataType
     layout: Layout = Layout.SCALAR
+    part: str = ""
+
+    @property
+    def column(self) -> str:
+        """What it is called after the number of the sketch, as in `s3_low` and `s3o_low`."""
+        return f"{self.part}_{self.name}"
 
 
 class Collector(Protocol):
@@ -59,13 +66,15 @@ class Collector(Protocol):
         """Take the distinct, null-free, normalised values of a part of the file.
 
         Of a kind with `only_extremes`, the least and the greatest of them will do; of a part with
-        more than the kind's `most`, any that are more. Parts may repeat each other's values.
+        more than the kind's `most`, any that are more, with these two. Parts may repeat each
+        other's values.
         `nulls` counts the part's null rows.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
         """The fields' values by name (a TERMS field as an Arrow array); None means unknown.
 
+        Those of a part by `o_low`; a part without a value is not known, nor is the sketch itself.
         A column of only nulls is known and has no values: its fields may be None, not the answer.
         """
 

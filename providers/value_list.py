@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any as Anything
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers import bounds
 from providers.errors import DefinitionError
 from providers.index_predicate import (
+    All,
     Any,
     Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     IndexPredicate,
+    map_tests,
 )
 from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
@@ -25,6 +28,10 @@ from providers.provider import Column, Field, Layout, Param
 from providers.values import Domain, successor
 
 __all__ = ["ValueList"]
+
+OVERFLOW = "o"
+"""The part of the sketch that is known of files with too many values, and of no other. It is a part
+of its own, so that a release that knows nothing of it still finds the list of them unknown."""
 
 LIMIT = 1_000
 """Distinct values kept of a file unless the definition says otherwise."""
@@ -63,15 +70,28 @@ class ValueList:
         return self.limit
 
     def fields(self) -> tuple[Field, ...]:
-        """`values`, the terms, and `nulls`, a count of rows."""
-        return Field("values", self.domain.stored, Layout.TERMS), Field("nulls", pa.int64())
+        """`values`, the terms, and `nulls`, a count of rows; in the part OVERFLOW the bounds."""
+        return (
+            Field("values", self.domain.stored, Layout.TERMS),
+            Field("nulls", pa.int64()),
+            *(replace(field, part=OVERFLOW) for field in bounds.fields(self.domain)),
+        )
 
     def collector(self) -> ValueListCollector:
         """A new collector, for one file."""
         return ValueListCollector(self.domain.stored, self.limit)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """The list holds every value, so each leaf has an exact test."""
+        """An exact test of the list, and of files with too many values one of their bounds.
+
+        Of each file one of the two parts is known, and it is enough that one of them disproves.
+        """
+        exact, rough = self._exact(leaf), bounds.rewrite(leaf, self.domain)
+        if exact is None or rough is None:
+            return None
+        return All((exact, map_tests(rough, lambda test: replace(test, sketch=OVERFLOW))))
+
+    def _exact(self, leaf: Leaf) -> IndexPredicate | None:
         match leaf:
             case Comparison(_, "=", value):
                 return Contains("values", pa.array([value], self.domain.stored))
@@ -106,16 +126,18 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
 
 
 class ValueListCollector:
-    """Keeps the distinct values until there are too many."""
+    """Keeps the distinct values until there are too many, and the bounds."""
 
     def __init__(self, stored: pa.DataType, limit: int) -> None:
         self._values: pa.Array | None = pa.array([], stored)
         self._limit = limit
+        self._bounds = bounds.BoundsCollector()
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take a part's values; past the limit nothing is kept any more."""
+        """Take a part's values; past the limit only their bounds are kept any more."""
         self._nulls += nulls
+        self._bounds.add(distinct, nulls)
         if self._values is None:
             return
         if len(distinct) > self._limit or _longest(distinct) > LONGEST:
@@ -125,9 +147,10 @@ class ValueListCollector:
         self._values = merged if len(merged) <= self._limit else None
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The sorted values, or None (unknown, not "no values") when there were too many."""
+        """The sorted values, or, where there were too many, the bounds."""
         if self._values is None:
-            return None
+            found = self._bounds.finish()
+            return found and {f"{OVERFLOW}_{name}": value for name, value in found.items()}
         ordered = self._values.take(pc.sort_indices(self._values))
         return {"values": ordered, "nulls": self._nulls}
 

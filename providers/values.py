@@ -32,7 +32,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Domain", "Value", "arrow_type", "domain_of", "encode", "successor", "truncate"]
+__all__ = [
+    "Domain",
+    "Value",
+    "arrow_type",
+    "common_prefix",
+    "domain_of",
+    "encode",
+    "successor",
+    "truncate",
+]
 
 Value: TypeAlias = int | str | bytes
 """One normalised value, as a Python object."""
@@ -155,6 +164,19 @@ def _encode_decimal(values: pa.Array, domain: Domain) -> pa.Array:
 
 def _masked(numbers: npt.NDArray[np.int64], nulls: pa.Array) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=nulls.to_numpy(zero_copy_only=False))
+
+
+def common_prefix(low: Any, high: Any) -> int:
+    """How many bytes two text or binary values begin with alike; 0 for numbers.
+
+    >>> common_prefix("https://a/1", "https://a/2"), common_prefix("\u00e9", "\u00e8")
+    (10, 1)
+    """
+    a, b = (v.encode() if isinstance(v, str) else v for v in (low, high))
+    if not isinstance(a, bytes) or not isinstance(b, bytes):
+        return 0
+    ends = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    return next(ends, min(len(a), len(b)))
 
 
 def truncate(value: Any, limit: int) -> Any:

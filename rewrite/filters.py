@@ -58,24 +58,29 @@ class Reader:
         self.columns: dict[str, QueryColumn] = {}
 
     def read(self, node: dict[str, Any]) -> Predicate:
-        """The predicate of a tree, its values normalised."""
-        try:
-            return self._node(node, negated=False)
-        except RecursionError:
-            return Unknown("a condition nested too deeply")
-
-    def _node(self, node: dict[str, Any], *, negated: bool) -> Predicate:
-        match node["op"]:
-            case "and" | "or" as op:
-                legs = tuple(self._node(leg, negated=negated) for leg in node["legs"])
-                return And(legs) if (op == "and") != negated else Or(legs)
-            case "not":
-                return self._node(node["leg"], negated=not negated)
-            case "unknown":
-                return Unknown(node["why"])
-            case _:
+        """The predicate of a tree, its values normalised; without recursion, as deep as it is."""
+        order: list[tuple[dict[str, Any], bool]] = []
+        todo = [(node, False)]
+        while todo:
+            node, negated = todo.pop()
+            if node["op"] == "not":
+                todo.append((node["leg"], not negated))
+                continue
+            order.append((node, negated))
+            if node["op"] in ("and", "or"):
+                todo.extend((leg, negated) for leg in node["legs"])
+        built: list[Predicate] = []  # in reversed order, legs stand before their node
+        for node, negated in reversed(order):
+            if node["op"] in ("and", "or"):
+                first = len(built) - len(node["legs"])
+                legs = tuple(built[first:])
+                built[first:] = [And(legs) if (node["op"] == "and") != negated else Or(legs)]
+            elif node["op"] == "unknown":
+                built.append(Unknown(node["why"]))
+            else:
                 leaf = self._leaf(node, negated=negated)
-                return negate(leaf) if negated else leaf
+                built.append(negate(leaf) if negated else leaf)
+        return built[0]
 
     def _leaf(self, node: dict[str, Any], *, negated: bool) -> Predicate:
         column = self._column(node["column"])
@@ -89,7 +94,7 @@ class Reader:
         if node["op"] == "in":
             # `a NOT IN (1, NULL)` is never true, but that is not what dropping the null would say.
             return (
-                Unknown("NOT IN with a null")
+                And(())  # negated: Or(())
                 if negated and node["nulls"]
                 else replace(In.of(column, values), source=node.get("of", ""))
             )

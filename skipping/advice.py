@@ -25,7 +25,8 @@ from providers.provider import SkippingProvider
 from skipping.clustering import Clustering, SortedLayout, clustering
 from skipping.question import USELESS
 from skipping.sampling import Sample
-from skipping.sketching import Work
+from skipping.sketching import Work, entry_schema
+from skipping.stores import IDENTITY
 
 __all__ = ["KEYS", "ColumnAdvice", "KindAdvice", "advise"]
 
@@ -150,8 +151,9 @@ def _measured(
     work: Work, seen: pa.Table, files: int, questions: dict[int, list[_Draw]]
 ) -> KindAdvice:
     sketch, provider = work.indexed.sketch, work.provider
-    fields = [f"{sketch}_{field.name}" for field in provider.fields()]
-    sketches = seen.select([f"{sketch}_known", *fields]).combine_chunks()
+    kept = entry_schema([work]).names[len(IDENTITY) :]
+    fields = [name for name in kept if not name.endswith("_known")]
+    sketches = seen.select(kept).combine_chunks()
     took = seen["reading"].to_numpy() + seen[f"{sketch}_building"].to_numpy()
     params = ", ".join(str(value) for _, value in work.indexed.params)
     return KindAdvice(
@@ -179,7 +181,8 @@ def _kept(work: Work, draw: _Draw, sketches: pa.Table, files: int) -> float:
     asked = _asked(work.provider, draw.keys)
     if asked is None:
         return float(files)
-    tests = map_tests(asked, lambda test: replace(test, sketch=work.indexed.sketch))
+    sketch = work.indexed.sketch
+    tests = map_tests(asked, lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
     gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
     kept = len(draw.rows) - int(np.isin(draw.rows, np.array(gone, np.int64)).sum())
     return draw.sources + kept * (files - draw.sources) / len(draw.rows)

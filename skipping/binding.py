@@ -7,10 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.predicate import Between, Compare, In, IsNull, Leaf, Predicate, StartsWith
-from providers.values import arrow_type, domain_of, encode
+from providers.literals import compared
+from providers.predicate import Leaf, Predicate, map_leaves
+from providers.values import arrow_type, domain_of
 from skipping.question import QueryColumn
-from skipping.tables import Columns
+from skipping.tables import Columns, TableColumn
 
 __all__ = ["Binding"]
 
@@ -20,39 +21,29 @@ class Binding:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._resolved: dict[str, tuple[TableColumn, pa.DataType]] = {}
         self.columns: dict[str, QueryColumn] = {}
 
     def leaf(self, leaf: Leaf) -> Predicate:
-        """Raises DefinitionError for a column or value that does not fit."""
-        column = self._columns.resolve(leaf.column)
-        arrow = arrow_type(column.type)
-        domain = domain_of(arrow) if arrow is not None else None
-        if arrow is None or domain is None or column.refusal is not None:
-            raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
-        self.columns[column.identity] = QueryColumn(column.name, domain, column.type)
+        """The leaf as Spark compares (`providers.literals`): equivalent, or Unknown.
+
+        Raises DefinitionError for a column that is not there or has no index, and for a value that
+        is none of the column's.
+        """
+        column, arrow = self._resolve(leaf.column)
         try:
-            match leaf:
-                case Compare(_, op, value):
-                    return Compare(column.identity, op, _normal(value, arrow))
-                case Between(_, low, high):
-                    return replace(
-                        leaf,
-                        column=column.identity,
-                        low=_normal(low, arrow),
-                        high=_normal(high, arrow),
-                    )
-                case In(_, values, negated):
-                    return replace(
-                        In.of(column.identity, encode(values.cast(arrow))), negated=negated
-                    )
-                case StartsWith(_, prefix, negated):
-                    return StartsWith(column.identity, _normal(prefix, arrow), negated)
-                case IsNull(_, negated):
-                    return IsNull(column.identity, negated)
+            asked = compared(leaf, arrow)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DefinitionError(f"{column.name} is {column.type}: {error}") from error
+        return map_leaves(asked, lambda each: replace(each, column=column.identity))
 
-
-def _normal(value: object, type: pa.DataType) -> object:
-    (normal,) = encode(pa.array([value], type)).to_pylist()
-    return normal
+    def _resolve(self, name: str) -> tuple[TableColumn, pa.DataType]:
+        if name not in self._resolved:
+            column = self._columns.resolve(name)
+            arrow = arrow_type(column.type)
+            domain = domain_of(arrow) if arrow is not None else None
+            if arrow is None or domain is None or column.refusal is not None:
+                raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
+            self.columns[column.identity] = QueryColumn(column.name, domain, column.type)
+            self._resolved[name] = column, arrow
+        return self._resolved[name]

@@ -6,7 +6,6 @@ No row is shuffled and none becomes a Python object; what comes back is one row 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from providers.errors import TableError
 from skipping.executors import require_executors
 from skipping.reader_build import ReaderBuild
-from skipping.sketching import Work, entry_schema, sketch_files
+from skipping.sketching import Work, entry_schema, sketch_files, unread
 from skipping.storage import locate
 
 __all__ = ["SparkBuild", "opens"]
@@ -45,10 +44,10 @@ class SparkBuild:
         batch = max(128 * slots, len(files) // 20)
         for start in range(0, len(files), batch):
             entries = self._batch(_dealt(files.slice(start, batch), slots), work)
-            unread = _unread(entries, work)
-            yield entries.filter(pc.invert(unread))
-            if pc.any(unread).as_py():
-                yield from self._by_reader(entries.filter(unread).select(files.column_names), work)
+            left = unread(entries, work)
+            yield entries.filter(pc.invert(left))
+            if pc.any(left).as_py():
+                yield from self._by_reader(entries.filter(left).select(files.column_names), work)
 
     def _by_reader(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         return ReaderBuild(self._spark, dated=self._dated)(files, work)
@@ -77,11 +76,6 @@ def opens(path: str) -> bool:
         return True  # it is gone, and not out of reach
     except (TableError, OSError, pa.ArrowException):
         return False
-
-
-def _unread(entries: pa.Table, work: Sequence[Work]) -> pa.ChunkedArray:
-    """Of each entry whether its file could not be read."""
-    return reduce(pc.and_, (pc.is_null(entries[f"{w.indexed.sketch}_known"]) for w in work))
 
 
 def _dealt(files: pa.Table, hands: int) -> pa.Table:

@@ -31,6 +31,9 @@ __all__ = [
     "Versioned",
 ]
 
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
+"""Seconds until files that could not be read are tried again without being told to."""
+
 FORMAT = 1
 """Version of what is stored. A newer one is refused: it may mean what this release cannot know."""
 
@@ -225,6 +228,8 @@ class State:
     `covered` is the newest table version all of whose files are indexed, by the columns that the
     definition had at `revision`; `at` when that was so, in seconds of the wall clock, for people.
     `left` are files of a version in work that a refresh of limited size has left for the next.
+    `unread` are files that could not be read, of which `error` names one; they are tried again, by
+    who follows the table after a pause that doubles with `retries`, the times that were in vain.
     """
 
     status: Status = "creating"
@@ -233,6 +238,13 @@ class State:
     revision: Revision | None = None
     at: float | None = None
     left: int = 0
+    unread: int = 0
+    retries: int = 0
+
+    def retries_by(self, now: float) -> bool:
+        """Whether files that could not be read are to be tried again by then."""
+        pause = min(FIRST_PAUSE * 2.0 ** min(self.retries, 30), LONGEST_PAUSE)
+        return self.unread > 0 and now >= (self.at or 0) + pause
 
     def to_json(self) -> str:
         """As stores keep it."""

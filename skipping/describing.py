@@ -40,6 +40,7 @@ def extended_rows(index: SkippingIndex) -> Sequence[tuple[Any, ...]]:
         ("files", len(files)),
         ("bytes", sum(files["size"].to_pylist())),
         ("where", definition.where),
+        ("files not read", state.unread),
         ("last error", state.error),
     ]
     for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):

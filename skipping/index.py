@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -203,12 +204,18 @@ class SkippingIndex:
         return IndexOptions.of(dict(self.definition.options))
 
     def refresh(
-        self, *, token: int | None = None, limit: int | None = None, until: int | None = None
+        self,
+        *,
+        token: int | None = None,
+        limit: int | None = None,
+        until: int | None = None,
+        retry: bool = True,
     ) -> State:
         """Index every file of the version that is newest now; returns when that is done.
 
         With `limit`, no more than so many files; with `until`, of that version. `token` is that of
-        the lease, for its owner. Goes on with the definition as it is when somebody alters it
+        the lease, for its owner; files that could not be read before are tried again, without
+        `retry` only when that is due. Goes on with the definition as it is when somebody alters it
         meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease.
         """
         while True:
@@ -226,6 +233,7 @@ class SkippingIndex:
                     token=token,
                     limit=limit,
                     until=until,
+                    retry=retry,
                 )
                 break
             except Conflict:
@@ -235,13 +243,18 @@ class SkippingIndex:
         changed(self.store)
         return state
 
-    def pending(self, *, until: int | None = None) -> pa.Table:
-        """The files of a version, the newest, that lack an entry or a sketch: path and size."""
+    def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
+        """The files of a version, the newest, that lack an entry or a sketch: path and size.
+
+        Those that could not be read among them, without `retry` only when they are due.
+        """
         if self.replaced:
             return self.table.files().select(["path", "size"])
         state = self.state
         version = aimed_at(self.table, state, until)
-        return listed(missing(self.store, self.table, self._definition, version, state))
+        retry = retry or state.retries_by(time.time())
+        todo = missing(self.store, self.table, self._definition, version, state, retry=retry)
+        return listed(todo)
 
     def reread(self) -> None:
         """See what others made of the definition."""

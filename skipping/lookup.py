@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
-from providers.index_predicate import Test, disproved, tests
+from providers.index_predicate import Test, disproved, has_never, tests
 from providers.predicate import Predicate
 from skipping.definition import Definition, IndexId, TableId
 from skipping.loading import Loading
@@ -186,12 +186,14 @@ class Lookup:
         def answer(test: Test) -> BitMap:
             return by_test[id(test)]
 
+        never = whole is not None and has_never(whole)
+        every = BitMap(catalogue.files["ordinal"].to_pylist()) if never else BitMap()
         return Finding(
             definition.index,
             catalogue.generation,
-            BitMap() if whole is None else disproved(whole, answer),
+            BitMap() if whole is None else disproved(whole, answer, every),
             tuple(
-                Leg(text, disproved(part, answer), source)
+                Leg(text, disproved(part, answer, every), source)
                 for text, source, part in question.legs(whole)
             ),
             tuple(dict.fromkeys(question.unused)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from providers.index_predicate import All, Any, IndexPredicate, map_tests
+from providers.index_predicate import All, Any, IndexPredicate, Never, map_tests
 from providers.predicate import (
     And,
     Between,
@@ -18,6 +18,7 @@ from providers.predicate import (
     StartsWith,
     Unknown,
     fits,
+    fold,
     label,
 )
 from providers.simplify import simplify
@@ -26,6 +27,9 @@ from skipping.definition import Definition, IndexedColumn
 from skipping.spelling import spelled
 
 __all__ = ["USELESS", "QueryColumn", "Question"]
+
+MOST_LEAVES = 4_096
+"""Of one question; the others are as conditions that no index can answer."""
 
 USELESS = 0.5
 """Of the files without a match, the share that an answer worth asking for may keep."""
@@ -59,50 +63,68 @@ class Question:
         # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
         # stay alive, and so do their ids.
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
+        self._asked = 0
         self.unused: list[str] = []
 
     def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
         """Label, source and part of a translated predicate, for each of its leaves."""
-        if id(predicate) in self._labelled:
-            yield self._labelled[id(predicate)]
-        elif isinstance(predicate, All | Any):
-            for leg in predicate.legs:
-                yield from self.legs(leg)
+        todo = [predicate]
+        while todo:
+            node = todo.pop()
+            if id(node) in self._labelled:
+                yield self._labelled[id(node)]
+            elif isinstance(node, All | Any):
+                todo.extend(reversed(node.legs))
 
     def asks(self, predicate: Predicate) -> IndexPredicate | None:
         """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
-        return self._translate(simplify(predicate))
+        return fold(
+            simplify(predicate),
+            legs=lambda node: tuple(_telling(node.legs)) if isinstance(node, And) else node.legs,
+            leaf=self._leaf_or_unknown,
+            join=self._join,
+        )
 
-    def _translate(self, predicate: Predicate) -> IndexPredicate | None:
-        match predicate:
-            case And(legs):
-                translated = [t for t in map(self._translate, _telling(legs)) if t is not None]
-                return All(tuple(translated)) if translated else None
-            case Or(legs):
-                every = [self._translate(leg) for leg in legs]
-                answered = tuple(t for t in every if t is not None)
-                return Any(answered) if answered and len(answered) == len(every) else None
-            case Unknown():
-                self.unused.append(_unanswerable(predicate))
-                return None
-            case _:
-                return self._leaf(predicate)
+    def _leaf_or_unknown(self, leaf: Leaf | Unknown) -> IndexPredicate | None:
+        if isinstance(leaf, Unknown):
+            self.unused.append(_unanswerable(leaf))
+            return None
+        if self._asked == MOST_LEAVES:
+            self.unused.append(f"conditions beyond {MOST_LEAVES:,} are not asked")
+            return None
+        self._asked += 1
+        return self._leaf(leaf)
+
+    def _join(
+        self, node: And | Or, legs: tuple[IndexPredicate | None, ...]
+    ) -> IndexPredicate | None:
+        answered = tuple(leg for leg in legs if leg is not None)
+        if isinstance(node, And):
+            return All(answered) if answered else None
+        if not legs:
+            return self._labels("a condition that is never true", "", Never())
+        return Any(answered) if len(answered) == len(legs) else None
+
+    def _labels(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
+        self._labelled[id(part)] = (text, source, part)
+        return part
 
     def _leaf(self, leaf: Leaf) -> IndexPredicate | None:
         column = self._columns[leaf.column]
         text = label(leaf, column.name)
         if self._values:
             text = spelled(leaf, column.name, column.type)
+        source = leaf.source if isinstance(leaf, In) else ""
+        if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
+            return self._labels(text, source, Never())
         found: list[IndexPredicate] = []
         for indexed in self._definition.columns:
             if indexed.identity != leaf.column:
                 continue
             translated = self._ask_kind(indexed, leaf, column, text)
             if translated is not None:
-                source = leaf.source if isinstance(leaf, In) else ""
-                self._labelled[id(translated)] = (f"{text}  {indexed.kind}", source, translated)
-                found.append(translated)
+                found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
             self.unused.append(f"{text}: {column.name} is not in the index")
         return All(tuple(found)) if found else None
@@ -136,7 +158,9 @@ class Question:
             self.unused.append(f"{text}: {indexed.kind} has no opinion on it")
             return None
         # A new object each, so that equal tests of two legs are told apart.
-        return map_tests(translated, lambda test: replace(test, sketch=indexed.sketch))
+        return map_tests(
+            translated, lambda test: replace(test, sketch=f"{indexed.sketch}{test.sketch}")
+        )
 
 
 def _unknowns(predicate: Predicate) -> Iterator[Unknown]:

@@ -59,13 +59,13 @@ class Chunk:
     def distinct(self, most: int | None = None) -> pa.Array:
         """The distinct values, null-free, in no order. Hashes every value once.
 
-        Where there are more than `most`, maybe not all, but more than that: of a column with too
-        many values only the first of every chunk are hashed.
+        Where there are more than `most`, maybe not all, but more than that, with the least and the
+        greatest: of a column with too many values only the first of every chunk are hashed.
         """
         if self._distinct is None and most is not None and 2 * most < len(self._values):
             first = pc.unique(self._values.slice(0, 2 * most))
             if len(first) > most:
-                return first
+                return pc.unique(pa.concat_arrays([first, self.extremes()]))
         if self._distinct is None:
             self._distinct = pc.unique(self._values)
         return self._distinct
@@ -133,8 +133,10 @@ def _guarded(
             raise UnknownError("it was written while it was read")
     except Exception as error:
         # Anything a broken file can make a decoder do costs its skipping, never the build.
+        # Storage may answer another time, content of the right size will never be better.
+        passing = not isinstance(error, pa.ArrowInvalid)
         for column in columns:
-            yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=True)
+            yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
 
 
 def _modified(filesystem: pafs.FileSystem, inner: str) -> int:

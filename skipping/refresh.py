@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
@@ -19,8 +21,8 @@ from tqdm import tqdm
 from providers.errors import StoreError
 from providers.values import arrow_type, domain_of
 from skipping.definition import Definition, IndexedColumn, State, Status, Versioned
-from skipping.reading import SETTLED
-from skipping.sketching import Build, Work
+from skipping.reading import SETTLED, Unreadable, read_columns
+from skipping.sketching import Build, Work, unread
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
@@ -37,14 +39,16 @@ def refresh(
     token: int | None = None,
     limit: int | None = None,
     until: int | None = None,
+    retry: bool = True,
 ) -> State:
     """Index every file of the version that is newest as this begins; returns when that is so.
 
     With `limit` no more than so many files: the rest is `State.left` for the next time. With
     `until`, the version to get to is that, where versions count up. `token` is that of the index's
-    lease, if the caller has it. Raises what goes wrong, after the index was marked as failed: it is
-    still asked, because what it knows stays true. Another refresher at work at the same time does
-    no harm.
+    lease, if the caller has it. Files that could not be read before are tried again, without
+    `retry` only when they are due (`State.retries_by`). Raises what goes wrong, after the index was
+    marked as failed: it is still asked, because what it knows stays true. Another refresher at work
+    at the same time does no harm.
     """
     index = definition.value.index
     before = store.state(index)
@@ -53,13 +57,26 @@ def refresh(
     try:
         version = aimed_at(table, before, until)
         definition = _brought_up(store, definition, table.columns())
-        todo = missing(store, table, definition, version, before)
+        retry = before.unread > 0 and (retry or before.retries_by(time.time()))
+        todo = missing(store, table, definition, version, before, retry=retry)
         some, left = _limited(todo, limit)
-        _build(build, store, table, definition, some, providers, token)
-        if left:
-            state = replace(before, status=begun, error=None, left=left)
+        lost, why = _build(build, store, table, definition, some, providers, token)
+        tried = sum(len(each.files) for each in some)
+        if left and lost < tried:
+            still = before.unread + lost  # counted anew by the last step
+            state = replace(before, status=begun, error=None, left=left, unread=still)
         else:
-            state = State("active", version, revision=definition.revision, at=time.time())
+            # Where none of those tried could be read, neither may the rest: they wait as well.
+            still = lost + left + (0 if retry or _compares(before, definition) else before.unread)
+            state = State(
+                "active",
+                version,
+                why if lost else before.error if still else None,
+                definition.revision,
+                time.time(),
+                unread=still,
+                retries=before.retries + retry if still else 0,
+            )
         store.report(index, state, token=token)
     except Exception as error:
         with suppress(StoreError):  # what went wrong first is what to say
@@ -140,18 +157,21 @@ def missing(
     definition: Versioned[Definition],
     version: int,
     state: State,
+    *,
+    retry: bool = True,
 ) -> list[Missing]:
     """What is to be built: whole entries for new files, single sketches for known ones.
 
-    Where the log tells what came since the version that is covered, the cost is that of what came;
-    else the files of the version are compared with all entries.
+    With `retry` also what could not be read before. Where the log tells what came since the version
+    that is covered, the cost is that of what came; else, and where there is something to be tried
+    again, the files of the version are compared with all entries.
     """
     columns = tuple(i for i, _ in current(definition.value, table.columns()))
     if not columns:
         return []
     files = None
-    same = state.revision == definition.revision and definition.value.where is None
-    if state.covered is not None and same:
+    if not _compares(state, definition) and not (retry and state.unread):
+        assert state.covered is not None
         files = table.changes(state.covered, version)
     if files is None:
         return _compared(store, table, definition.value, version, columns)
@@ -160,6 +180,12 @@ def missing(
         return []
     known = store.ordinals(definition.value.index, files)
     return _worth([Missing(_unnumbered(files.filter(pc.is_null(known))), columns)])
+
+
+def _compares(state: State, definition: Versioned[Definition]) -> bool:
+    """Whether all files have to be compared with all entries."""
+    same = state.revision == definition.revision and definition.value.where is None
+    return state.covered is None or not same
 
 
 def listed(todo: Sequence[Missing]) -> pa.Table:
@@ -183,6 +209,8 @@ def _compared(
     todo = [Missing(_unnumbered(new), columns)]
     for indexed in columns:
         lacking = entries.filter(entries[f"{indexed.sketch}_known"].is_null())
+        # In any order: of those that cannot be read the same ones must not always come first.
+        lacking = lacking.take(np.random.permutation(len(lacking)))
         still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
         todo.append(Missing(still_live.select(IDENTITY.names), (indexed,)))
     return _worth(todo)
@@ -230,7 +258,9 @@ def _build(
     todo: Sequence[Missing],
     providers: Sequence[str],
     token: int | None,
-) -> None:
+) -> tuple[int, str]:
+    """Build it; how many files could not be read, and why one of them could not."""
+    failed, why = 0, ""
     index = definition.value.index
     by_number = {i.number: column for i, column in current(definition.value, table.columns())}
     total = sum(len(each.files) for each in todo)
@@ -241,8 +271,37 @@ def _build(
         for each in todo:
             work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
             for entries in build(_numbered(store, index, each.files), work):
-                store.write(index, entries, revision=definition.revision, token=token)
+                kept = _without_unknown_parts(entries, work)
+                store.write(index, kept, revision=definition.revision, token=token)
                 bar.update(len(entries))
+                lost = entries.filter(unread(entries, work))
+                if len(lost):
+                    why = why or _why(lost.slice(0, 1).to_pylist()[0], work)
+                    failed += len(lost)
+    files = "file" if failed == 1 else "files"
+    return failed, f"{failed:,} {files} could not be read, to be tried again: {why}"
+
+
+def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
+    """Without the columns of those parts of a sketch that no file has: mostly there are none."""
+    for each in work:
+        for part in {field.part for field in each.provider.fields()} - {""}:
+            sketch = f"{each.indexed.sketch}{part}_"
+            if entries[f"{sketch}known"].null_count == len(entries):
+                gone = [name for name in entries.schema.names if name.startswith(sketch)]
+                entries = entries.drop_columns(gone)
+    return entries
+
+
+def _why(file: Mapping[str, Any], work: Sequence[Work]) -> str:
+    """Why a file could not be read, as far as it can be seen from here."""
+    column = work[0].column
+    try:
+        parts = read_columns(file["path"], [column], size=file["size"])
+        reason = next((part.reason for part in parts if isinstance(part, Unreadable)), "")
+    except Exception as error:
+        reason = str(error)
+    return f"{file['path']}{': ' if reason else ''}{reason}"
 
 
 def _settle(files: Sequence[pa.Table]) -> None:

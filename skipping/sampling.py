@@ -21,7 +21,7 @@ from providers.errors import TableError
 from skipping.build import opens
 from skipping.locating import find, indexed_domain
 from skipping.reading import ROWS, Chunk, Unreadable, part_of, read_columns
-from skipping.sketching import Work, entries, entry_schema
+from skipping.sketching import Work, entries, entry_schema, sketched
 from skipping.storage import locate
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
@@ -150,9 +150,7 @@ def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
         began = perf_counter_ns()
         values = collectors[i].finish()
         building[i] += perf_counter_ns() - began
-        row[f"{each.indexed.sketch}_known"] = values is not None
-        for name, value in (values or {}).items():
-            row[f"{each.indexed.sketch}_{name}"] = value
+        row.update(sketched(each, values))
     try:
         rows, drawn = _drawn(file["path"], column)
     except (OSError, pa.ArrowException):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from providers.provider import Collector, Field, Layout, SkippingProvider
 from skipping.definition import IndexedColumn
@@ -18,7 +20,17 @@ from skipping.storage import Locate, locate
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
-__all__ = ["Build", "Read", "Work", "entries", "entry_schema", "sketch", "sketch_files"]
+__all__ = [
+    "Build",
+    "Read",
+    "Work",
+    "entries",
+    "entry_schema",
+    "sketch",
+    "sketch_files",
+    "sketched",
+    "unread",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,12 @@ def entry_schema(work: Sequence[Work]) -> pa.Schema:
     fields = list(IDENTITY)
     for each in work:
         sketch = each.indexed.sketch
-        fields.append(pa.field(f"{sketch}_known", pa.bool_()))
+        parts: set[str] = set()
         for field in each.provider.fields():
-            fields.append(pa.field(f"{sketch}_{field.name}", _stored(field)))
+            if field.part not in parts:
+                parts.add(field.part)
+                fields.append(pa.field(f"{sketch}{field.part}_known", pa.bool_()))
+            fields.append(pa.field(f"{sketch}{field.column}", _stored(field)))
     return pa.schema(fields)
 
 
@@ -70,7 +85,7 @@ def sketch_files(
     `dated`: the files' stamps are modification times, which they must have before and after.
 
     A column that cannot be read exactly is not known; a file that cannot be read now is an entry
-    whose sketches are not there yet, so that the next refresh tries again. Neither raises. Raises
+    whose sketches are not there yet, so that a later refresh tries again. Neither raises. Raises
     TableError for storage that Python cannot open.
     """
 
@@ -119,11 +134,27 @@ def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[st
     row: dict[str, Any] = {}
     for identity, collecting in collectors.items():
         for each, collector in collecting:
-            values = None if identity in unreadable else collector.finish()
-            row[f"{each.indexed.sketch}_known"] = values is not None
-            for name, value in (values or {}).items():
-                row[f"{each.indexed.sketch}_{name}"] = value
+            row.update(sketched(each, None if identity in unreadable else collector.finish()))
     return row
+
+
+def sketched(work: Work, values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a collector made of a file, as columns of its entry."""
+    sketch = work.indexed.sketch
+    row: dict[str, Any] = {f"{sketch}_known": False}
+    if values is None:
+        return row
+    for field in work.provider.fields():
+        name = field.column if field.part else field.name
+        if name in values:
+            row[f"{sketch}{field.column}"] = values[name]
+            row[f"{sketch}{field.part}_known"] = True
+    return row
+
+
+def unread(entries: pa.Table, work: Sequence[Work]) -> pa.ChunkedArray:
+    """Of each entry whether its file could not be read, so that nothing was looked at."""
+    return reduce(pc.and_, (pc.is_null(entries[f"{w.indexed.sketch}_known"]) for w in work))
 
 
 def _collect(

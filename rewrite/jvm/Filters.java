@@ -42,6 +42,9 @@ import org.apache.spark.sql.types.StructType;
 public final class Filters {
   private static final int LONGEST_SHAPE = 60;
 
+  /** Levels of AND, OR and NOT inside each other; what is deeper is unknown. JSON is read so deep. */
+  private static final int DEEPEST = 200;
+
   private final ColumnIdentities identities;
   private final Question question;
 
@@ -52,7 +55,7 @@ public final class Filters {
 
   /** The conjunction of the filters and of "its column has one of these keys". */
   public String all(List filters, List keys) {
-    List legs = legs(filters);
+    List legs = legs(filters, 0);
     for (int i = 0; i < keys.size(); i++) {
       KeySet set = (KeySet) keys.get(i);
       String column = set.values() == null ? null : column(set.column());
@@ -66,10 +69,10 @@ public final class Filters {
     return join("and", legs);
   }
 
-  private List legs(List expressions) {
+  private List legs(List expressions, int depth) {
     List out = new ArrayList();
     for (int i = 0; i < expressions.size(); i++) {
-      out.add(write((Expression) expressions.get(i)));
+      out.add(write((Expression) expressions.get(i), depth));
     }
     return out;
   }
@@ -78,12 +81,16 @@ public final class Filters {
     return "{\"op\":\"" + op + "\",\"legs\":[" + String.join(",", legs) + "]}";
   }
 
-  private String write(Expression e) {
-    if (e instanceof And || e instanceof Or) {
-      return join(e instanceof And ? "and" : "or", legs(flatten(e)));
+  private String write(Expression e, int depth) {
+    boolean joins = e instanceof And || e instanceof Or;
+    if (depth == DEEPEST && (joins || e instanceof Not)) {
+      return "{\"op\":\"unknown\",\"why\":\"a condition nested too deeply\"}";
+    }
+    if (joins) {
+      return join(e instanceof And ? "and" : "or", legs(flatten(e), depth + 1));
     }
     if (e instanceof Not) {
-      return "{\"op\":\"not\",\"leg\":" + write(((Not) e).child()) + "}";
+      return "{\"op\":\"not\",\"leg\":" + write(((Not) e).child(), depth + 1) + "}";
     }
     String leaf = leaf(e);
     return leaf == null ? unknown(e) : leaf;

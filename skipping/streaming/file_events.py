@@ -9,6 +9,7 @@ do, `{"version": 7, "step": 1}` and so on follow it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -91,7 +92,7 @@ class FileEvents:
             index.revision,
         )
         if at is not None and at["version"] == version:
-            if done:
+            if done and not state.retries_by(time.time()):
                 return start
             offset["step"] = at.get("step", 0) + 1
         return self._offset(offset)
@@ -104,7 +105,7 @@ class FileEvents:
         return None
 
     def _events(self, version: int) -> Any:
-        files = self._index().pending(until=version).slice(0, self._limit)
+        files = self._index().pending(until=version, retry=False).slice(0, self._limit)
         n = len(files)
         events = pa.table(
             {

@@ -207,9 +207,9 @@ class Keeper:
                 raise Conflict(f"another owner took over the skipping index of {self._name}")
             limit = self._options.max_files_per_batch
             try:
-                index.refresh(token=lease.token, limit=limit, until=source.until)
+                index.refresh(token=lease.token, limit=limit, until=source.until, retry=False)
             except TableError:  # the log of that version is gone by now
-                index.refresh(token=lease.token, limit=limit)
+                index.refresh(token=lease.token, limit=limit, retry=False)
             self._failures, self.error = 0, None
 
     @contextmanager

@@ -328,7 +328,8 @@ class _Leaf:
     def _bounded(self, op: Op, value: Any) -> Predicate:
         """The comparison with the value, and with what it is as a FLOAT."""
         if self.column.type != "double" or op == "!=":
-            return Compare(self.name, op, value)
+            # Typed, as reading has it; a float of Python's would be compared as the double it is.
+            return Compare(self.name, op, pa.scalar(value, arrow_type(self.column.type)))
         values = sorted({value, _as_float(value)})
         if op == "=":
             return In.of(self.name, pa.array(values))
@@ -362,7 +363,7 @@ class _Leaf:
         return pa.array(values, arrow_type(self.column.type))
 
     def _equals(self, value: float) -> Compare:
-        return Compare(self.name, "=", value)
+        return Compare(self.name, "=", pa.scalar(value, arrow_type(self.column.type)))
 
     @property
     def _floats(self) -> bool:

@@ -106,14 +106,18 @@ def table(
     provider: SkippingProvider, sketches: Sequence[Mapping[str, Any] | None], name: str = "s0"
 ) -> pa.Table:
     """Sketches as `providers.evaluate` wants them; None is a file that is not known."""
-    columns = {f"{name}_known": pa.array([s is not None for s in sketches], pa.bool_())}
+    columns: dict[str, pa.Array] = {}
     for field in provider.fields():
-        values = [None if s is None else s[field.name] for s in sketches]
+        key = field.column if field.part else field.name
+        known = [s is not None and key in s for s in sketches]
+        columns[f"{name}{field.part}_known"] = pa.array(known, pa.bool_())
+        values = [s[key] if s is not None and key in s else None for s in sketches]
+        column = f"{name}{field.column}"
         if field.layout is Layout.TERMS:
             values = [v if v is None else v.to_pylist() for v in values]
-            columns[f"{name}_{field.name}"] = pa.array(values, pa.list_(field.type))
+            columns[column] = pa.array(values, pa.list_(field.type))
         else:
-            columns[f"{name}_{field.name}"] = pa.array(values, field.type)
+            columns[column] = pa.array(values, field.type)
     return pa.table(columns)
 
 
@@ -162,7 +166,7 @@ class Index:
         rewritten = self.provider.rewrite(leaf) if fits(leaf, domain) else None
         if rewritten is None:
             return set()
-        named = map_tests(rewritten, lambda test: replace(test, sketch="s0"))
+        named = map_tests(rewritten, lambda test: replace(test, sketch=f"s0{test.sketch}"))
         sketches = self.table()
         answer = disproved(
             named, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from providers.index_predicate import (
     ContainsOther,
     ContainsRange,
     Escapes,
+    Never,
     Overlaps,
 )
 from providers.index_predicate import Any as Some
@@ -36,9 +38,13 @@ def words(test: IndexPredicate | None) -> str:
         case None:
             return "no opinion"
         case All(legs):
-            return " AND ".join(map(words, legs))
+            return " AND ".join(
+                f"({words(leg)})" if isinstance(leg, Some) else words(leg) for leg in legs
+            )
         case Some(legs):
             return " OR ".join(map(words, legs))
+        case _ if not isinstance(test, Never) and test.sketch:
+            return f"{test.sketch}: {words(replace(test, sketch=''))}"
         case Compare(field, op, value):
             return f"{field} {op} {value!a}"
         case Overlaps(low, high, keys):

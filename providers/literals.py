@@ -1,0 +1,394 @@
+"""What a comparison with a literal of any type asks of a column's normalised values, exactly.
+
+Spark compares in a common type: an INT with 1.5 as doubles, a DATE with a time as times. A column's
+values keep their order there, so a literal has a *place* among them: those before it, those equal
+to it (none, one, or several where the common type rounds), those after it. Every comparison is a
+comparison with the ends of that place; nothing is ever cut to the column's type.
+
+============================  ==================================================================
+column                        literals, and what both are compared as
+============================  ==================================================================
+tinyint ... bigint            int, Decimal: numbers; float: doubles; text that spells an integer
+float, double                 int, float, Decimal: doubles
+decimal(p, s)                 int, Decimal: decimals of up to 38 digits; float: doubles
+boolean                       bool
+date, timestamp_ntz           date, datetime without a zone: times; text in ISO's form
+timestamp                     datetime with a zone: instants; text in ISO's form, with Z
+date, timestamp*              int: days, microseconds, as they are normalised
+string; binary                str; bytes
+============================  ==================================================================
+
+Whatever depends on a setting of who reads (the session's time zone, ANSI) is Unknown. A null equals
+nothing and is less than nothing: true of no row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from providers.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Leaf,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    negate,
+)
+from providers.values import Domain, domain_of, encode
+
+__all__ = ["compared"]
+
+_DAY = 86_400_000_000
+_DIGITS = 38  # of Spark's decimals
+_NEVER = Or(())
+_ALWAYS = And(
+    ()
+)  # not IS NOT NULL: Spark says true of a null INT less than a DECIMAL beyond BIGINT
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?"
+
+
+class _Incomparable(Exception):
+    """What the literal is compared as depends on who reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The normalised values equal to a literal: `at <= n < after`. Text has `exact` instead."""
+
+    at: int = 0
+    after: int = 0
+    exact: str | bytes | None = None
+
+
+def compared(leaf: Leaf, type: pa.DataType) -> Predicate:
+    """A leaf with literals of any type as one over normalised values of a column of `type`.
+
+    Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars;
+    the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is
+    no literal, or no spelling of a value of the column.
+
+    >>> compared(Compare("x", "<", 1.5), pa.int32())
+    Compare(column='x', op='<', value=2)
+    >>> compared(Compare("x", "=", 1.5), pa.int32())
+    Or(legs=())
+    """
+    try:
+        match leaf:
+            case IsNull():
+                return leaf
+            case StartsWith(prefix=None):
+                return _NEVER
+            case StartsWith(prefix=prefix):
+                if not (pa.types.is_string(type) or pa.types.is_binary(type)):
+                    raise _Incomparable(_kind_of(prefix))
+                return replace(leaf, prefix=_place(prefix, type).exact)
+            case In():
+                return _among(leaf, type)
+            case Between(low=low, high=high):
+                if low is None or high is None:
+                    return _NEVER
+                return _between(leaf, _place(low, type), _place(high, type), type)
+            case Compare(value=value):
+                place = None if _is_null(value) else _place(value, type)
+                return _NEVER if place is None else _compare(leaf, place, type)
+    except _Incomparable as error:
+        return Unknown(f"{leaf.column} compared with {error}")
+
+
+def _compare(leaf: Compare, place: _Place, type: pa.DataType) -> Predicate:
+    column = leaf.column
+    if place.exact is not None:
+        return replace(leaf, value=place.exact)
+    least, most = _range(type)
+    at, after = (min(max(end, least), most + 1) for end in (place.at, place.after))
+    if after - at == 1:
+        return replace(leaf, value=_stored(at, type))
+    match leaf.op:
+        case "<" | "<=":
+            return _within(column, least, at if leaf.op == "<" else after, type)
+        case ">" | ">=":
+            return _within(column, at if leaf.op == ">=" else after, most + 1, type)
+        case "=":
+            return _within(column, at, after, type)
+        case "!=":
+            if at == after:
+                return IsNull(column, negated=True)
+            outside = (
+                _within(column, least, at, type),
+                _within(column, after, most + 1, type),
+            )
+            return Or(tuple(side for side in outside if side != _NEVER))
+
+
+def _between(leaf: Between, low: _Place, high: _Place, type: pa.DataType) -> Predicate:
+    if low.exact is not None:
+        return replace(leaf, low=low.exact, high=high.exact)
+    first = low.at if leaf.includes_low else low.after
+    end = high.after if leaf.includes_high else high.at
+    return _within(leaf.column, first, end, type)
+
+
+def _within(column: str, first: int, end: int, type: pa.DataType) -> Predicate:
+    """`first <= column < end`."""
+    least, most = _range(type)
+    if first >= end or first > most or end <= least:
+        return _NEVER
+    if first <= least and end > most:
+        return _ALWAYS
+    if first <= least:
+        return Compare(column, "<", _stored(end, type))
+    if end > most:
+        return Compare(column, ">=", _stored(first, type))
+    if end - first == 1:
+        return Compare(column, "=", _stored(first, type))
+    return Between(column, _stored(first, type), _stored(end - 1, type))
+
+
+def _among(leaf: In, type: pa.DataType) -> Predicate:
+    column, stored = leaf.column, _domain(type).stored
+    values: Any = leaf.values
+    ranges: list[Predicate] = []
+    if isinstance(values, pa.Array | pa.ChunkedArray) and domain_of(values.type) == _domain(type):
+        nulls, keys = values.null_count, encode(values)
+    else:
+        listed = _listed(values)
+        there = [value for value in listed if not _is_null(value)]
+        places = [_place(value, type) for value in _alike(there, type)]
+        nulls = len(listed) - len(places)
+        singles: list[Any] = []
+        for place in places:
+            match _compare(Compare(column, "=", None), place, type):
+                case Compare(op="=", value=value):
+                    singles.append(value)
+                case Compare() | Between() as several:
+                    ranges.append(several)
+        keys = pa.array(singles, stored)
+    if leaf.negated and nulls:
+        return _NEVER
+    some: Predicate = replace(In.of(column, keys), negated=leaf.negated, source=leaf.source)
+    if not leaf.negated:
+        return Or((some, *ranges)) if ranges else some
+    if not len(keys) and len(values):
+        some = IsNull(column, negated=True)
+    return And((some, *map(negate, ranges))) if ranges else some
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        return list(values)
+    if pa.types.is_floating(values.type) and not pa.types.is_float64(values.type):
+        return [None if v is None else np.float32(v) for v in values.to_pylist()]
+    if pa.types.is_timestamp(values.type):
+        try:
+            values = values.cast(pa.timestamp("us", values.type.tz))
+        except pa.ArrowInvalid:
+            raise _Incomparable("nanoseconds") from None
+    return list(values.to_pylist())
+
+
+def _alike(values: list[Any], type: pa.DataType) -> list[Any]:
+    """The values of a list in the one type that all of it, and the column, is compared in."""
+    if any(isinstance(v, float) for v in values):
+        return [float(v) if _is_number(v) else v for v in values]
+    if any(isinstance(v, str) for v in values) and not pa.types.is_string(type):
+        for value in values:
+            _place(value, type)  # raises for what is no spelling
+        raise _Incomparable("text")  # as text or as what it spells
+    if any(isinstance(v, Decimal) for v in values) and pa.types.is_decimal(type):
+        exact = [Decimal(v) for v in values if _is_number(v)]
+        finest = min((e for v in exact if isinstance(e := v.as_tuple().exponent, int)), default=0)
+        _scaled(max(exact, key=abs), max(type.scale, -finest), type.precision - type.scale)
+    return values
+
+
+def _is_null(value: object) -> bool:
+    return value is None or (isinstance(value, pa.Scalar) and not value.is_valid)
+
+
+def _domain(type: pa.DataType) -> Domain:
+    domain = domain_of(type)
+    if domain is None:
+        raise TypeError(f"no value of {type} can be compared")
+    return domain
+
+
+def _range(type: pa.DataType) -> tuple[int, int]:
+    """The normalised values there are, as numbers; a column's type may be wider tomorrow."""
+    bits = 63 if _domain(type).stored == pa.int64() else 127
+    return -(2**bits), 2**bits - 1
+
+
+def _stored(n: int, type: pa.DataType) -> int | bytes:
+    return n if _domain(type).stored == pa.int64() else (n + 2**127).to_bytes(16, "big")
+
+
+def _place(literal: Any, type: pa.DataType) -> _Place:
+    """Where a literal is among the column's values; raises what `compared` does."""
+    domain = _domain(type)
+    if isinstance(literal, pa.Scalar):
+        if domain_of(literal.type) == domain:
+            (value,) = encode(pa.array([literal.as_py()], literal.type)).to_pylist()
+            return _at(value)
+        (literal,) = _listed(pa.array([literal.as_py()], literal.type))
+    elif isinstance(literal, np.generic) and not isinstance(literal, np.float32):
+        literal = literal.item()
+    given = _kind_of(literal)
+    if domain.name in ("string", "binary"):
+        wanted = str if domain.name == "string" else bytes
+        if isinstance(literal, wanted) and not _has_surrogates(literal):
+            return _Place(exact=literal)
+        raise _Incomparable(given)
+    if isinstance(literal, str) and domain.name != "boolean":
+        literal = _spelled(literal, type)
+    if isinstance(literal, bool) or domain.name == "boolean":
+        if isinstance(literal, bool) and domain.name == "boolean":
+            return _at(int(literal))
+    elif domain.name in ("date", "timestamp", "timestamp_ntz"):
+        if isinstance(literal, int):
+            return _at(literal)
+        if isinstance(literal, date):
+            return _moment(literal, domain.name)
+    elif _is_number(literal):
+        return _of_number(literal, type)
+    raise _Incomparable(given)
+
+
+def _kind_of(value: object) -> str:
+    """What a literal is, in words; raises TypeError for what is none."""
+    known = (bool, int, float, np.float32, Decimal, str, bytes, date)
+    if not isinstance(value, known):
+        raise TypeError(f"{type(value).__name__} is no literal")
+    return f"a {type(value).__name__}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal | np.float32) and not isinstance(value, bool)
+
+
+def _has_surrogates(value: object) -> bool:
+    return isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _at(value: Any) -> _Place:
+    if isinstance(value, int):
+        return _Place(value, value + 1)
+    return _Place(exact=value)
+
+
+def _of_number(literal: Any, type: pa.DataType) -> _Place:
+    if pa.types.is_integer(type):
+        return _among_integers(literal, type)
+    if pa.types.is_floating(type):
+        return _double(literal, narrow=pa.types.is_float32(type))
+    return _decimal(literal, type)
+
+
+def _among_integers(literal: Any, type: pa.DataType) -> _Place:
+    if isinstance(literal, int):
+        return _at(literal)
+    if isinstance(literal, Decimal):
+        return _scaled(literal, 0, 20)
+    if isinstance(literal, np.float32) and type.bit_width > 16:
+        raise _Incomparable("a float")  # as floats or as doubles
+    return _rounded(float(literal), float, type)
+
+
+def _double(literal: Any, *, narrow: bool) -> _Place:
+    if isinstance(literal, Decimal) and not literal.is_finite():
+        raise _Incomparable("a Decimal")
+    if not isinstance(literal, float | np.float32) and abs(literal) >= 10**_DIGITS:
+        raise _Incomparable("a number of too many digits")
+    value = float(literal)
+    if narrow and isinstance(literal, int) and float(np.float32(value)) != literal:
+        raise _Incomparable("an int")  # as floats or as doubles
+    return _at(encode(pa.array([value]))[0].as_py())
+
+
+def _decimal(literal: Any, type: pa.DataType) -> _Place:
+    if isinstance(literal, float | np.float32):
+        unit = 10**type.scale
+        return _rounded(float(literal), lambda n: n / unit, type)
+    return _scaled(Decimal(literal), type.scale, type.precision - type.scale)
+
+
+def _scaled(literal: Decimal, scale: int, whole: int) -> _Place:
+    """The place among unscaled numbers of so many digits after and before the point."""
+    if not literal.is_finite():
+        raise _Incomparable("a Decimal")
+    sign, digits, exponent = literal.as_tuple()
+    assert isinstance(exponent, int)
+    before, after = max(len(digits) + exponent, 0), max(-exponent, 0)
+    if max(before, whole) + max(after, scale) > _DIGITS:
+        raise _Incomparable("a number of too many digits")  # both are rounded
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    power = exponent + scale
+    if power >= 0:
+        return _at(unscaled * 10**power)
+    quotient, rest = divmod(unscaled, 10**-power)
+    return _Place(quotient + 1, quotient + 1) if rest else _at(quotient)
+
+
+def _rounded(literal: float, double: Callable[[int], float], type: pa.DataType) -> _Place:
+    """The place of a double among numbers that are compared as the doubles next to them."""
+    least, most = _range(type)
+
+    def first(is_reached: Callable[[float], bool]) -> int:
+        low, high = least, most + 1
+        while low < high:
+            middle = (low + high) // 2
+            if is_reached(double(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    if literal != literal:  # NaN is greater than all numbers
+        return _Place(most + 1, most + 1)
+    return _Place(first(lambda n: n >= literal), first(lambda n: n > literal))
+
+
+def _moment(literal: date, domain: str) -> _Place:
+    """The place of a date or time among days or microseconds."""
+    if not isinstance(literal, datetime):
+        if domain == "timestamp":
+            raise _Incomparable("a date: midnight is another instant in each time zone")
+        days = literal.toordinal() - date(1970, 1, 1).toordinal()
+        return _at(days if domain == "date" else days * _DAY)
+    if (literal.tzinfo is not None) != (domain == "timestamp"):
+        raise _Incomparable(f"a datetime with{'out' if literal.tzinfo is None else ''} a time zone")
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if literal.tzinfo is not None else None)
+    quotient, rest = divmod(
+        (literal - epoch) // timedelta(microseconds=1), _DAY if domain == "date" else 1
+    )
+    if rest or getattr(literal, "nanosecond", 0):  # pandas' are finer
+        return _Place(quotient + 1, quotient + 1)
+    return _at(quotient)
+
+
+def _spelled(text: str, type: pa.DataType) -> Any:
+    """The value that text is cast to, where that is so for everybody who reads."""
+    name = _domain(type).name
+    if name == "integer":
+        most = 2 ** (type.bit_width - 1)
+        if re.fullmatch(r"-?[0-9]{1,19}", text) and -most <= int(text) < most:
+            return int(text)
+        raise ValueError(f"{text!r} is no {name}")
+    if name == "date" and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return date.fromisoformat(text)
+    zone = "Z" if name == "timestamp" else ""
+    if name.startswith("timestamp") and re.fullmatch(_TIME + zone, text):
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    raise _Incomparable("a str")
