@@ -6,7 +6,8 @@ any attribute of the objects that Java holds, by name. Two things stand before t
 * The connection. PySpark starts the server without a token, and its Java half forgets the one it
   has when the port becomes known; `authenticate` gives both halves one.
 * The message. `guarded` objects have a single function, which obeys texts that begin with the
-  session's secret. This one needs nothing of Py4J's insides.
+  session's secret. This one needs nothing of Py4J's insides; alone it keeps what is known from
+  strangers and statements from being run, but not objects of Java's from being released.
 """
 
 from __future__ import annotations

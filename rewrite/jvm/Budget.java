@@ -7,7 +7,7 @@ package rewrite.jvm;
 public final class Budget {
   private final long total;
   private long spent;
-  private long since;
+  private long since = System.nanoTime();
   private int waiting;
 
   /** `seconds` that may be spent. */
@@ -22,7 +22,15 @@ public final class Budget {
 
   /** It waits no longer. */
   public synchronized void end() {
-    if (--waiting == 0) spent += System.nanoTime() - since;
+    if (--waiting > 0) return;
+    long now = System.nanoTime();
+    spent += now - since;
+    since = now;
+  }
+
+  /** Whether nothing was asked for as long as may be spent altogether. */
+  public synchronized boolean isIdle() {
+    return waiting == 0 && System.nanoTime() - since > total;
   }
 
   /** Nanoseconds that are left, not below zero. */

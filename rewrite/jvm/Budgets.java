@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.SQLExecution;
  *
  * <p>A query is an SQL execution: its stages, sub-queries and exchanges carry its id from thread to
  * thread. A plan that nobody executes yet (EXPLAIN, `df.rdd`) is known by its thread, which begins
- * a new budget with each plan.
+ * a new budget with each plan, and when it has not asked for long.
  */
 public final class Budgets {
   private static final int KEPT = 1000;
@@ -44,8 +44,9 @@ public final class Budgets {
   public Budget now(double seconds) {
     String id = execution();
     if (id == null) {
-      if (planned.get() == null) planned.set(new Budget(seconds));
-      return (Budget) planned.get();
+      Budget budget = (Budget) planned.get();
+      if (budget == null || budget.isIdle()) planned.set(budget = new Budget(seconds));
+      return budget;
     }
     synchronized (executions) {
       Budget budget = (Budget) executions.get(id);

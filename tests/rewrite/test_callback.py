@@ -49,12 +49,13 @@ def attack(spark: SparkSession, table: None, tmp_path: Path) -> Callable[[], dic
     script.parent.chmod(0o755)
     script.chmod(0o644)
     user = NOBODY if os.geteuid() == 0 else None
-    session = spark._jsparkSession._target_id
+    # Of its own: where the connection is taken, Py4J releases whatever object a stranger names.
+    session = spark.newSession()._jsparkSession
 
     def run() -> dict[str, Any]:
         done = subprocess.run(
-            ["/usr/bin/env", "python3", str(script), str(gateway._callback_server.port), session,
-             *ours],
+            ["/usr/bin/env", "python3", str(script), str(gateway._callback_server.port),
+             session._target_id, *ours],
             user=user, capture_output=True, text=True, timeout=120, cwd="/",
         )  # fmt: skip
         shutil.rmtree(script.parent)
