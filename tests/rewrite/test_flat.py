@@ -58,6 +58,7 @@ def hooks(spark: SparkSession) -> Hooks:
 class Held:
     python_threads: int
     java_threads: int
+    """Ours: Spark keeps its own for a minute."""
     python_files: int
     java_files: int
     messages: int
@@ -75,7 +76,10 @@ class Held:
         runtime = jvm.Runtime.getRuntime()
         return cls(
             threading.active_count(),
-            factory.getThreadMXBean().getThreadCount(),
+            sum(
+                thread.getName().startswith("skipping-")
+                for thread in jvm.java.lang.Thread.getAllStackTraces().keySet().toArray()
+            ),
             len(os.listdir("/proc/self/fd")),
             len(os.listdir(f"/proc/{process}/fd")),
             len(list(hooks(spark)._folder.path.iterdir())),
@@ -194,11 +198,12 @@ def test_a_dripping_store(spark: SparkSession, store: Path, queries: int) -> Non
 def test_eight_scans_wait_once(
     spark: SparkSession, store: Path, adaptive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[float] = []
+    waited: list[tuple[float, float]] = []
 
     def never(*_: Any, timeout: float, **__: Any) -> Any:
-        asked.append(timeout)
-        time.sleep(min(timeout, 20))
+        now = time.monotonic()
+        waited.append((now, now + timeout))
+        time.sleep(timeout)
         return []
 
     scans = " UNION ALL ".join(f"({few_keys(n)} AND {n} < 9)" for n in range(8))
@@ -207,12 +212,20 @@ def test_eight_scans_wait_once(
     values = {"spark.skipping.timeout": "1500ms", "spark.sql.adaptive.enabled": adaptive}
     with settings(spark, values):
         for look in (lambda: spark.sql(scans).collect(), lambda: explained(spark, scans)):
-            asked.clear()
+            waited.clear()
             began = time.monotonic()
             look()
-            assert time.monotonic() - began < 1.5 + 3
-            assert asked
-            assert max(asked) <= 1.5
+            assert 0 < covered(waited) <= 1.6
+            assert time.monotonic() - began < 8 * 1.5  # what eight would wait, if each did alone
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in at least one of them."""
+    total, end = 0.0, 0.0
+    for first, last in sorted(spans):
+        total += max(0.0, last - max(first, end))
+        end = max(end, last)
+    return total
 
 
 def explained(spark: SparkSession, query: str) -> None:
