@@ -190,7 +190,14 @@ class Hooks:
             providers=settings.providers,
             values=settings.explain_values,
         )
-        lookup.on_change = _weak(self._tell)
+        held = weakref.WeakMethod(self._tell)
+
+        def tell() -> None:
+            told = held()
+            if told is not None:  # else its session has ended, and it is about to go
+                told(lookup)
+
+        lookup.on_change = tell
         with self._lock:
             if like not in self._lookups:
                 _keep(self._lookups, like, lookup)
@@ -228,8 +235,11 @@ class Hooks:
     def _stopped(self) -> bool:
         return self._spark.sparkContext._jsc is None
 
-    def _tell(self) -> None:
-        """Tell Java which tables have an index, for each store that a session of this one names."""
+    def _tell(self, only: Lookup | None = None) -> None:
+        """Tell Java which tables have an index, for each store that a session of this one names.
+
+        Or for the one that changed: another, which may be slow, is nothing to who changed it.
+        """
         # A change in a store reaches every Lookup of the process, those of earlier sessions too.
         if self._stopped():
             return
@@ -239,6 +249,8 @@ class Hooks:
         for name in dict.fromkeys([current, *known.names()]):
             try:
                 lookup = self._lookup(self._settings(name))
+                if only is not None and lookup is not only:
+                    continue
                 if lookup not in told:
                     told[lookup] = None
                     tables = lookup.indexed(fresh=True, timeout=_PATIENCE)
