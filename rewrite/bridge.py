@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import skipping
-from providers.errors import SkippingError, StoreError
+from providers.errors import NoStore, SkippingError, StoreError
 from rewrite.filters import Reader, read_message
 from rewrite.folder import Folder
 from rewrite.shadow import Asked, Shadow
@@ -81,8 +81,7 @@ class Answers:
                 case "files":
                     return self._files(lookup, header, deadline)
                 case "indexed":
-                    tables = lookup.indexed(timeout=_left(deadline))
-                    return _message({"tables": identities(tables)})
+                    return _indexed(lookup, deadline)
                 case op:
                     raise SkippingError(f"there is no question {op!r}")
         except Exception as error:
@@ -169,6 +168,13 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise StoreError("the query's time for asking is over")
     return left
+
+
+def _indexed(lookup: Lookup, deadline: float) -> bytes:
+    try:
+        return _message({"tables": identities(lookup.indexed(timeout=_left(deadline)))})
+    except NoStore:
+        return _message({"tables": {}})  # nobody has made an index yet
 
 
 def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:

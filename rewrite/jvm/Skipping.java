@@ -43,7 +43,7 @@ public final class Skipping {
   private final History history = new History();
   private final SessionSettings settings = new SessionSettings();
   private final Budgets budgets = new Budgets();
-  private final Map indexed = new ConcurrentHashMap();
+  private final ConcurrentHashMap indexed = new ConcurrentHashMap();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
 
@@ -110,35 +110,33 @@ public final class Skipping {
     return budgets.now(Units.seconds(get("timeout", ""), DEFAULT_TIMEOUT));
   }
 
-  /** Whether a table has an index, as far as is known here; yes if that cannot be known now. */
+  /** Whether a table has an index, as far as is known here. */
   public boolean hasIndex(String table) {
-    Map tables = tables();
-    return tables == null || tables.containsKey(table);
+    return tables().containsKey(table);
   }
 
   /** Whether a column is in a table's index. */
   public boolean hasIndex(String table, String column) {
-    Map tables = tables();
-    Set columns = tables == null ? null : (Set) tables.get(table);
+    Set columns = (Set) tables().get(table);
     return columns != null && columns.contains(column);
   }
 
-  /** The tables that have an index in this session's store; null if Python did not say. */
+  /** The tables that have an index in this session's store. For settings that are new Python is
+      asked; if it does not know, there are none until it says that there are. */
   private Map tables() {
     String name = settings.name(conf());
     Map known = (Map) indexed.get(name);
     if (known != null) return known;
+    known = new HashMap();
     try {
       byte[] message = new Question().message("{\"op\":\"indexed\"}");
       Map header = Answer.header(python.call(name, message, budget()));
-      if (header.get("tables") == null) return null;
-      known = columns((Map) header.get("tables"));
-      indexed.put(name, known);
-      return known;
+      if (header.get("tables") != null) known = columns((Map) header.get("tables"));
     } catch (Throwable failure) {
       rethrowIfFatal(failure);
-      return null;
     }
+    Object told = indexed.putIfAbsent(name, known);
+    return told == null ? known : (Map) told;
   }
 
   /** How questions with the keys of joins went. */
