@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import skipping
-from providers.errors import SkippingError
+from providers.errors import NoStore, SkippingError, StoreError
 from rewrite.filters import Reader, read_message
+from rewrite.folder import Folder
 from rewrite.shadow import Asked, Shadow
 from skipping.ddl import is_ours
-from skipping.definition import TableId
+from skipping.definition import Definition, TableId
 from skipping.lookup import Lookup
 from skipping.settings import Settings
 
-__all__ = ["Answers", "Statements", "original", "table_key"]
+__all__ = ["Answers", "Statements", "identities", "original", "table_key"]
 
 log = logging.getLogger("skipping")
+
+_REMEMBERED = 256
+"""Warnings that are not said again."""
+
+_KEPT = 16
+"""Errors of statements on their way at once."""
 
 
 def table_key(table: TableId) -> str:
@@ -39,49 +48,69 @@ def table_key(table: TableId) -> str:
 
 
 class Answers:
-    """The `java.util.function.Function` from a question to an answer."""
+    """From a question to an answer; `asked` gives the settings of a name, and who knows the store.
 
-    class Java:
-        """What py4j implements."""
+    A message is bytes, or the name of a file in `folder`.
+    """
 
-        implements = ("java.util.function.Function",)
-
-    def __init__(self, lookups: Callable[[Settings], Lookup], shadow: Shadow | None = None) -> None:
-        self._lookups = lookups
+    def __init__(
+        self,
+        asked: Callable[[str], tuple[Settings, Lookup]],
+        folder: Folder | None = None,
+        shadow: Shadow | None = None,
+    ) -> None:
+        self._asked = asked
+        self._folder = folder
         self._shadow = shadow
-        self._warned: set[str] = set()
+        self._warned: OrderedDict[str, None] = OrderedDict()
 
-    def apply(self, message: bytes | str) -> bytes:
-        """Answer; what fails becomes a reason, because an exception here would fail the query."""
-        header: dict[str, Any] = {}
+    def apply(self, envelope: str, message: bytes | str) -> bytes:
+        """Answer; what fails becomes a reason, because an exception here would fail the query.
+
+        The envelope names the settings, and says how many microseconds the query has left.
+        """
         try:
-            header, buffers = read_message(message)
-            settings, complaints = Settings.lenient(header["settings"])
-            for complaint in complaints:
-                self._warn(complaint)
-            lookup = self._lookups(settings)
-            if header["op"] == "files":
-                return self._files(lookup, header, settings)
-            return self._disproved(lookup, header, Reader(buffers), settings)
+            name, left = envelope.split(" ")
+            deadline = time.monotonic() + int(left) / 1e6
+            header, buffers = read_message(self._content(message))
+            settings, lookup = self._asked(name)
+            match header.get("op"):
+                case "disproved":
+                    reader = Reader(buffers)
+                    return self._disproved(lookup, header, reader, settings, deadline)
+                case "files":
+                    return self._files(lookup, header, deadline)
+                case "indexed":
+                    return _indexed(lookup, deadline)
+                case op:
+                    raise SkippingError(f"there is no question {op!r}")
         except Exception as error:
-            self._warn(f"no file is skipped: {error}")
-            if header.get("settings", {}).get("spark.skipping.mode") == "strict":
-                raise
             kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
-            return _message({"reason": f"{kind}{error}"})
+            self.warn(f"no file is skipped: {error}")
+            return _message({"reason": f"{kind}{error}", "failed": True})
+
+    def _content(self, message: bytes | str) -> bytes:
+        if not isinstance(message, str):
+            return message
+        if self._folder is None:
+            raise SkippingError("there is no folder for messages")
+        return self._folder.read(message)
 
     def _disproved(
-        self, lookup: Lookup, header: Mapping[str, Any], reader: Reader, settings: Settings
+        self,
+        lookup: Lookup,
+        header: Mapping[str, Any],
+        reader: Reader,
+        settings: Settings,
+        deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        deadline = began + settings.timeout
         predicate = reader.read(header["filters"])
-        indexed = lookup.indexed(timeout=settings.timeout)
+        indexed = lookup.indexed(timeout=_left(deadline))
         definition = indexed.get(TableId(*header["table"].split("\n")))
         if definition is None:
             return _message({"reason": "the table has no index"})
-        left = deadline - time.monotonic()
-        finding = lookup.ask(definition, predicate, reader.columns, timeout=left)
+        finding = lookup.ask(definition, predicate, reader.columns, timeout=_left(deadline))
         if settings.shadow and self._shadow is not None:
             self._shadow.offer(
                 Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
@@ -105,8 +134,8 @@ class Answers:
             *(bitmap for _, bitmap in legs),
         )
 
-    def _files(self, lookup: Lookup, header: Mapping[str, Any], settings: Settings) -> bytes:
-        catalogue = lookup.catalogue(header["index"], timeout=settings.timeout)
+    def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
+        catalogue = lookup.catalogue(header["index"], timeout=_left(deadline))
         files = catalogue.files.combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
         listed = not TableId(*header["table"].split("\n")).logged
@@ -124,22 +153,40 @@ class Answers:
             *_texts(marks),
         )
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Say it in the log, unless it has been said lately."""
         if text not in self._warned:
-            self._warned.add(text)
             log.warning("%s", text)
+            self._warned[text] = None
+            while len(self._warned) > _REMEMBERED:
+                self._warned.popitem(last=False)
+
+
+def _left(deadline: float) -> float:
+    """Seconds; raises StoreError if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise StoreError("the query's time for asking is over")
+    return left
+
+
+def _indexed(lookup: Lookup, deadline: float) -> bytes:
+    try:
+        return _message({"tables": identities(lookup.indexed(timeout=_left(deadline)))})
+    except NoStore:
+        return _message({"tables": {}})  # nobody has made an index yet
+
+
+def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:
+    """The columns in the index of each table, as Java names both."""
+    return {
+        table_key(table): [column.identity for column in definition.columns]
+        for table, definition in tables.items()
+    }
 
 
 class Statements:
-    """The `java.util.function.BiFunction` that parses (text, null) and runs (text, session).
-
-    Text that is not ours is null.
-    """
-
-    class Java:
-        """What py4j implements."""
-
-        implements = ("java.util.function.BiFunction",)
+    """Parses (text, None) and runs (text, session). Text that is not ours is None."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -151,20 +198,25 @@ class Statements:
                 return json.dumps({"schema": skipping.schema(text)}) if is_ours(text) else None
             return skipping.sql(SparkSession(self._context, session), text)._jdf
         except Exception as error:
-            key = str(next(_keys))
-            _errors[key] = error
+            key = secrets.token_hex(8)
+            with _passing:
+                _errors[key] = error
+                while len(_errors) > _KEPT:
+                    _errors.popitem(last=False)
             return json.dumps({"error": str(error), "key": key})
 
 
-_keys = count()
-_errors: dict[str, Exception] = {}
-"""Errors on their way through the JVM, which only passes on their text."""
+_errors: OrderedDict[str, Exception] = OrderedDict()
+"""Errors on their way through the JVM, which only passes on their text; the last of them."""
+
+_passing = threading.Lock()
 
 
 def original(error: PySparkException) -> Exception | None:
     """The error that `Statements` raised, if `error` is how Spark passed it on."""
     parameters = error.getMessageParameters() or {}
-    return _errors.pop(parameters.get("skipping", ""), None)
+    with _passing:
+        return _errors.pop(parameters.get("skipping", ""), None)
 
 
 def _texts(values: list[str]) -> tuple[bytes, bytes]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from providers.errors import SkippingError
 from providers.predicate import (
     And,
     Compare,
@@ -35,16 +35,26 @@ Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """The header and the buffers."""
 
 
-def read_message(message: bytes | str) -> Message:
+def read_message(message: bytes) -> Message:
     """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers.
 
-    Text is the path of a file with the message; see `Callback.java`.
+    Raises SkippingError where they do not fill the message exactly.
     """
-    view = memoryview(Path(message).read_bytes() if isinstance(message, str) else bytes(message))
+    view = memoryview(message)
     end = 4 + int.from_bytes(view[:4], "little")
-    header = json.loads(bytes(view[4:end]))
+    if len(view) < end:
+        raise SkippingError("a message is cut")
+    try:
+        header = json.loads(bytes(view[4:end]))
+    except (ValueError, RecursionError) as error:
+        raise SkippingError(f"a message's header is no JSON: {type(error).__name__}") from error
+    lengths = header.get("lengths", []) if isinstance(header, dict) else None
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
+        raise SkippingError("a message's header does not say how long its parts are")
+    if end + sum(lengths) != len(view):
+        raise SkippingError("a message is not as long as its header says")
     buffers = []
-    for length in header.get("lengths", ()):
+    for length in lengths:
         buffers.append(view[end : end + length])
         end += length
     return header, buffers
@@ -119,21 +129,36 @@ class Reader:
         if arrow is None or domain_of(arrow) != self.columns[column].domain:
             return None
         try:
-            return encode(_array(arrow, values["n"], [self._buffers[i] for i in values["buffers"]]))
+            return encode(_array(arrow, values["n"], self._parts(values["buffers"])))
         except pa.ArrowInvalid:
             return None
 
+    def _parts(self, numbers: Sequence[int]) -> list[memoryview]:
+        if not all(type(i) is int and 0 <= i < len(self._buffers) for i in numbers):
+            raise SkippingError("a message has no such part")
+        return [self._buffers[i] for i in numbers]
+
 
 def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
-    """An Arrow array over the buffers of `Question.values`."""
+    """An Arrow array over the buffers of `Question.values`; raises SkippingError if cut."""
     if n == 0:
         return pa.array([], type)
     types = pa.types
-    if types.is_decimal(type) or types.is_string(type) or types.is_binary(type):
+    if types.is_string(type) or types.is_binary(type):
+        offsets, data = buffers
+        starts = np.frombuffer(offsets, "<i4")
+        within = len(starts) == n + 1 and starts[0] == 0 and starts[-1] <= len(data)
+        if not within or bool((np.diff(starts) < 0).any()):
+            raise SkippingError("texts in a message are not where it says")
         return pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
+    (values,) = buffers
+    if len(values) != n * (16 if types.is_decimal(type) else 8):
+        raise SkippingError("values in a message are not as many as it says")
+    if types.is_decimal(type):
+        return pa.Array.from_buffers(type, n, [None, pa.py_buffer(values)])
     if types.is_floating(type):
-        return pa.array(np.frombuffer(buffers[0], "<f8")).cast(type, safe=False)
-    numbers = pa.array(np.frombuffer(buffers[0], "<i8"))
+        return pa.array(np.frombuffer(values, "<f8")).cast(type, safe=False)
+    numbers = pa.array(np.frombuffer(values, "<i8"))
     if types.is_date(type):
         numbers = numbers.cast(pa.int32())
     return numbers.cast(type)

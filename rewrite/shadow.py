@@ -6,6 +6,7 @@ thread reads, and what goes wrong there is only counted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import random
@@ -71,7 +72,8 @@ class Shadow:
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
-        self._queue: queue.Queue[Asked] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[Asked | None] = queue.Queue(_WAITING)
+        self._stopped = False
         self._random = random.Random()
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -81,7 +83,7 @@ class Shadow:
 
     def offer(self, asked: Asked) -> None:
         """Check an answer some time, unless there is too much to check already. Never waits."""
-        if not asked.finding.disproved:
+        if not asked.finding.disproved or self._stopped:
             return
         try:
             self._queue.put_nowait(asked)
@@ -101,9 +103,17 @@ class Shadow:
             time.sleep(0.05)
         return True
 
+    def stop(self) -> None:
+        """Check nothing more."""
+        self._stopped = True
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)  # wakes the thread if it waits
+
     def _work(self) -> None:
-        while True:
+        while not self._stopped:
             asked = self._queue.get()
+            if asked is None:
+                continue
             try:
                 self._check(asked)
             except Exception as error:

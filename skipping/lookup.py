@@ -226,5 +226,3 @@ def changed(store: IndexStore) -> None:
     for lookup in list(_lookups):
         if lookup.store.location == store.location:
             lookup.forget()
-        else:
-            lookup.on_change()  # its session may name this store by now

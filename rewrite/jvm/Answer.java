@@ -41,8 +41,14 @@ public final class Answer {
     return new Answer(Collections.singletonMap("reason", reason));
   }
 
+  /** The header of a message. */
+  static Map header(byte[] message) throws IOException {
+    return Json.header(ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN));
+  }
+
   private static RoaringBitmap bitmap(ByteBuffer in, long length) throws IOException {
     RoaringBitmap bitmap = new RoaringBitmap();
+    if (length < 0 || length > in.remaining()) throw new IOException("a bitmap of " + length);
     if (length > 0) {
       byte[] part = new byte[(int) length];
       in.get(part);
@@ -54,6 +60,11 @@ public final class Answer {
   /** The index that answered; null if none did. */
   public String index() {
     return (String) header.get("index");
+  }
+
+  /** What went wrong when Python asked; null if nothing did. */
+  public String failure() {
+    return Boolean.TRUE.equals(header.get("failed")) ? (String) header.get("reason") : null;
   }
 
   /** The table, as in the question. */

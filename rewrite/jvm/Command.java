@@ -33,7 +33,7 @@ public final class Command extends LogicalPlan implements LeafRunnableCommand {
   public static Command parse(String text, Statements.Inject statements) {
     Object parsed;
     try {
-      parsed = statements.python().apply(text, null);
+      parsed = statements.call(text, null);
     } catch (RuntimeException noPython) {
       return null; // a stale callback must not break a session's SQL
     }
@@ -44,7 +44,7 @@ public final class Command extends LogicalPlan implements LeafRunnableCommand {
   }
 
   public Seq run(org.apache.spark.sql.SparkSession session) {
-    Object result = statements.python().apply(text, session);
+    Object result = statements.call(text, session);
     if (result instanceof String) reply(result);
     return Scala.seq(((Dataset) result).collectAsList());
   }

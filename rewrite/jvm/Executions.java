@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.internal.SQLConf$;
 
 /**
  * Remembers what the last executions read, and finds those that a DataFrame was part of.
@@ -37,12 +38,20 @@ public final class Executions extends SparkListener {
 
   public void onOtherEvent(SparkListenerEvent event) {
     if (!(event instanceof SparkListenerSQLExecutionEnd)) return;
-    SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
+    final SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
     // The plan of a query that failed may be unfinished; asking for it would go on planning.
     if (end.qe() == null || end.executionFailure().isDefined()) return;
     try {
-      remember(end);
+      // Under the settings of the query's session, whatever this thread's are.
+      SQLConf$.MODULE$.withExistingConf(
+          end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
+            public Object apply() {
+              remember(end);
+              return null;
+            }
+          });
     } catch (Throwable failure) {
+      Skipping.rethrowIfFatal(failure);
       // Explain lacks one execution; the query itself has long ended.
     }
   }

@@ -52,6 +52,11 @@ public final class FileNumbers {
     return new String(in.array(), data + from, to - from, StandardCharsets.UTF_8);
   }
 
+  /** How many files there are. */
+  public int size() {
+    return ordinals.size();
+  }
+
   /** Whether it is of this index and generation. */
   public boolean isOf(String index, long generation) {
     return this.index.equals(index) && this.generation == generation;

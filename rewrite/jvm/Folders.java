@@ -29,9 +29,9 @@ public final class Folders {
 
   private Folders() {}
 
-  /** Lists folders, for at most so many seconds; of those that are not done, nothing is known. */
-  public static Folders list(
-      final Configuration conf, Collection paths, Skipping skipping, double seconds) {
+  /** Lists folders, in the time that the query may spend on asking; of those that are not done,
+      nothing is known. */
+  public static Folders list(final Configuration conf, Collection paths, Skipping skipping) {
     final Folders out = new Folders();
     final Queue todo = new ConcurrentLinkedQueue(paths);
     List running = new ArrayList();
@@ -46,14 +46,18 @@ public final class Folders {
         }
       }));
     }
-    long end = System.nanoTime() + (long) (seconds * 1e9);
+    Budget budget = skipping.budget();
+    budget.begin();
     try {
       for (Iterator each = running.iterator(); each.hasNext(); ) {
         java.util.concurrent.Future one = (java.util.concurrent.Future) each.next();
-        one.get(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+        one.get(budget.left(), TimeUnit.NANOSECONDS);
       }
     } catch (Exception failure) {
       todo.clear();
+      Skipping.rethrowIfFatal(failure);
+    } finally {
+      budget.end();
     }
     return out;
   }

@@ -18,7 +18,9 @@ public final class Json {
 
   /** The header of a message: its length (4 bytes), then the JSON; leaves `in` behind it. */
   public static Map header(ByteBuffer in) throws IOException {
-    byte[] head = new byte[in.getInt()];
+    int length = in.getInt();
+    if (length < 0 || length > in.remaining()) throw new IOException("a header of " + length);
+    byte[] head = new byte[length];
     in.get(head);
     return read(head);
   }

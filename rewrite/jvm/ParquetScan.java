@@ -120,8 +120,7 @@ public final class ParquetScan extends FileScan implements ReplaceableFiles {
     if (folders.isEmpty()) return Folders.NONE;
     SparkSession session = (SparkSession) relation.sparkSession();
     return Folders.list(
-        session.sessionState().newHadoopConfWithOptions(relation.options()), folders, skipping,
-        Skipping.timeout());
+        session.sessionState().newHadoopConfWithOptions(relation.options()), folders, skipping);
   }
 
   public String identity(List path) {

@@ -25,7 +25,12 @@ public final class Scans {
 
   /** What a plan that may not have run yet would read, as JSON; asks about each scan once. */
   public String foresee(SparkPlan plan) {
-    return Json.write(new Walk(new PruneScans(skipping, false)).of(plan));
+    skipping.budgets().hold();
+    try {
+      return Json.write(new Walk(new PruneScans(skipping, false)).of(plan));
+    } finally {
+      skipping.budgets().release();
+    }
   }
 
   /** One object a scan, in the order of the plan from the root down. Runs no job. */

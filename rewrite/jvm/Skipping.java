@@ -1,28 +1,32 @@
 package rewrite.jvm;
 
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.function.Function;
+import java.util.function.BiFunction;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.unsafe.Platform;
 
 /**
  * The bridge to Python: which tables have an index, and what an index says about one scan.
  *
- * <p>Java collects and applies, Python decides. A question waits at most `spark.skipping.timeout`;
- * whatever goes wrong, the answer is "nothing is disproved" with the reason: the scan reads all.
+ * <p>Java collects and applies, Python decides. The questions of a query wait, altogether, at most
+ * `spark.skipping.timeout`; whatever goes wrong, the answer is "nothing is disproved" with the
+ * reason: the scan reads all. Each session sees the tables of the store that its settings name.
  */
 public final class Skipping {
   /** Prefix of every setting. */
@@ -32,29 +36,42 @@ public final class Skipping {
   private static final long DEFAULT_MAX_BYTES = 32L << 20;
 
   private final Callback python;
-  private final Map numbers = new ConcurrentHashMap();
+  private final Map numbers = new Numbers();
   private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
   private final Scans scans = new Scans(this);
   private final Executions executions = new Executions(scans);
   private final History history = new History();
-  private volatile Map indexed = Collections.emptyMap();
+  private final SessionSettings settings = new SessionSettings();
+  private final Budgets budgets = new Budgets();
+  private final ConcurrentHashMap indexed = new ConcurrentHashMap();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
 
-  /** `python` answers messages; see Callback, Question and Answer. */
-  public Skipping(Function python) {
-    this.python = new Callback(python);
+  /** `python` answers messages of those who know the `secret`; large ones are left in `folder`.
+      See Callback, Question and Answer. */
+  public Skipping(BiFunction python, String secret, String folder) {
+    this.python = new Callback(python, secret, folder);
   }
 
-  /** Replaces what is known: from each table with an index to the identities of the columns in it.
-      Python calls it every `cache.ttl`. */
-  public void setIndexed(Map tables) {
+  /** Replaces what is known under a name of settings: from each table with an index, as JSON, to
+      the identities of the columns in it. Python calls it every `cache.ttl`. */
+  public void setIndexed(String name, String tables) throws IOException {
+    indexed.put(name, columns(Json.read(tables.getBytes(StandardCharsets.UTF_8))));
+    indexed.keySet().retainAll(settings.names());
+  }
+
+  private static Map columns(Map tables) {
     Map known = new HashMap();
     for (Iterator each = tables.keySet().iterator(); each.hasNext(); ) {
       Object table = each.next();
       known.put(table, new HashSet((Collection) tables.get(table)));
     }
-    indexed = known;
+    return known;
+  }
+
+  /** The settings of sessions by name. */
+  public SessionSettings settings() {
+    return settings;
   }
 
   /** Whether queries are looked at; `rewrite.disable` makes everything pass through. */
@@ -65,6 +82,7 @@ public final class Skipping {
   /** Notes that the plan hook ran. */
   public void planned() {
     plans.incrementAndGet();
+    budgets.plan();
   }
 
   /** How often the plan hook ran. */
@@ -82,15 +100,43 @@ public final class Skipping {
     return executions;
   }
 
+  /** What queries may spend on asking. */
+  public Budgets budgets() {
+    return budgets;
+  }
+
+  /** That of the query which is planned or executed. */
+  Budget budget() {
+    return budgets.now(Units.seconds(get("timeout", ""), DEFAULT_TIMEOUT));
+  }
+
   /** Whether a table has an index, as far as is known here. */
   public boolean hasIndex(String table) {
-    return indexed.containsKey(table);
+    return tables().containsKey(table);
   }
 
   /** Whether a column is in a table's index. */
   public boolean hasIndex(String table, String column) {
-    Set columns = (Set) indexed.get(table);
+    Set columns = (Set) tables().get(table);
     return columns != null && columns.contains(column);
+  }
+
+  /** The tables that have an index in this session's store. For settings that are new Python is
+      asked; if it does not know, there are none until it says that there are. */
+  private Map tables() {
+    String name = settings.name(conf());
+    Map known = (Map) indexed.get(name);
+    if (known != null) return known;
+    known = new HashMap();
+    try {
+      byte[] message = new Question().message("{\"op\":\"indexed\"}");
+      Map header = Answer.header(python.call(name, message, budget()));
+      if (header.get("tables") != null) known = columns((Map) header.get("tables"));
+    } catch (Throwable failure) {
+      rethrowIfFatal(failure);
+    }
+    Object told = indexed.putIfAbsent(name, known);
+    return told == null ? known : (Map) told;
   }
 
   /** How questions with the keys of joins went. */
@@ -98,7 +144,8 @@ public final class Skipping {
     return history;
   }
 
-  /** Threads that do not keep the JVM alive, as many as there is work. */
+  /** Threads that do not keep the JVM alive, as many as there is work; those that ask Python are
+      others, so that what runs here may ask and be answered. */
   public ExecutorService threads() {
     return threads;
   }
@@ -106,7 +153,7 @@ public final class Skipping {
   /** Whether the keys of joins are collected. Spark plans its dynamic-pruning expressions only
       where its own switch is on. */
   public boolean collectsKeys() {
-    return attached && !indexed.isEmpty() && enabled() && isTrue("dynamic.enabled")
+    return attached && enabled() && isTrue("dynamic.enabled")
         && conf().dynamicPartitionPruningEnabled();
   }
 
@@ -117,7 +164,7 @@ public final class Skipping {
 
   /** Bytes of keys that one dimension may have; no limit if not above zero. */
   public long maxBytes() {
-    return Units.bytes(conf().getConfString(PREFIX + "dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
+    return Units.bytes(get("dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
   }
 
   /** Why no index would be asked about a scan with these filters; null: it would. */
@@ -135,12 +182,25 @@ public final class Skipping {
   /** Asks the index of the scan's table what the filters and the keys of joins disprove. */
   public Answer ask(IndexedScan scan, List filters, List keys) {
     try {
-      Answer answer = new Answer(call(message(scan, filters, keys), timeout()));
-      if (answer.index() != null) answer.number(numbers(answer));
+      String name = settings.name(conf());
+      Answer answer = new Answer(python.call(name, message(scan, filters, keys), budget()));
+      if (answer.failure() != null && strict()) throw new IllegalStateException(answer.failure());
+      if (answer.index() != null) answer.number(numbers(name, answer));
       return answer;
     } catch (Throwable failure) {
+      rethrowIfFatal(failure);
       if (strict()) throw new Unanswered(failure);
       return Answer.failed(reason(failure));
+    }
+  }
+
+  /** Lets pass what ends a query or this JVM. An interrupt means that the query is cancelled. */
+  static void rethrowIfFatal(Throwable failure) {
+    if (failure instanceof InterruptedException) Thread.currentThread().interrupt();
+    if (failure instanceof InterruptedException
+        || failure instanceof VirtualMachineError
+        || failure instanceof scala.util.control.ControlThrowable) {
+      Platform.throwException(failure);
     }
   }
 
@@ -149,37 +209,32 @@ public final class Skipping {
     String tree = new Filters(scan.columns(), question).all(filters, keys);
     return question.message(
         "{\"op\":\"disproved\",\"table\":" + Question.quote(scan.table())
-            + ",\"settings\":" + settings() + ",\"filters\":" + tree + "}");
+            + ",\"filters\":" + tree + "}");
   }
 
   /** The files' numbers in an index, fetched once a generation. */
-  private FileNumbers numbers(Answer answer) throws Exception {
-    FileNumbers held = (FileNumbers) numbers.get(answer.table());
+  private FileNumbers numbers(String name, Answer answer) throws Exception {
+    FileNumbers held;
+    synchronized (numbers) {
+      held = (FileNumbers) numbers.get(answer.index());
+    }
     if (held != null && held.isOf(answer.index(), answer.generation())) return held;
     byte[] message = new Question().message(
         "{\"op\":\"files\",\"index\":" + Question.quote(answer.index()) + ",\"table\":"
-            + Question.quote(answer.table()) + ",\"settings\":" + settings() + "}");
-    FileNumbers fetched = new FileNumbers(call(message, timeout()));
-    numbers.put(answer.table(), fetched);
+            + Question.quote(answer.table()) + "}");
+    FileNumbers fetched = new FileNumbers(python.call(name, message, budget()));
+    synchronized (numbers) {
+      numbers.put(answer.index(), fetched);
+    }
     return fetched;
   }
 
-  private byte[] call(final byte[] message, double seconds) throws Exception {
-    return (byte[]) threads
-        .submit(new Callable() {
-          public Object call() throws Exception {
-            return python.call(message);
-          }
-        })
-        .get((long) (seconds * 1000), TimeUnit.MILLISECONDS);
-  }
-
   private static String reason(Throwable failure) {
-    if (failure instanceof java.util.concurrent.TimeoutException) {
+    if (failure instanceof TimeoutException) {
       return "the index did not answer within " + PREFIX + "timeout";
     }
-    Throwable cause = failure.getCause() == null ? failure : failure.getCause();
-    return "asking the index failed: " + cause.getClass().getSimpleName();
+    if (failure instanceof RejectedExecutionException) return failure.getMessage();
+    return "asking the index failed: " + failure.getClass().getSimpleName();
   }
 
   private static SQLConf conf() {
@@ -191,40 +246,45 @@ public final class Skipping {
   }
 
   private static boolean isTrue(String name) {
-    return !"false".equalsIgnoreCase(conf().getConfString(PREFIX + name, "true").trim());
+    return !"false".equalsIgnoreCase(get(name, "true").trim());
   }
 
   private static boolean strict() {
-    return "strict".equalsIgnoreCase(conf().getConfString(PREFIX + "mode", "fallback").trim());
+    return "strict".equalsIgnoreCase(get("mode", "fallback").trim());
   }
 
-  /** Seconds that a query waits for what is asked. */
-  static double timeout() {
-    return Units.seconds(conf().getConfString(PREFIX + "timeout", ""), DEFAULT_TIMEOUT);
+  private static String get(String name, String otherwise) {
+    return conf().getConfString(PREFIX + name, otherwise);
   }
 
-  private static String settings() {
-    return settings(conf());
-  }
+  /** What is kept of indexes: those asked last. */
+  private static final class Numbers extends LinkedHashMap {
+    private static final int INDEXES = 64;
+    private static final int FILES = 4000000;
 
-  /** A session's settings of this project as JSON. */
-  public static String settings(SQLConf conf) {
-    StringBuilder out = new StringBuilder("{");
-    scala.collection.Iterator each = conf.getAllConfs().iterator();
-    while (each.hasNext()) {
-      scala.Tuple2 pair = (scala.Tuple2) each.next();
-      if (((String) pair._1()).startsWith(PREFIX)) {
-        out.append(out.length() == 1 ? "" : ",").append(Question.quote((String) pair._1()));
-        out.append(':').append(Question.quote((String) pair._2()));
-      }
+    Numbers() {
+      super(16, 0.75f, true);
     }
-    return out.append('}').toString();
+
+    public Object put(Object index, Object added) {
+      Object before = super.put(index, added);
+      int files = 0;
+      for (Iterator each = values().iterator(); each.hasNext(); ) {
+        files += ((FileNumbers) each.next()).size();
+      }
+      for (Iterator each = entrySet().iterator();
+          size() > 1 && (size() > INDEXES || files > FILES); ) {
+        files -= ((FileNumbers) ((Map.Entry) each.next()).getValue()).size();
+        each.remove();
+      }
+      return before;
+    }
   }
 
   /** Threads that do not keep the JVM alive. */
   private static final class Daemons implements ThreadFactory {
     public Thread newThread(Runnable work) {
-      Thread thread = new Thread(work, "skipping-ask");
+      Thread thread = new Thread(work, "skipping-work");
       thread.setDaemon(true);
       return thread;
     }

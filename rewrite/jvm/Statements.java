@@ -82,15 +82,17 @@ public final class Statements implements ParserInterface {
   /** What `injectParser` takes. */
   public static final class Inject extends scala.runtime.AbstractFunction2 {
     private final BiFunction python;
+    private final String secret;
 
-    /** `python` parses (text, null) and runs (text, session). */
-    public Inject(BiFunction python) {
+    /** `python` parses (text, null) and runs (text, session), for those who know the `secret`. */
+    public Inject(BiFunction python, String secret) {
       this.python = python;
+      this.secret = secret;
     }
 
-    /** The callback. */
-    public BiFunction python() {
-      return python;
+    /** Calls Python. */
+    Object call(String text, org.apache.spark.sql.SparkSession session) {
+      return python.apply(secret + text, session);
     }
 
     public Object apply(Object session, Object parser) {

@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from rewrite.callback import Guarded, make_secret
 from rewrite.filters import _array, read_message
+from rewrite.folder import Folder
 from rewrite.java import Classes
 from tests.benchmarks.report import heading, interleaved, ratio, table
 from tests.benchmarks.session import benchmark_session
@@ -27,7 +29,8 @@ ROUNDS = 9
 MANY = (1_000, 100_000, 1_000_000)
 ARROW = """
 rewrite.jvm.Question question = new rewrite.jvm.Question();
-new rewrite.jvm.Callback(python).call(question.message(question.values(type, values)));
+new rewrite.jvm.Callback(python, secret, folder)
+    .call("0", question.message(question.values(type, values)), new rewrite.jvm.Budget(600));
 """
 JSON = """
 StringBuilder out = new StringBuilder("[");
@@ -37,21 +40,18 @@ for (int i = 0; i < values.size(); i++) {
   out.append(value instanceof Long ? value.toString()
       : rewrite.jvm.Question.quote(value.toString()));
 }
-python.apply(out.append(']').toString());
+python.apply(secret + "0 0", out.append(']').toString());
 """
 
 
 class Python:
     """What Java calls; keeps what it read."""
 
-    class Java:
-        implements = ("java.util.function.Function",)
-
     def __init__(self, read: Callable[[Any], pa.Array]) -> None:
         self._read = read
         self.last = pa.array([])
 
-    def apply(self, message: Any) -> bytes:
+    def apply(self, envelope: str, message: Any) -> bytes:
         self.last = self._read(message)
         return b""
 
@@ -71,9 +71,11 @@ def main() -> None:
 def measured(spark: SparkSession, n: int, type: str) -> tuple[str, str, str]:
     """Median ms of both ways, and their ratio."""
     arrow = {"bigint": pa.int64(), "string": pa.string()}[type]
+    folder = Folder()
 
     def from_buffers(message: bytes | str) -> pa.Array:
-        header, buffers = read_message(message)
+        whole = folder.read(message) if isinstance(message, str) else message
+        header, buffers = read_message(whole)
         return _array(arrow, header["n"], [buffers[i] for i in header["buffers"]])
 
     ways = {
@@ -83,7 +85,7 @@ def measured(spark: SparkSession, n: int, type: str) -> tuple[str, str, str]:
     values = catalyst(spark, n, type)
     arms = {}
     for name, (script, python) in ways.items():
-        send = compiled(spark, script, values, type, python)
+        send = compiled(spark, script, values, type, python, folder)
         send()
         assert len(python.last) == n
         arms[name] = send
@@ -108,14 +110,16 @@ def catalyst(spark: SparkSession, n: int, type: str) -> Any:
 
 
 def compiled(
-    spark: SparkSession, script: str, values: Any, type: str, python: Python
+    spark: SparkSession, script: str, values: Any, type: str, python: Python, folder: Folder
 ) -> Callable[[], None]:
     """A few lines of Java that send `values` to `python`."""
     jvm: Any = spark.sparkContext._jvm
     evaluator = jvm.org.codehaus.janino.ScriptEvaluator()
     evaluator.setParentClassLoader(Classes(spark.sparkContext._gateway)._loader)
     types = {
-        "python": "java.util.function.Function",
+        "python": "java.util.function.BiFunction",
+        "secret": "java.lang.String",
+        "folder": "java.lang.String",
         "values": "java.util.List",
         "type": "org.apache.spark.sql.types.DataType",
     }
@@ -131,7 +135,8 @@ def compiled(
     evaluator.cook(script)
     spoken = jvm.org.apache.spark.sql.types.DataType.fromDDL(type)
     given = jvm.java.util.ArrayList()
-    for value in (python, values, spoken):
+    secret = make_secret()
+    for value in (Guarded(secret, python.apply), secret, str(folder.path), values, spoken):
         given.add(value)
     return lambda: evaluator.evaluate(given.toArray())
 

@@ -23,6 +23,7 @@ from providers import BloomFilter, Column, Domain
 from rewrite.bridge import Answers, table_key
 from skipping.definition import Definition, IndexedColumn, TableId
 from skipping.lookup import Lookup
+from skipping.settings import Settings
 from skipping.stores import IndexStore
 from skipping.stores.opensearch import OpenSearchStore
 from skipping.stores.opensearch_access import Access
@@ -40,6 +41,7 @@ COLUMNS = (
     IndexedColumn(2, "h", "h", "bigint", "VALUE_LIST"),
     IndexedColumn(3, "b", "b", "bigint", "BLOOM_FILTER", (("fpp", FPP),)),
 )
+PATIENCE = 600_000_000
 PATIENT = {"spark.skipping.timeout": "600s", "spark.skipping.mode": "strict"}
 MANY = (1, 1_000, 100_000, 1_000_000)
 ASKED = (*(("k", n) for n in MANY), *(("h", n) for n in MANY), ("b", 1), ("b", 10), ("b", 100))
@@ -84,7 +86,7 @@ def _questions(files: int) -> Iterator[tuple[str, Callable[[int], bytes]]]:
             f"{kind}, {n:,} keys",
             lambda turn, c=column, n=n: _message(c, _keys(c, n, files, turn)),
         )
-    asked = {"op": "files", "index": INDEX, "table": table_key(TABLE), "settings": PATIENT}
+    asked = {"op": "files", "index": INDEX, "table": table_key(TABLE)}
     numbers = _header(asked)
     yield "numbers, once a generation", lambda turn: numbers
 
@@ -151,13 +153,14 @@ def _header(header: dict[str, object]) -> bytes:
 
 def _answers(store: IndexStore) -> Answers:
     lookup = Lookup(store, ttl=3_600)
-    return Answers(lambda settings: lookup)
+    settings = Settings.of(PATIENT)
+    return Answers(lambda name: (settings, lookup))
 
 
 def _timed(answers: Answers, message: bytes) -> tuple[float, float, int]:
     """Seconds, seconds of CPU, and how many files are disproved."""
     wall, cpu = time.perf_counter(), time.process_time()
-    answer = answers.apply(message)
+    answer = answers.apply(f"0 {PATIENCE}", message)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     end = 4 + int.from_bytes(answer[:4], "little")
     length = json.loads(answer[4:end]).get("length", 0)

@@ -147,9 +147,9 @@ def _calls_to_python() -> Iterator[list[bytes]]:
     calls: list[bytes] = []
     apply = Answers.apply
 
-    def counted(self: Answers, message: bytes) -> bytes:
+    def counted(self: Answers, envelope: str, message: bytes) -> bytes:
         calls.append(message)
-        return apply(self, message)
+        return apply(self, envelope, message)
 
     Answers.apply = counted  # type: ignore[method-assign]
     try:

@@ -7,13 +7,18 @@ traceback, or null. `test_session.py` turns that into tests.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import logging
 import os
 import sys
+import threading
+import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +236,64 @@ def new_and_cloned_sessions_skip_too(folder: Path) -> None:
             assert opened(session) == 1
         other.conf.set("spark.skipping.enabled", "false")
         assert (opened(other), opened(spark)) == (4, 1)
+
+
+@scenario
+def sixteen_sessions_at_once_each_with_its_own_store(folder: Path) -> None:
+    with running(rewrite.session(builder(folder))) as spark:
+        fill(spark, folder)
+        spark.sql("DROP SKIPPING INDEX IF EXISTS ON t")
+        sessions = [spark.newSession() for _ in range(16)]
+        for i, session in enumerate(sessions):
+            session.conf.set("spark.skipping.store", f"sqlite:{folder}/of {i}.sqlite")
+            session.conf.set("spark.skipping.timeout", f"{60 + i}s")
+            if i % 2 == 0:
+                session.sql(CREATE)
+        expected = [1 if i % 2 == 0 else 4 for i in range(16)]
+        with ThreadPoolExecutor(16) as pool:
+            for _ in range(3):
+                assert list(pool.map(opened, sessions)) == expected
+        # One that changes changes alone, at once.
+        sessions[1].sql(CREATE)
+        sessions[0].sql("DROP SKIPPING INDEX ON t")
+        expected[:2] = [4, 1]
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(opened, sessions)) == expected
+        spark.sql(CREATE)
+
+
+@scenario
+def stopping_and_starting_leaves_nothing(folder: Path) -> None:
+    held = []
+    for _ in range(4):
+        with running(rewrite.session(builder(folder))) as spark:
+            fill(spark, folder)
+            assert opened(spark) == 1
+            hooks = weakref.ref(installed(spark))
+            own = hooks()._folder.path
+        end = time.monotonic() + 20
+        while hooks() is not None or own.exists():
+            gc.collect()
+            assert time.monotonic() < end, gc.get_referrers(hooks())
+            time.sleep(0.1)
+        gateway = SparkContext._gateway
+        for _ in range(2):
+            gateway.jvm.System.gc()
+            time.sleep(0.3)
+        java = gateway.jvm.java.lang.management.ManagementFactory
+        process = java.getRuntimeMXBean().getName().split("@")[0]
+        held.append(
+            (
+                threading.active_count(),
+                java.getThreadMXBean().getThreadCount(),
+                len(os.listdir("/proc/self/fd")),
+                len(os.listdir(f"/proc/{process}/fd")),
+                len(gateway.gateway_property.pool),
+            )
+        )
+    grown = [b - a for a, b in zip(held[1], held[-1], strict=True)]
+    assert max(grown) <= 4, held
+    assert not rewrite.hooks._hooks
 
 
 @scenario

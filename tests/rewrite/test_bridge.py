@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from rewrite.callback import Guarded, make_secret
 from rewrite.filters import read_message
+from rewrite.folder import Folder
 from rewrite.hooks import installed
 from rewrite.java import Classes
 from skipping.settings import Settings
@@ -46,20 +47,8 @@ def test_settings(spark: SparkSession) -> None:
     hooks = installed(spark)
     assert hooks is not None
     with settings(spark, {"spark.skipping.store": 'sqlite:/tmp/a "quoted"\\n\u00e9'}):
-        assert hooks._settings().store == 'sqlite:/tmp/a "quoted"\\n\u00e9'
-
-
-class Reader:
-    """What Java calls: keeps what it got."""
-
-    class Java:
-        implements = ("java.util.function.Function",)
-
-    def apply(self, message: bytes | str) -> bytes:
-        self.file = Path(message) if isinstance(message, str) else None
-        self.mode = self.file.stat().st_mode & 0o777 if self.file else None
-        (self.content,) = read_message(message)[1]
-        return b"an answer"
+        name = hooks.java.settings().name(spark._jsparkSession.sessionState().conf())
+        assert hooks._settings(name).store == 'sqlite:/tmp/a "quoted"\\n\u00e9'
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -70,16 +59,31 @@ def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
     conf = jvm.org.apache.spark.SparkEnv.get().conf()
     header = json.dumps({"lengths": [size]}).encode()
     content = bytes(range(250)) * (size // 250) + b"1" * (size % 250)
-    reader = Reader()
-    callback = Classes(spark.sparkContext._gateway).new("Callback", reader)
+    message = len(header).to_bytes(4, "little") + header + content
+    folder, secret = Folder(), make_secret()
+    asked: list[tuple[str, bytes | str, int | None]] = []
+
+    def answer(envelope: str, given: bytes | str) -> bytes:
+        mode = (folder.path / given).stat().st_mode & 0o777 if isinstance(given, str) else None
+        asked.append((envelope, given, mode))
+        (buffer,) = read_message(folder.read(given) if isinstance(given, str) else given)[1]
+        assert buffer == content
+        return b"an answer"
+
+    classes = Classes(spark.sparkContext._gateway)
+    callback = classes.new("Callback", Guarded(secret, answer), secret, str(folder.path))
     conf.set("spark.io.encryption.enabled", encrypted)
     try:
-        answer = callback.call(len(header).to_bytes(4, "little") + header + content)
+        assert callback.call("7", message, classes.new("Budget", 5.0)) == b"an answer"
     finally:
         conf.remove("spark.io.encryption.enabled")
-    assert answer == b"an answer"
-    assert reader.content == content
-    assert (reader.file is not None) == (size > 10 and encrypted == "false")
-    if reader.file is not None:
-        assert reader.mode == 0o600
-        assert not reader.file.exists()
+    ((envelope, given, mode),) = asked
+    name, left = envelope.split(" ")
+    assert name == "7"
+    assert 4_000_000 < int(left) <= 5_000_000
+    assert isinstance(given, str) == (size > 10 and encrypted == "false")
+    assert mode in (None, 0o600)
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert list(folder.path.iterdir()) == []
+    folder.remove()
+    assert not folder.path.exists()
