@@ -68,14 +68,13 @@ public final class PruneScans extends Rule {
       if (!something) return asItIs(scan.node(), keys);
       if (runs && due) {
         KeySet.collect(keys, skipping);
-        filters.addAll(Tuples.conditions(keys));
+        filters.addAll(Tuples.conditions(keys, skipping.maxBytes()));
       }
       Pruning pruning = new Pruning(skipping, read, filters, keys);
       if (due || !runs) pruning.ask();
       return scan.pruned(pruning, runs && !due);
-    } catch (Unanswered strict) {
-      throw strict;
     } catch (Throwable failure) {
+      Failures.passOn(failure);
       return scan.node();
     }
   }

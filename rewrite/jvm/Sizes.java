@@ -20,6 +20,7 @@ public final class Sizes {
         add(steps, "table", Long.valueOf(files), Long.valueOf(index.sizeInBytes()));
       }
     } catch (Throwable unknown) {
+      Failures.passOn(unknown);
       steps.clear(); // it is only shown
     }
     return steps;

@@ -37,6 +37,7 @@ public final class Skipping {
   private final Scans scans = new Scans(this);
   private final Executions executions = new Executions(scans);
   private final History history = new History();
+  private final Budgets patience = new Budgets();
   private volatile Map indexed = Collections.emptyMap();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
@@ -113,6 +114,12 @@ public final class Skipping {
   /** Whether keys also drop rows in the files that are read. */
   public boolean filtersRows() {
     return isTrue("dynamic.rows");
+  }
+
+  /** How long the query which is executed may wait for keys; Spark waits so long for a broadcast. */
+  Budget patience() {
+    long seconds = conf().broadcastTimeout();
+    return patience.now(seconds > 0 ? seconds : Long.MAX_VALUE);
   }
 
   /** Bytes of keys that one dimension may have; no limit if not above zero. */

@@ -138,7 +138,7 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     arguments[0] = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
     arguments[1] = classes.new("History")
     keys = loader.loadClass("rewrite.jvm.KeySet").getMethod("of", types).invoke(None, arguments)
-    keys.take(None)
+    keys.take(None, 0)
     assert keys.describe()["reason"] == "Spark did not collect them"
 
 
