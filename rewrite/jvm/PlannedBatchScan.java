@@ -205,14 +205,12 @@ final class PlannedBatchScan extends PlannedScan {
     return files;
   }
 
-  public List format() {
-    try {
-      IndexedScan read = isPruned() ? ((PrunedScan) scan.scan()).read() : read();
-      return read == null ? new ArrayList() : ((ConnectorScan) read).sizes();
-    } catch (Throwable unknown) {
-      Failures.passOn(unknown);
-      return new ArrayList(); // it is only shown
-    }
+  public Map known() {
+    return ((PrunedScan) scan.scan()).known();
+  }
+
+  public Object source() {
+    return isPruned() ? ((PrunedScan) scan.scan()).read() : read();
   }
 
   public String name() {

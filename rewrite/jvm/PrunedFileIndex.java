@@ -148,6 +148,11 @@ public final class PrunedFileIndex implements FileIndex {
     return shown.describe();
   }
 
+  /** What was counted when files were listed; null if they were not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
+  }
+
   public Seq rootPaths() {
     return inner.rootPaths();
   }

@@ -110,6 +110,11 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
     return shown.describe();
   }
 
+  /** What was counted when the scan was planned; null if it was not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
+  }
+
   /** The connector's scan of all files. */
   ConnectorScan read() {
     return read;
