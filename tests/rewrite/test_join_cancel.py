@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -160,7 +159,7 @@ def test_a_cancelled_query_ends(
         assert stopped.properties.description().get() == "my work"
         tags = stopped.properties.jobTags().mkString(",")
         assert "mine too" in tags
-        assert "of the session" in tags
+        assert "-execution-root-id-" in tags
         assert stopped.cancel(way) < 2
         assert "SPARK_JOB_CANCELLED" in str(stopped.error), stopped.error
         assert comes_to_rest(spark, 2)
