@@ -158,6 +158,8 @@ public final class KeySet {
   private Run start(Skipping skipping) {
     Run run = new Run(this, skipping.maxBytes());
     run.session = in.plan().session();
+    run.sessionTags = Scala.list(
+        ((scala.collection.mutable.Map) run.session.managedJobTags().get()).values());
     run.future =
         SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, skipping.threads(), run);
     return run;
@@ -210,6 +212,7 @@ public final class KeySet {
     private final String tag = "skipping-keys-" + UUID.randomUUID();
     private final long began = System.nanoTime();
     private SparkSession session;
+    private List sessionTags;
     private Future future;
     private Thread thread;
     private boolean stopped;
@@ -222,6 +225,11 @@ public final class KeySet {
     public Object apply() {
       if (!begin()) return null;
       session.sparkContext().addJobTag(tag);
+      // A query that runs within another one, as Delta's do, takes those of the session with it.
+      session.sparkContext().addJobTag(session.sessionJobTag());
+      for (int i = 0; i < sessionTags.size(); i++) {
+        session.sparkContext().addJobTag((String) sessionTags.get(i));
+      }
       try {
         return set.isBroadcast() ? broadcast() : readAgain();
       } finally {
