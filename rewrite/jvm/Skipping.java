@@ -66,6 +66,7 @@ public final class Skipping {
   /** Notes that the plan hook ran. */
   public void planned() {
     plans.incrementAndGet();
+    patience.plan();
   }
 
   /** How often the plan hook ran. */
