@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark import InheritableThread
@@ -43,38 +44,38 @@ def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
             spark.sql(f"DROP TABLE {name}")
 
 
-def group(spark: SparkSession, job: int) -> None:
-    spark.sparkContext.cancelJobGroup("mine")
+def group(spark: SparkSession, stopped: Stopped) -> None:
+    spark.sparkContext.cancelJobGroup(stopped.group)
 
 
-def group_and_later(spark: SparkSession, job: int) -> None:
-    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs("mine")
+def group_and_later(spark: SparkSession, stopped: Stopped) -> None:
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(stopped.group)
 
 
-def tag(spark: SparkSession, job: int) -> None:
+def tag(spark: SparkSession, stopped: Stopped) -> None:
     spark.sparkContext.cancelJobsWithTag("mine too")
 
 
-def interrupt_tag(spark: SparkSession, job: int) -> None:
+def interrupt_tag(spark: SparkSession, stopped: Stopped) -> None:
     spark.interruptTag("of the session")
 
 
-def interrupt_all(spark: SparkSession, job: int) -> None:
+def interrupt_all(spark: SparkSession, stopped: Stopped) -> None:
     spark.interruptAll()
 
 
-def button_of_the_ui(spark: SparkSession, job: int) -> None:
-    spark.sparkContext._jsc.sc().cancelJob(job)
+def button_of_the_ui(spark: SparkSession, stopped: Stopped) -> None:
+    spark.sparkContext._jsc.sc().cancelJob(stopped.job)
 
 
-def control_c(spark: SparkSession, job: int) -> None:
+def control_c(spark: SparkSession, stopped: Stopped) -> None:
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler)
     with pytest.raises(KeyboardInterrupt):
         handler(signal.SIGINT, None)
 
 
-WAYS: list[Callable[[SparkSession, int], None]] = [
+WAYS: list[Callable[[SparkSession, Stopped], None]] = [
     group,
     group_and_later,
     tag,
@@ -90,6 +91,7 @@ class Stopped:
 
     def __init__(self, spark: SparkSession, query: str, *, tagged: str = TAGGED) -> None:
         self.spark = spark
+        self.group = f"mine {uuid4()}"  # one that is cancelled for good takes no more jobs
         self.error: Exception | None = None
         self.ended = 0.0
         self.thread = InheritableThread(target=self._run, args=(query,))
@@ -98,7 +100,7 @@ class Stopped:
 
     def _run(self, query: str) -> None:
         context = self.spark.sparkContext
-        context.setJobGroup("mine", "my work")
+        context.setJobGroup(self.group, "my work")
         context.addJobTag("mine too")
         self.spark.addTag("of the session")
         try:
@@ -119,10 +121,10 @@ class Stopped:
             time.sleep(0.02)
         raise AssertionError(f"no job collects keys: {self.error}")
 
-    def cancel(self, way: Callable[[SparkSession, int], None]) -> float:
+    def cancel(self, way: Callable[[SparkSession, Stopped], None]) -> float:
         """Seconds until the query had ended."""
         began = time.monotonic()
-        way(self.spark, self.job)
+        way(self.spark, self)
         self.thread.join(60)
         assert not self.thread.is_alive()
         return self.ended - began
@@ -151,11 +153,11 @@ def comes_to_rest(spark: SparkSession, seconds: float) -> bool:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_cancelled_query_ends(
-    spark: SparkSession, format: str, way: Callable[[SparkSession, int], None], engine: str
+    spark: SparkSession, format: str, way: Callable[[SparkSession, Stopped], None], engine: str
 ) -> None:
     with settings(spark, ENGINES[engine]):
         stopped = Stopped(spark, QUERY.format(SLOW))
-        assert stopped.properties.jobGroup().get() == "mine"
+        assert stopped.properties.jobGroup().get() == stopped.group
         assert stopped.properties.description().get() == "my work"
         tags = stopped.properties.jobTags().mkString(",")
         assert "mine too" in tags
