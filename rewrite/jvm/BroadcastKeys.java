@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
 import org.apache.spark.sql.execution.joins.HashJoin$;
@@ -44,14 +45,17 @@ final class BroadcastKeys {
     return (SparkPlan) subquery.child();
   }
 
-  /** The distinct rows of these keys; null if there are more than `most`. */
-  Collection rows(List indices, int most) {
+  /** The distinct rows of these keys; null if there are more than `most`, or than fit into so many
+      bytes. */
+  Collection rows(List indices, int most, long maxBytes) {
     HashedRelation relation = (HashedRelation) plan().executeBroadcast().value();
     LinkedHashSet out = new LinkedHashSet();
     if (relation.getClass().getSimpleName().startsWith("EmptyHashedRelation")) return out;
     List columns = new ArrayList();
+    KeyBytes[] bytes = new KeyBytes[indices.size()];
     for (int i = 0; i < indices.size(); i++) {
       int index = ((Integer) indices.get(i)).intValue();
+      bytes[i] = new KeyBytes(type(index), maxBytes);
       columns.add(
           relation instanceof LongHashedRelation
               ? HashJoin$.MODULE$.extractKeyExprAt(subquery.buildKeys(), index)
@@ -60,7 +64,12 @@ final class BroadcastKeys {
     UnsafeProjection project = UnsafeProjection$.MODULE$.create(Scala.seq(columns));
     scala.collection.Iterator keys = relation.keys();
     while (keys.hasNext()) {
-      out.add(project.apply((InternalRow) keys.next()).copy());
+      UnsafeRow row = project.apply((InternalRow) keys.next());
+      if (out.contains(row)) continue;
+      for (int i = 0; i < bytes.length; i++) {
+        if (!bytes[i].fits(row.get(i, type(((Integer) indices.get(i)).intValue())))) return null;
+      }
+      out.add(row.copy());
       if (out.size() > most) return null;
     }
     return out;

@@ -9,19 +9,24 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
 import org.apache.spark.sql.catalyst.plans.logical.Offset;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -31,6 +36,8 @@ import org.apache.spark.sql.internal.SQLConf$;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class Dimension {
+  private static final String CODE = "code of the user's";
+
   private final LogicalPlan plan;
   private final List keys;
   private final int index;
@@ -101,6 +108,55 @@ public final class Dimension {
       sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
     }
     return sum;
+  }
+
+  /** What reading it costs, in bytes: of each table all that is read, and once more for each shuffle
+      on the way. */
+  public scala.math.BigInt price() {
+    return price(plan, 1);
+  }
+
+  private static scala.math.BigInt price(LogicalPlan plan, int times) {
+    List children = Scala.list(plan.children());
+    if (children.isEmpty()) {
+      return plan.stats().sizeInBytes().$times(scala.math.BigInt.apply(times));
+    }
+    scala.math.BigInt sum = scala.math.BigInt.apply(0);
+    for (int i = 0; i < children.size(); i++) {
+      LogicalPlan child = (LogicalPlan) children.get(i);
+      sum = sum.$plus(price(child, Copies.isShuffled(plan) ? times + 1 : times));
+    }
+    return sum;
+  }
+
+  /** What in it may take long however few bytes it reads; null: nothing. */
+  public String slow() {
+    return slow(plan);
+  }
+
+  private static String slow(LogicalPlan plan) {
+    if (plan instanceof Generate) return "a function that makes rows";
+    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return CODE;
+    if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
+      return "a join of each row with each";
+    }
+    List expressions = Scala.list(plan.expressions());
+    for (int i = 0; i < expressions.size(); i++) {
+      if (((Expression) expressions.get(i)).exists(new IsCode())) return CODE;
+    }
+    List children = Scala.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      String slow = slow((LogicalPlan) children.get(i));
+      if (slow != null) return slow;
+    }
+    return null;
+  }
+
+  /** Whether an expression is a user's function, in Python or Scala. */
+  private static final class IsCode extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      return Boolean.valueOf(expression instanceof UserDefinedExpression);
+    }
   }
 
   /** Whether Spark is going to broadcast a plan, by its size. */

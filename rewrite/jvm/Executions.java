@@ -23,12 +23,19 @@ import org.apache.spark.sql.internal.SQLConf$;
  *
  * <p>show, count and write wrap a DataFrame's plan in another one, so an execution is found by the
  * hashes of all its subtrees: column ids make a DataFrame's plan its own. Plans are not kept.
+ *
+ * <p>The thread of the listener only notes what is known: whatever has to look at a table is done by
+ * whoever asks.
  */
 public final class Executions extends SparkListener {
   private static final int KEPT = 100;
 
+  /** Of so many executions the tables are held, till somebody wants them described. */
+  private static final int HELD = 10;
+
   private final Scans scans;
   private final Deque executions = new ArrayDeque();
+  private final Deque undescribed = new ArrayDeque();
   private final Totals totals = new Totals();
 
   public Executions(Scans scans) {
@@ -51,8 +58,8 @@ public final class Executions extends SparkListener {
             }
           });
     } catch (Throwable failure) {
-      Skipping.rethrowIfFatal(failure);
-      // Explain lacks one execution; the query itself has long ended.
+      Failures.passOn(failure);
+      // Else explain lacks one execution; the query itself has long ended.
     }
   }
 
@@ -62,13 +69,15 @@ public final class Executions extends SparkListener {
     execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
     execution.ended = end.time();
     execution.seconds = end.duration() / 1e9;
-    execution.scans = scans.describe(end.qe().executedPlan());
+    execution.scans = scans.known(end.qe().executedPlan());
     totals.add(execution.scans);
     addHashes(end.qe().logical(), execution.hashes);
     addHashes(end.qe().analyzed(), execution.hashes);
     synchronized (executions) {
       executions.addLast(execution);
       if (executions.size() > KEPT) executions.removeFirst();
+      undescribed.addLast(execution);
+      if (undescribed.size() > HELD) ((Execution) undescribed.removeFirst()).forget();
     }
   }
 
@@ -92,26 +101,29 @@ public final class Executions extends SparkListener {
 
   /** The executions of a DataFrame as JSON, oldest first: id, name, scans. */
   public String of(QueryExecution query) {
-    Integer hash = Integer.valueOf(query.analyzed().hashCode());
-    List out = new ArrayList();
-    synchronized (executions) {
-      for (Iterator each = executions.iterator(); each.hasNext(); ) {
-        Execution execution = (Execution) each.next();
-        if (execution.hashes.contains(hash)) out.add(execution.describe());
-      }
-    }
-    return Json.write(out);
+    return describe(Integer.valueOf(query.analyzed().hashCode()));
   }
 
   /** The last executions as JSON, oldest first: id, name, when they ended and how long they took. */
   public String recent() {
-    List out = new ArrayList();
+    return describe(null);
+  }
+
+  /** Those with a plan of this hash; null: all. */
+  private String describe(Integer hash) {
+    List found = new ArrayList();
     synchronized (executions) {
       for (Iterator each = executions.iterator(); each.hasNext(); ) {
-        out.add(((Execution) each.next()).describe());
+        Execution execution = (Execution) each.next();
+        if (hash == null || execution.hashes.contains(hash)) found.add(execution);
       }
+      undescribed.removeAll(found);
     }
-    return Json.write(out);
+    // The listener's thread does not wait for this.
+    for (int i = 0; i < found.size(); i++) {
+      found.set(i, ((Execution) found.get(i)).describe());
+    }
+    return Json.write(found);
   }
 
   /** Sums over all executions. */
@@ -128,7 +140,18 @@ public final class Executions extends SparkListener {
     private List scans;
     private final Set hashes = new HashSet();
 
-    Map describe() {
+    /** Lets go of the tables. */
+    synchronized void forget() {
+      for (int i = 0; i < scans.size(); i++) {
+        ((Map) scans.get(i)).remove("format");
+      }
+    }
+
+    synchronized Map describe() {
+      for (int i = 0; i < scans.size(); i++) {
+        Map scan = (Map) scans.get(i);
+        if (!(scan.get("format") instanceof List)) scan.put("format", Sizes.of(scan.get("format")));
+      }
       Map found = new HashMap();
       found.put("id", Long.valueOf(id));
       found.put("name", name);

@@ -55,7 +55,7 @@ public final class Folders {
       }
     } catch (Exception failure) {
       todo.clear();
-      Skipping.rethrowIfFatal(failure);
+      Failures.passOn(failure);
     } finally {
       budget.end();
     }

@@ -61,7 +61,9 @@ public final class Gate {
     if (refusal != null) return refusal;
     if (read.files() < 2) return "the scan has a single file";
     if (onlyInBroadcast(dimension) && !Dimension.isBroadcast(dimension.plan())) {
-      return "reading " + dimension.name() + " a second time (" + Dimension.bytes(dimension.plan())
+      String slow = dimension.slow();
+      if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
+      return "reading " + dimension.name() + " a second time (" + dimension.price()
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
     return skipping.history().refusal(shape(dimension, alike), alike);
@@ -82,7 +84,8 @@ public final class Gate {
    * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
    */
   private boolean onlyInBroadcast(Dimension dimension) {
-    scala.math.BigInt twice = Dimension.bytes(dimension.plan()).$times(scala.math.BigInt.apply(2));
+    if (dimension.slow() != null) return true;
+    scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 

@@ -56,7 +56,8 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
       if (!(table instanceof BaseTable)) return null;
       Schema schema = (Schema) members.projection(scan);
       return new IcebergScan(scan, members, (BaseTable) table, schema, false);
-    } catch (Exception changed) {
+    } catch (Throwable changed) {
+      Failures.passOn(changed);
       return null;
     }
   }
@@ -75,7 +76,8 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
   public int files() {
     try {
       return members.tasks(scan).size();
-    } catch (Exception failure) {
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
       return Integer.MAX_VALUE;
     }
   }
@@ -88,8 +90,8 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
       for (int i = 0; i < tasks.size(); i++) {
         sum += IcebergTasks.file(tasks.get(i)).fileSizeInBytes();
       }
-    } catch (Exception failure) {
-      // Nothing is known to be saved.
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else nothing is known to be saved
     }
     return sum;
   }
@@ -144,6 +146,7 @@ public final class IcebergScan implements ConnectorScan, ColumnIdentities {
     try {
       return new IcebergScan((Scan) members.copy(scan), members, table, schema, true);
     } catch (Throwable failure) {
+      Failures.passOn(failure);
       IcebergMembers.giveUpCopies(scan.getClass());
       return null;
     }

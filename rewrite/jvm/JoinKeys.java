@@ -56,6 +56,7 @@ public final class JoinKeys extends Rule {
     try {
       return new Pass(new Copies(logical, skipping.history())).visit(logical);
     } catch (Throwable failure) {
+      Failures.passOn(failure);
       return plan;
     }
   }

@@ -29,7 +29,7 @@ import org.apache.spark.sql.types.DataType;
  * threads of our own, so that Spark's pools for subqueries cannot run dry.
  */
 public final class KeySet {
-  private static final int LEAST_WIDTH = 8;
+  private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
 
   private final InSubqueryExec in;
   private final String dimension;
@@ -101,60 +101,89 @@ public final class KeySet {
     return (SparkPlan) subquery().children().apply(0);
   }
 
-  /** Takes what Spark collected itself. */
-  public void take(InSubqueryExec finished) {
-    if (finished == null || finished.values().isEmpty()) {
+  /** Takes what Spark collected itself, if it fits into `maxBytes`. */
+  public void take(InSubqueryExec finished, long maxBytes) {
+    take(
+        finished == null || finished.values().isEmpty()
+            ? null
+            : java.util.Arrays.asList((Object[]) finished.values().get()),
+        maxBytes);
+  }
+
+  /** The same of values; null: there are none. */
+  void take(Collection found, long maxBytes) {
+    if (found == null) {
       reason = "Spark did not collect them";
       return;
     }
-    take(java.util.Arrays.asList((Object[]) finished.values().get()));
+    KeyBytes bytes = new KeyBytes(in.child().dataType(), maxBytes);
+    for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
+      if (!bytes.fits(each.next())) {
+        reason = TOO_MANY;
+        return;
+      }
+    }
+    take(found);
   }
 
-  /** Collects the keys of several dimensions, at once. */
+  /**
+   * Collects the keys of several dimensions, at once.
+   *
+   * <p>All that a query waits for keys, in whatever scans, is `spark.sql.broadcastTimeout`. Where
+   * the query is cancelled meanwhile this throws what Spark does, and what is under way ends.
+   */
   public static void collect(List sets, Skipping skipping) {
     List running = new ArrayList();
-    for (int i = 0; i < sets.size(); i++) {
-      KeySet set = (KeySet) sets.get(i);
-      running.add(set.in == null ? null : set.start(skipping));
-    }
-    for (int i = 0; i < sets.size(); i++) {
-      if (running.get(i) != null) ((KeySet) sets.get(i)).await((Run) running.get(i));
+    Budget patience = skipping.patience();
+    boolean whole = false;
+    patience.begin();
+    try {
+      for (int i = 0; i < sets.size(); i++) {
+        KeySet set = (KeySet) sets.get(i);
+        if (set.in != null) running.add(set.start(skipping));
+      }
+      for (int i = 0; i < running.size(); i++) {
+        Run run = (Run) running.get(i);
+        run.set.await(run, patience);
+      }
+      whole = true;
+    } finally {
+      patience.end();
+      for (int i = 0; i < running.size(); i++) {
+        ((Run) running.get(i)).stop(!whole);
+      }
     }
   }
 
   private Run start(Skipping skipping) {
     Run run = new Run(this, skipping.maxBytes());
     run.session = in.plan().session();
+    run.sessionTags = Scala.list(
+        ((scala.collection.mutable.Map) run.session.managedJobTags().get()).values());
     run.future =
         SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, skipping.threads(), run);
     return run;
   }
 
-  private void await(Run run) {
+  private void await(Run run, Budget patience) {
     try {
-      Collection found = (Collection) run.future.get(run.patience(), TimeUnit.SECONDS);
+      Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
       if (found == null) {
-        reason = "there are more than spark.skipping.dynamic.maxBytes hold";
+        reason = TOO_MANY;
       } else {
         take(found);
       }
     } catch (TimeoutException late) {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
-      run.session.sparkContext().cancelJobsWithTag(run.tag);
     } catch (Throwable failure) {
-      Throwable cause = failure.getCause() == null ? failure : failure.getCause();
-      reason = "collecting failed: " + cause.getClass().getSimpleName();
-      if (failure instanceof InterruptedException) {
-        // The query itself is being stopped.
-        run.session.sparkContext().cancelJobsWithTag(run.tag);
-        Thread.currentThread().interrupt();
-      }
+      Failures.passOn(failure);
+      reason = "collecting failed: " + Failures.bare(failure).getClass().getSimpleName();
     }
     seconds = (System.nanoTime() - run.began) / 1e9;
   }
 
-  /** Takes values that Spark collected for it. */
-  void take(Collection found) {
+  /** Takes values that were collected for it. */
+  private void take(Collection found) {
     List kept = new ArrayList(found.size());
     for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
       Object value = each.next();
@@ -183,48 +212,76 @@ public final class KeySet {
     private final String tag = "skipping-keys-" + UUID.randomUUID();
     private final long began = System.nanoTime();
     private SparkSession session;
+    private List sessionTags;
     private Future future;
+    private Thread thread;
+    private boolean stopped;
 
     Run(KeySet set, long maxBytes) {
       this.set = set;
       this.maxBytes = maxBytes;
     }
 
-    long patience() {
-      long timeout = session.sessionState().conf().broadcastTimeout();
-      return timeout > 0 ? timeout : Long.MAX_VALUE / 1000000000L;
-    }
-
-    /** How many keys fit. */
-    private int most() {
-      long width = Math.max(LEAST_WIDTH, set.in.child().dataType().defaultSize());
-      return maxBytes <= 0 ? Integer.MAX_VALUE - 1 : (int) Math.min(maxBytes / width, 1 << 30);
-    }
-
     public Object apply() {
+      if (!begin()) return null;
       session.sparkContext().addJobTag(tag);
+      // A query that runs within another one, as Delta's do, takes those of the session with it.
+      session.sparkContext().addJobTag(session.sessionJobTag());
+      for (int i = 0; i < sessionTags.size(); i++) {
+        session.sparkContext().addJobTag((String) sessionTags.get(i));
+      }
       try {
         return set.isBroadcast() ? broadcast() : readAgain();
       } finally {
+        end();
         session.sparkContext().removeJobTag(tag);
       }
     }
 
+    private synchronized boolean begin() {
+      if (!stopped) thread = Thread.currentThread();
+      return !stopped;
+    }
+
+    private synchronized void end() {
+      thread = null;
+      Thread.interrupted(); // of `stop`, and not of the thread's next work
+    }
+
+    /** Ends what is under way. A broadcast is the query's own, and goes on with the query. */
+    void stop(boolean withQuery) {
+      if (future.isDone() || set.isBroadcast() && !withQuery) return;
+      synchronized (this) {
+        stopped = true;
+        if (thread != null) thread.interrupt();
+      }
+      // Last: a job that was submitted before the interrupt has its tag.
+      session.sparkContext().cancelJobsWithTag(tag);
+    }
+
+    /** The keys; null if there are more than fit, which is known before they are all fetched. */
     private Collection readAgain() {
-      int most = most();
-      InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
-      if (rows.length > most) return null;
       DataType type = set.in.child().dataType();
+      int most = KeyBytes.most(type, maxBytes);
+      if (maxBytes > 0 && KeyBytes.varies(type)) {
+        Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
+        if (known != KeyBytes.LONG) return known;
+      }
+      InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
+      KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);
       for (int i = 0; i < rows.length; i++) {
         out.add(rows[i].get(0, type));
+        if (!bytes.fits(out.get(i))) return null;
       }
       return out;
     }
 
     private Collection broadcast() {
       BroadcastKeys keys = set.broadcast();
-      Collection rows = keys.rows(Collections.singletonList(Integer.valueOf(keys.index())), most());
+      Collection rows =
+          keys.rows(
+              Collections.singletonList(Integer.valueOf(keys.index())), Integer.MAX_VALUE, maxBytes);
       if (rows == null) return null;
       List out = new ArrayList(rows.size());
       for (java.util.Iterator each = rows.iterator(); each.hasNext(); ) {

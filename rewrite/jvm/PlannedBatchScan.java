@@ -7,6 +7,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import org.apache.spark.Partition;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
@@ -117,16 +118,18 @@ final class PlannedBatchScan extends PlannedScan {
 
   public SparkPlan pruned(Pruning pruning, boolean waits) {
     List filters = own();
-    List awaited = new ArrayList();
+    Map awaited = new HashMap();
     for (int i = 0; waits && i < pruning.keys().size(); i++) {
       KeySet set = (KeySet) pruning.keys().get(i);
       if (!set.isBroadcast()) continue;
-      awaited.add(set);
-      filters.add(new DynamicPruningExpression(onColumn(set)));
+      Attribute column = unlike(root(set)).withDataType(set.column().dataType());
+      awaited.put(column.name(), set);
+      filters.add(new DynamicPruningExpression(onColumn(set, column)));
     }
     if (waits && awaited.isEmpty()) {
-      awaited.add(null);
-      filters.add(new DynamicPruningExpression(nothing((Attribute) scan.output().head())));
+      Attribute column = unlike((Attribute) scan.output().head());
+      awaited.put(column.name(), null);
+      filters.add(new DynamicPruningExpression(nothing(column)));
     }
     PrunedScan now = new PrunedScan(
         (ConnectorScan) pruning.read(), pruning, waits ? whole() : null,
@@ -137,9 +140,14 @@ final class PlannedBatchScan extends PlannedScan {
     return pruned;
   }
 
+  /** The column by a name that no other has: the name is all that Spark hands on with the values. */
+  private static Attribute unlike(Attribute column) {
+    String name = "skipping_" + UUID.randomUUID().toString().replace('-', '_');
+    return column.withName(name);
+  }
+
   /** Spark hands on the values for a bare column only, of their own type. */
-  private static Expression onColumn(KeySet set) {
-    Attribute column = root(set).withDataType(set.column().dataType());
+  private static Expression onColumn(KeySet set, Attribute column) {
     return (Expression) set.expression().withNewChildren(
         Scala.seq(Collections.singletonList(column)));
   }
@@ -197,13 +205,12 @@ final class PlannedBatchScan extends PlannedScan {
     return files;
   }
 
-  public List format() {
-    try {
-      IndexedScan read = isPruned() ? ((PrunedScan) scan.scan()).read() : read();
-      return read == null ? new ArrayList() : ((ConnectorScan) read).sizes();
-    } catch (Throwable unknown) {
-      return new ArrayList(); // it is only shown
-    }
+  public Map known() {
+    return ((PrunedScan) scan.scan()).known();
+  }
+
+  public Object source() {
+    return isPruned() ? ((PrunedScan) scan.scan()).read() : read();
   }
 
   public String name() {

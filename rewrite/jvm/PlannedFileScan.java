@@ -105,9 +105,13 @@ final class PlannedFileScan extends PlannedScan {
     return found.isDefined() ? ((AccumulatorV2) found.get()).value() : null;
   }
 
-  public List format() {
+  public Map known() {
+    return ((PrunedFileIndex) scan.relation().location()).known();
+  }
+
+  public Object source() {
     FileIndex location = scan.relation().location();
-    return Sizes.of(isPruned() ? ((PrunedFileIndex) location).inner() : location);
+    return isPruned() ? ((PrunedFileIndex) location).inner() : location;
   }
 
   public String name() {

@@ -51,14 +51,17 @@ public abstract class PlannedScan {
   /** What became of each file of a pruned scan, for explain. */
   public abstract Map count() throws Exception;
 
+  /** The same as far as it is known, without asking or listing; null where Spark never listed. */
+  public abstract Map known();
+
   /** The files that it opened; null where that is not known. */
   public abstract Object opened() throws Exception;
 
   /** Their bytes; null where that is not known. */
   public abstract Object openedBytes() throws Exception;
 
-  /** The files, and bytes, that the table format left after each step of its own, as Sizes says. */
-  public abstract List format() throws Exception;
+  /** What Sizes tells the steps of the table format from. */
+  public abstract Object source();
 
   /** The table's name, for people. */
   public abstract String name();

@@ -55,8 +55,8 @@ public final class PruneScans extends Rule {
   private SparkPlan prune(PlannedScan scan, List above, List keys) {
     try {
       IndexedScan read = scan.read();
-      if (read == null) return scan.node();
       List filters = scan.filters(above);
+      if (read == null) return Reasons.unpruned(scan.node(), skipping.refusal(read, filters));
       keys.addAll(scan.keys());
       boolean due = true;
       boolean something = !filters.isEmpty();
@@ -64,28 +64,29 @@ public final class PruneScans extends Rule {
         due &= ((KeySet) keys.get(i)).isDue();
         something |= ((KeySet) keys.get(i)).column() != null;
       }
-      if (skipping.refusal(read, keys.isEmpty() ? filters : keys) != null) return scan.node();
-      if (!something) return asItIs(scan.node(), keys);
+      String refusal = skipping.refusal(read, keys.isEmpty() ? filters : keys);
+      if (refusal != null) return Reasons.unpruned(scan.node(), refusal);
+      if (!something) return asItIs(scan, keys);
       if (runs && due) {
         KeySet.collect(keys, skipping);
-        filters.addAll(Tuples.conditions(keys));
+        filters.addAll(Tuples.conditions(keys, skipping.maxBytes()));
       }
       Pruning pruning = new Pruning(skipping, read, filters, keys);
       if (due || !runs) pruning.ask();
       return scan.pruned(pruning, runs && !due);
-    } catch (Unanswered strict) {
-      throw strict;
     } catch (Throwable failure) {
-      return scan.node();
+      Failures.passOn(failure);
+      String reason = "pruning it failed: " + failure.getClass().getSimpleName();
+      return Reasons.unpruned(scan.node(), reason);
     }
   }
 
   /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
-  private static SparkPlan asItIs(SparkPlan scan, List keys) {
+  private SparkPlan asItIs(PlannedScan scan, List keys) {
     for (int i = 0; i < keys.size(); i++) {
-      Reasons.add(scan, ((KeySet) keys.get(i)).reason());
+      Reasons.add(scan.node(), ((KeySet) keys.get(i)).reason());
     }
-    return scan;
+    return Reasons.unpruned(scan.node(), skipping.refusal(scan.read(), new ArrayList()));
   }
 
   /** A filter without the expressions of JoinKeys, and the scan under it with their keys. */

@@ -40,9 +40,8 @@ public final class PrunedFileIndex implements FileIndex {
         pruning.collectAndAsk();
       }
       return without(listed, pruning);
-    } catch (Unanswered strict) {
-      throw strict;
     } catch (Throwable failure) {
+      Failures.passOn(failure);
       return listed;
     }
   }
@@ -61,7 +60,7 @@ public final class PrunedFileIndex implements FileIndex {
   private void takeFinished() {
     for (int i = 0; i < pruning.keys().size(); i++) {
       KeySet set = (KeySet) pruning.keys().get(i);
-      if (set.isBroadcast()) set.take(finished(set.expression()));
+      if (set.isBroadcast()) set.take(finished(set.expression()), pruning.skipping().maxBytes());
     }
   }
 
@@ -147,6 +146,11 @@ public final class PrunedFileIndex implements FileIndex {
       without(inner.listFiles(partitionFilters, own(dataFilters)), shown);
     }
     return shown.describe();
+  }
+
+  /** What was counted when files were listed; null if they were not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
   }
 
   public Seq rootPaths() {

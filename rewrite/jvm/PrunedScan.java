@@ -2,6 +2,8 @@ package rewrite.jvm;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -28,18 +30,18 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
   private final Pruning pruning;
   private final InputPartition[] whole;
   private final boolean grouped;
-  private final List awaited;
+  private final Map awaited;
   private Predicate[] own = new Predicate[0];
   private Set disproved;
   private PrunedBatch batch;
 
   /**
    * `whole` is what the scan reads without the index, as the plan has it. Where it is `grouped`,
-   * joins rely on its partitions, and on their keys. For the key sets in `awaited` there are runtime
-   * filters, the last of the plan's, that Spark fills in.
+   * joins rely on its partitions, and on their keys. `awaited` are the key sets that Spark fills
+   * in, by the name of the column in the runtime filter of each; a null is a filter without keys.
    */
   public PrunedScan(
-      ConnectorScan read, Pruning pruning, InputPartition[] whole, boolean grouped, List awaited) {
+      ConnectorScan read, Pruning pruning, InputPartition[] whole, boolean grouped, Map awaited) {
     this.read = read;
     this.pruning = pruning;
     this.whole = whole;
@@ -52,26 +54,45 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
     return batch;
   }
 
-  /** Spark's call before a scan with runtime filters runs: the keys are there. */
+  /** Spark's call before a scan with runtime filters runs: the keys are there. It leaves out what it
+      cannot translate. */
   public void filter(Predicate[] predicates) {
-    int first = predicates.length - awaited.size();
+    List others = new ArrayList();
+    Map found = new HashMap();
+    for (int i = 0; i < predicates.length; i++) {
+      Object column = column(predicates[i]);
+      if (awaited.containsKey(column)) {
+        found.put(column, values(predicates[i]));
+      } else {
+        others.add(predicates[i]);
+      }
+    }
     try {
       if (!pruning.isAsked()) {
-        for (int i = 0; i < awaited.size() && first >= 0; i++) {
-          if (awaited.get(i) != null) {
-            ((KeySet) awaited.get(i)).take(values(predicates[first + i]));
+        for (Iterator each = awaited.keySet().iterator(); each.hasNext(); ) {
+          Object column = each.next();
+          KeySet set = (KeySet) awaited.get(column);
+          if (set != null) {
+            set.take((Collection) found.get(column), pruning.skipping().maxBytes());
           }
         }
         pruning.collectAndAsk();
       }
-    } catch (Unanswered strict) {
-      throw strict;
     } catch (Throwable failure) {
-      // Not asked: all files are read.
+      Failures.passOn(failure); // else all files are read
     }
-    own = (Predicate[]) java.util.Arrays.copyOf(predicates, Math.max(first, 0));
+    own = (Predicate[]) others.toArray(new Predicate[0]);
     disproved = null;
     batch = null;
+  }
+
+  /** What identifies a runtime filter; null: it is none of ours. */
+  private static Object column(Predicate filter) {
+    if (filter.children().length == 0 || !(filter.children()[0] instanceof NamedReference)) {
+      return null;
+    }
+    String[] names = ((NamedReference) filter.children()[0]).fieldNames();
+    return names.length == 1 ? names[0] : null;
   }
 
   private static Collection values(Predicate in) {
@@ -87,6 +108,11 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
     Pruning shown = pruning.forecast();
     if (!shown.isCounted()) read.disproved(shown);
     return shown.describe();
+  }
+
+  /** What was counted when the scan was planned; null if it was not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
   }
 
   /** The connector's scan of all files. */
@@ -105,8 +131,8 @@ public final class PrunedScan implements Scan, SupportsRuntimeV2Filtering {
         if (disproved == null) disproved = now.disproved(pruning);
         return now.without(disproved, rows(), grouped);
       }
-    } catch (Exception failure) {
-      // All files are read.
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else all files are read
     }
     return now.scan().toBatch().planInputPartitions();
   }

@@ -46,7 +46,8 @@ public final class Reads {
         of = iceberg().getMethod("of", new Class[] {Scan.class, Seq.class});
       }
       return (ConnectorScan) of.invoke(null, new Object[] {scan, output});
-    } catch (Exception failure) {
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
       return null;
     }
   }

@@ -6,11 +6,25 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.SparkPlan;
 
-/** Why a scan got no keys of a join; kept on the logical scan, for explain. */
+/** Why a scan got no keys of a join, kept on the logical scan, and why it is not pruned at all, kept
+    on the physical one; for explain. */
 public final class Reasons {
   private static final TreeNodeTag TAG = new TreeNodeTag("rewrite.reasons");
+  private static final TreeNodeTag UNPRUNED = new TreeNodeTag("rewrite.unpruned");
 
   private Reasons() {}
+
+  /** Notes why no index is asked about a scan, when that is decided. */
+  static SparkPlan unpruned(SparkPlan scan, String reason) {
+    scan.setTagValue(UNPRUNED, reason);
+    return scan;
+  }
+
+  /** Why no index was asked about a scan. */
+  static String unpruned(SparkPlan scan) {
+    scala.Option reason = scan.getTagValue(UNPRUNED);
+    return reason.isDefined() ? (String) reason.get() : "the session that planned it skips no files";
+  }
 
   /** Adds one, once. */
   public static void add(LogicalPlan scan, String reason) {

@@ -33,12 +33,17 @@ public final class Scans {
     }
   }
 
-  /** One object a scan, in the order of the plan from the root down. Runs no job. */
-  public List describe(SparkPlan plan) {
-    return new Walk(null).of(plan);
+  /**
+   * What is known of the scans of a plan that has run, one object a scan, from the root down.
+   *
+   * <p>Nothing is asked, listed or planned. What only a look at the table can tell, as `format`, is
+   * left to be described later: there is what Sizes describes.
+   */
+  public List known(SparkPlan plan) {
+    return new Walk(null).known(plan);
   }
 
-  /** Adds the file scans of a plan, in the order of `describe`. */
+  /** Adds the file scans of a plan, in the order of `known`. */
   public void find(SparkPlan plan, List scans) {
     Walk walk = new Walk(null);
     walk.visit(plan);
@@ -62,12 +67,27 @@ public final class Scans {
       for (int i = 0; i < found.size(); i++) {
         SparkPlan scan = (SparkPlan) found.get(i);
         Map described = scan(PlannedScan.of(scan, skipping), (FilterExec) filters.get(scan));
-        if (filters.containsKey(scan)) {
-          described.put("rows", new Object[] {rows(scan), rows((SparkPlan) filters.get(scan))});
-        }
+        addRows(scan, described);
         out.add(described);
       }
       return out;
+    }
+
+    List known(SparkPlan plan) {
+      visit(plan);
+      List out = new ArrayList();
+      for (int i = 0; i < found.size(); i++) {
+        SparkPlan scan = (SparkPlan) found.get(i);
+        Map described = knownOf(PlannedScan.of(scan, skipping));
+        addRows(scan, described);
+        out.add(described);
+      }
+      return out;
+    }
+
+    private void addRows(SparkPlan scan, Map described) {
+      if (!filters.containsKey(scan)) return;
+      described.put("rows", new Object[] {rows(scan), rows((SparkPlan) filters.get(scan))});
     }
 
     private void visit(SparkPlan plan) {
@@ -119,15 +139,48 @@ public final class Scans {
     try {
       out = scan.isPruned() ? scan.count() : new HashMap();
       if (!scan.isPruned()) out.put("reason", reason(scan, filter));
-      Object opened = scan.opened();
-      if (opened != null) out.put("opened", opened);
-      Object bytes = scan.openedBytes();
-      if (bytes != null) out.put("opened bytes", bytes);
-      out.put("format", scan.format());
-    } catch (Exception failure) {
-      out = new HashMap();
-      out.put("reason", "describing the scan failed: " + failure.getClass().getSimpleName());
+      addOpened(scan, out);
+      out.put("format", Sizes.of(scan.source()));
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      out = failed(failure);
     }
+    return named(scan, out);
+  }
+
+  private Map knownOf(PlannedScan scan) {
+    Map out;
+    try {
+      out = scan.isPruned() ? scan.known() : new HashMap();
+      if (out == null) {
+        out = new HashMap();
+        out.put("reason", "the scan did not run");
+      } else if (!scan.isPruned()) {
+        out.put("reason", Reasons.unpruned(scan.node()));
+      }
+      addOpened(scan, out);
+      out.put("format", scan.source());
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      out = failed(failure);
+    }
+    return named(scan, out);
+  }
+
+  private static void addOpened(PlannedScan scan, Map out) throws Exception {
+    Object opened = scan.opened();
+    if (opened != null) out.put("opened", opened);
+    Object bytes = scan.openedBytes();
+    if (bytes != null) out.put("opened bytes", bytes);
+  }
+
+  private static Map failed(Throwable failure) {
+    Map out = new HashMap();
+    out.put("reason", "describing the scan failed: " + failure.getClass().getSimpleName());
+    return out;
+  }
+
+  private static Map named(PlannedScan scan, Map out) {
     out.put("table", scan.name());
     out.put("without keys", Reasons.of(scan.node()));
     return out;

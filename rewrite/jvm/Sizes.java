@@ -9,10 +9,14 @@ import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
 public final class Sizes {
   private Sizes() {}
 
-  /** Of each step its name, the files and the bytes; what the format does not tell is left out. */
-  public static List of(FileIndex index) {
+  /** Of each step its name, the files and the bytes, as a table's file index or a connector's scan
+      tells them; what it does not tell is left out. */
+  public static List of(Object source) {
     List steps = new ArrayList();
     try {
+      if (source instanceof ConnectorScan) return ((ConnectorScan) source).sizes();
+      if (!(source instanceof FileIndex)) return steps;
+      FileIndex index = (FileIndex) source;
       if (index.getClass().getSimpleName().equals("PreparedDeltaFileIndex")) {
         DeltaSizes.add(index, steps);
       } else if (index instanceof PartitioningAwareFileIndex) {
@@ -20,6 +24,7 @@ public final class Sizes {
         add(steps, "table", Long.valueOf(files), Long.valueOf(index.sizeInBytes()));
       }
     } catch (Throwable unknown) {
+      Failures.passOn(unknown);
       steps.clear(); // it is only shown
     }
     return steps;

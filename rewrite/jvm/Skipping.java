@@ -19,7 +19,6 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.unsafe.Platform;
 
 /**
  * The bridge to Python: which tables have an index, and what an index says about one scan.
@@ -43,6 +42,7 @@ public final class Skipping {
   private final History history = new History();
   private final SessionSettings settings = new SessionSettings();
   private final Budgets budgets = new Budgets();
+  private final Budgets patience = new Budgets();
   private final ConcurrentHashMap indexed = new ConcurrentHashMap();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean attached = true;
@@ -83,6 +83,7 @@ public final class Skipping {
   public void planned() {
     plans.incrementAndGet();
     budgets.plan();
+    patience.plan();
   }
 
   /** How often the plan hook ran. */
@@ -133,7 +134,7 @@ public final class Skipping {
       Map header = Answer.header(python.call(name, message, budget()));
       if (header.get("tables") != null) known = columns((Map) header.get("tables"));
     } catch (Throwable failure) {
-      rethrowIfFatal(failure);
+      Failures.passOn(failure);
     }
     Object told = indexed.putIfAbsent(name, known);
     return told == null ? known : (Map) told;
@@ -162,6 +163,12 @@ public final class Skipping {
     return isTrue("dynamic.rows");
   }
 
+  /** How long the query which is executed may wait for keys; Spark waits so long for a broadcast. */
+  Budget patience() {
+    long seconds = conf().broadcastTimeout();
+    return patience.now(seconds > 0 ? seconds : Long.MAX_VALUE);
+  }
+
   /** Bytes of keys that one dimension may have; no limit if not above zero. */
   public long maxBytes() {
     return Units.bytes(get("dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
@@ -188,19 +195,9 @@ public final class Skipping {
       if (answer.index() != null) answer.number(numbers(name, answer));
       return answer;
     } catch (Throwable failure) {
-      rethrowIfFatal(failure);
+      Failures.passOn(failure);
       if (strict()) throw new Unanswered(failure);
       return Answer.failed(reason(failure));
-    }
-  }
-
-  /** Lets pass what ends a query or this JVM. An interrupt means that the query is cancelled. */
-  static void rethrowIfFatal(Throwable failure) {
-    if (failure instanceof InterruptedException) Thread.currentThread().interrupt();
-    if (failure instanceof InterruptedException
-        || failure instanceof VirtualMachineError
-        || failure instanceof scala.util.control.ControlThrowable) {
-      Platform.throwException(failure);
     }
   }
 

@@ -22,8 +22,9 @@ final class Tuples {
 
   private Tuples() {}
 
-  /** One condition for each dimension that several of the key sets are of. */
-  static List conditions(List sets) {
+  /** One condition for each dimension that several of the key sets are of, where the tuples fit into
+      so many bytes. */
+  static List conditions(List sets, long maxBytes) {
     List out = new ArrayList();
     Set done = new HashSet();
     for (int i = 0; i < sets.size(); i++) {
@@ -36,19 +37,19 @@ final class Tuples {
           done.add(set);
         }
       }
-      Expression condition = group.size() > 1 ? condition(group) : null;
+      Expression condition = group.size() > 1 ? condition(group, maxBytes) : null;
       if (condition != null) out.add(condition);
     }
     return out;
   }
 
-  private static Expression condition(List group) {
+  private static Expression condition(List group, long maxBytes) {
     BroadcastKeys keys = ((KeySet) group.get(0)).broadcast();
     List indices = new ArrayList();
     for (int i = 0; i < group.size(); i++) {
       indices.add(Integer.valueOf(((KeySet) group.get(i)).broadcast().index()));
     }
-    Collection rows = keys.rows(indices, MOST);
+    Collection rows = keys.rows(indices, MOST, maxBytes);
     if (rows == null) return null;
     Expression any = null;
     for (Iterator each = rows.iterator(); each.hasNext(); ) {

@@ -203,6 +203,29 @@ def test_a_callback_that_dies(
     assert look(spark).opened in (1, 2)
 
 
+def test_noting_what_ran_asks_and_lists_nothing(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the listener does on Spark's thread, of a scan that was planned and never listed."""
+    hooks = installed(spark)
+    assert hooks is not None
+    join = "SELECT f.* FROM faulty f JOIN (SELECT k FROM faulty WHERE _f > 4) d ON f.k = d.k"
+    with settings(spark, {"spark.sql.adaptive.enabled": "false"}):
+        plans = [spark.sql(text)._jdf.queryExecution().executedPlan() for text in (QUERY, join)]
+    asked: list[object] = []
+
+    def die(*arguments: object) -> bytes:
+        asked.append(arguments)
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(Answers, "apply", die)
+    for plan in plans:
+        for scan in hooks.java.scans().known(plan):
+            assert scan["reason"] in ("the scan did not run", "no condition of the query reached")
+            assert scan["table"].endswith("faulty")
+    assert not asked
+
+
 def test_strict_mode_raises(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -505,3 +505,55 @@ def test_formats_are_joined_with_each_other(spark: SparkSession, base: str) -> N
             assert [s.opened for s in found.explained.scans if s.keys] == [1], str(found.explained)
     drop(spark, delta)
     spark.sql("DROP TABLE spark_catalog.default.mixed_few")
+
+
+def test_runtime_filters_are_known_by_what_they_are_not_where(spark: SparkSession) -> None:
+    """Spark leaves out those that it cannot translate, and promises no order."""
+    with in_catalog_of(spark, "iceberg"):
+        rows = "SELECT int(id) AS a, int(id) + 10 AS b, id AS _f FROM range(4)"
+        make_table(spark, "ordered", rows, "a VALUE_LIST, b VALUE_LIST")
+        for name, first in (("by_a", 0), ("by_b", 10)):
+            spark.sql(
+                f"""CREATE TABLE {name} USING iceberg
+                AS SELECT int(id) + {first} AS k, id FROM range(9)"""
+            )
+        query = """SELECT f.* FROM ordered f JOIN by_a ON f.a = by_a.k JOIN by_b ON f.b = by_b.k
+            WHERE by_a.id = 1 AND by_b.id IN (1, 2)"""
+        jvm: Any = spark.sparkContext._jvm
+        gateway: Any = spark.sparkContext._gateway
+        api = jvm.org.apache.spark.sql.connector.expressions.Expressions
+        disproved = []
+        for order in ((0, 1), (1, 0), (0,), (1,), ()):
+            with settings(spark, PLAIN):
+                plan = spark.sql(query)._jdf.queryExecution().executedPlan()
+            leaves = plan.collectLeaves()
+            (node,) = [
+                leaf
+                for leaf in (leaves.apply(i) for i in range(leaves.size()))
+                if hasattr(leaf, "runtimeFilters") and "Skipping(" in leaf.scan().description()
+            ]
+            predicates = []
+            for n in range(node.runtimeFilters().size()):
+                column = node.runtimeFilters().apply(n).child().child()
+                is_a = str(column.exprId()) == str(node.output().apply(0).exprId())
+                children = gateway.new_array(
+                    jvm.org.apache.spark.sql.connector.expressions.Expression, 2 if is_a else 3
+                )
+                children[0] = api.column(column.name())
+                for place, value in enumerate([1] if is_a else [11, 12]):
+                    children[place + 1] = api.literal(value)
+                predicate = jvm.org.apache.spark.sql.connector.expressions.filter.Predicate
+                predicates.append((not is_a, predicate("IN", children)))
+            ordered = [found for _, found in sorted(predicates, key=lambda pair: pair[0])]
+            assert len(ordered) == 2
+            given = gateway.new_array(
+                jvm.org.apache.spark.sql.connector.expressions.filter.Predicate, len(order)
+            )
+            for place, n in enumerate(order):
+                given[place] = ordered[n]
+            node.scan().filter(given)
+            disproved.append(node.scan().count().get("disproved"))
+        assert disproved == [3, 3, 3, 2, 0]
+        spark.sql("DROP SKIPPING INDEX ON ordered")
+        for name in ("ordered", "by_a", "by_b"):
+            spark.sql(f"DROP TABLE {name}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 import rewrite
 from rewrite.bridge import Answers
@@ -141,27 +141,49 @@ def test_tuples(spark: SparkSession) -> None:
         spark.sql(f"DROP TABLE {name}")
 
 
+SMALL = {"spark.sql.defaultSizeInBytes": "100"}
+"""What Spark takes a table for that does not tell its size."""
+
+
+def trouble(spark: SparkSession, name: str, flag: Path, *, seconds: int = 0) -> None:
+    """A dimension that fails the first time that it is read, or takes some seconds for it."""
+
+    class Once(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return "k int, name bigint"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Rows()
+
+    class Rows(DataSourceReader):
+        def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+            import time
+
+            if not flag.exists():
+                flag.touch()
+                time.sleep(seconds)
+                if not seconds:
+                    raise OSError("the dimension is away")
+            for k in range(80):
+                yield k, k % 8
+
+    spark.dataSource.register(Once)
+    spark.read.format(name).load().createOrReplaceTempView(name)
+
+
 @pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
 def test_collecting_fails(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
     """The dimension cannot be read the first time, which is when its keys are collected."""
-    flag = str(tmp_path / "failed once")
-
-    def once(k: int) -> int:
-        import os
-
-        if not os.path.exists(flag):
-            with open(flag, "w"):
-                raise OSError("the dimension is away")
-        return k
-
-    spark.udf.register("once", udf(once, "int", useArrow=False))
-    query = joined("once(name) = 3")
-    with settings(spark, {"spark.skipping.mode": "fallback"} | conf):
-        df = spark.sql(query)
-        assert len(df.collect()) == 40
-    (tmp_path / "failed once").unlink()
-    found = scan_of(reversed_rows(spark, query, conf))
-    assert "no keys, k by dimg: collecting failed" in str(found), str(found)
+    trouble(spark, "away", tmp_path / "failed once")
+    query = joined("name = 3").replace("dimg", "away")
+    with settings(spark, {"spark.skipping.mode": "fallback"}):
+        found = scan_of(reversed_rows(spark, query, conf | SMALL))
+    assert "collecting failed" in str(found), str(found)
+    assert len(found.keys) == 1
     assert found.opened == FILES
 
 
@@ -180,26 +202,41 @@ def reversed_rows(spark: SparkSession, query: str, conf: dict[str, str]) -> Comp
 def test_collecting_takes_too_long(
     spark: SparkSession, tmp_path: Path, conf: dict[str, str]
 ) -> None:
-    flag = str(tmp_path / "slow once")
-
-    def slow(k: int) -> int:
-        import os
-        import time
-
-        if not os.path.exists(flag):
-            with open(flag, "w"):
-                pass
-            time.sleep(20)
-        return k
-
-    spark.udf.register("slow", udf(slow, "int", useArrow=False))
-    started = time.monotonic()
-    found = scan_of(
-        reversed_rows(spark, joined("slow(name) = 3"), conf | {"spark.sql.broadcastTimeout": "2"})
-    )
+    """All dimensions of a query are waited for once."""
+    for name in ("slow", "slower"):
+        trouble(spark, name, tmp_path / name, seconds=20)
+    query = """SELECT f.id FROM gated f JOIN slow d ON f.k = d.k JOIN slower e ON f.r = e.k
+        WHERE d.name = 3 AND e.name < 7"""
+    found = scan_of(reversed_rows(spark, query, conf | SMALL | {"spark.sql.broadcastTimeout": "3"}))
     assert "collecting took longer than spark.sql.broadcastTimeout" in str(found), str(found)
     assert found.opened == FILES
-    assert time.monotonic() - started < 60
+    assert len(found.keys) == 2
+    assert all(3 <= keys.seconds < 5 for keys in found.keys), str(found)
+
+
+def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
+    """A thousand strings of a megabyte are a gigabyte, of which the driver gets the lengths."""
+    rows = f"SELECT id, 'x' || id AS s, int(id % {FILES}) AS _f FROM range(320)"
+    make_table(spark, "texts", rows, "s VALUE_LIST")
+    spark.sql(
+        """SELECT IF(id < 1000, repeat('y', 1000000), 'x') || id % 1000 AS s, id % 1000 AS name
+        FROM range(1001)"""
+    ).write.format("delta").saveAsTable("long_texts")
+    query = """SELECT f.id FROM texts f JOIN (SELECT /*+ REPARTITION(1) */ * FROM long_texts) d
+        ON f.s = d.s WHERE d.name >= 0"""
+    small = {"spark.driver.maxResultSize": "64m", "spark.skipping.dynamic.maxBytes": "2m"}
+    for conf in (SMJ, SMJ | PLAIN):
+        scan = scan_of(reversed_rows(spark, query, conf | small), "texts")
+        assert "there are more than spark.skipping.dynamic.maxBytes hold" in str(scan), str(scan)
+        assert scan.opened == FILES
+        # A few of them fit.
+        few = query.replace("d.name >= 0", "d.name = 0")
+        scan = scan_of(reversed_rows(spark, few, conf | small), "texts")
+        assert [keys.keys for keys in scan.keys] == [2], str(scan)
+        assert scan.opened == 1
+    spark.sql("DROP SKIPPING INDEX ON texts")
+    for name in ("texts", "long_texts"):
+        spark.sql(f"DROP TABLE {name}")
 
 
 def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

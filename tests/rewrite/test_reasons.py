@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 import rewrite
 from rewrite.java import Classes
@@ -126,6 +127,37 @@ def test_a_dimension_that_is_too_dear(spark: SparkSession) -> None:
         spark.sql("DROP TABLE too_dear")
 
 
+SLOW = {
+    "a function in Python": (
+        "(SELECT k, plus(k) AS n FROM whose WHERE name = 'n3')",
+        "is not read a second time, for it has code of the user's",
+    ),
+    "rows from arrays": (
+        "(SELECT k FROM whose LATERAL VIEW explode(sequence(1, k)) AS e WHERE name = 'n3')",
+        "is not read a second time, for it has a function that makes rows",
+    ),
+    "each row with each": (
+        "(SELECT a.k FROM whose a JOIN whose b ON a.k < b.k WHERE b.name = 'n3')",
+        "is not read a second time, for it has a join of each row with each",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", SLOW)
+def test_a_dimension_that_is_small_but_slow(spark: SparkSession, form: str) -> None:
+    """Where Spark broadcasts it anyway, its rows are used; it is never read for its keys alone."""
+    spark.udf.register("plus", udf(lambda k: k + 1, "int"))
+    dimension, why = SLOW[form]
+    n = "d.n" if "plus" in dimension else "d.k"
+    query = f"SELECT f.id, {n} FROM why f JOIN {dimension} d ON f.k = d.k"
+    if "plus" in dimension:
+        query += " WHERE d.n > 0"
+    found = same_rows(spark, query, conf=SMJ)
+    assert why in str(found.explained), str(found.explained)
+    assert found.opened == found.without
+    assert same_rows(spark, query).skipped > 0
+
+
 def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     gateway = spark.sparkContext._gateway
     jvm: Any = spark.sparkContext._jvm
@@ -138,7 +170,7 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     arguments[0] = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
     arguments[1] = classes.new("History")
     keys = loader.loadClass("rewrite.jvm.KeySet").getMethod("of", types).invoke(None, arguments)
-    keys.take(None)
+    keys.take(None, 0)
     assert keys.describe()["reason"] == "Spark did not collect them"
 
 
