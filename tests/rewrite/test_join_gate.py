@@ -215,16 +215,16 @@ def test_collecting_takes_too_long(
 
 
 def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
-    """A thousand strings of a megabyte are a gigabyte, of which the driver gets the lengths."""
+    """Of a hundred strings of a megabyte the driver gets the lengths."""
     rows = f"SELECT id, 'x' || id AS s, int(id % {FILES}) AS _f FROM range(320)"
     make_table(spark, "texts", rows, "s VALUE_LIST")
     spark.sql(
-        """SELECT IF(id < 1000, repeat('y', 1000000), 'x') || id % 1000 AS s, id % 1000 AS name
-        FROM range(1001)"""
+        """SELECT IF(id < 100, repeat('y', 1000000), 'x') || id % 100 AS s, id % 100 AS name
+        FROM range(101)"""
     ).write.format("delta").saveAsTable("long_texts")
     query = """SELECT f.id FROM texts f JOIN (SELECT /*+ REPARTITION(1) */ * FROM long_texts) d
         ON f.s = d.s WHERE d.name >= 0"""
-    small = {"spark.driver.maxResultSize": "64m", "spark.skipping.dynamic.maxBytes": "2m"}
+    small = {"spark.skipping.dynamic.maxBytes": "2m"}
     for conf in (SMJ, SMJ | PLAIN):
         scan = scan_of(reversed_rows(spark, query, conf | small), "texts")
         assert "there are more than spark.skipping.dynamic.maxBytes hold" in str(scan), str(scan)
