@@ -7,24 +7,17 @@ SQLite file gets its name last; elsewhere definitions are disabled until all of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 from tqdm.auto import tqdm
 
 from providers.errors import NoStore, StoreError
-from skipping.definition import Definition, IndexId, Versioned
+from skipping.definition import Definition, Versioned
 from skipping.stores import IndexStore
 from skipping.stores.sqlite import SqliteStore
 
 __all__ = ["Copied", "copy"]
-
-
-@runtime_checkable
-class _Whole(Protocol):
-    def entries(self, index: IndexId) -> Iterator[pa.Table]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +54,13 @@ def copy(source: IndexStore, target: IndexStore) -> Copied:
 
 def _poured(source: IndexStore, target: IndexStore) -> Copied:
     """Entry by entry, from a store of another sort."""
-    if not isinstance(source, _Whole):
-        raise StoreError(
-            f"{source.location} keeps lists and filters only to ask them: snapshot it, or create "
-            "the indexes anew"
-        )
     live = [each for each in source.definitions() if not each.value.dropped]
+    for each in live:
+        if each.value.fault is not None:
+            raise StoreError(
+                f"the index of {each.value.name} cannot be copied: {each.value.fault}. "
+                "DROP it first"
+            )
     total, written = 0, []
     for each in live:
         index = each.value.index
@@ -94,13 +88,9 @@ def _poured(source: IndexStore, target: IndexStore) -> Copied:
 
 def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> None:
     found = _Digest()
-    if isinstance(target, _Whole):
-        for part in target.entries(definition.index):
-            found.add(part)
-        same = found.value == wanted.value
-    else:
-        same = len(target.catalogue(definition.index).files) == wanted.rows
-    if not same:
+    for part in target.entries(definition.index):
+        found.add(part)
+    if found.value != wanted.value:
         raise StoreError(
             f"the copy of the index of {definition.name} in {target.location} is not what was "
             "written: drop it there, and copy again"

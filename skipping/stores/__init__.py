@@ -166,6 +166,12 @@ class IndexStore(Protocol):
         before the present one, or so many before that this is forgotten.
         """
 
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them, a part at a time.
+
+        Lists are sets here: an empty one may come back as null, and none is in order.
+        """
+
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files (path, size, stamp) the ordinal of its entry, or null.
 

@@ -244,6 +244,11 @@ class OpenSearchStore:
         return entries.catalogue(fields, since=since, timeout=left)
 
     @_understood
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        return self._entries(self._catalogues.head(index)).entries()
+
+    @_understood
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         entries, names = self._entries(self._catalogues.head(index)), identities(files)

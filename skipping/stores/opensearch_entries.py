@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,7 @@ __all__ = [
     "spelled",
     "table_of",
     "types_of",
+    "unspelled",
 ]
 
 TERMS = "terms"
@@ -78,6 +79,9 @@ _IDENTITY: Body = {
     "stamp": {"type": "long", "index": False, "doc_values": False},
     "partition": _KEPT,
 }
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,16 @@ def spelled(values: pa.Array) -> list[Any]:
     return listed
 
 
+def unspelled(type: pa.DataType, values: list[Any]) -> Any:
+    """What doc values say of a TERMS or BYTES field, as it was before `spelled`."""
+    if pa.types.is_large_binary(type):
+        # The server spells it without padding; versions differ in the last two signs.
+        return b64decode(values[0].translate(_URL_SAFE) + "=" * (-len(values[0]) % 4))
+    if type.value_type == pa.binary():
+        return [bytes.fromhex(value) for value in values]
+    return values
+
+
 def identities(entries: pa.Table) -> list[str]:
     """One short name for the identity of each row."""
     rows = zip(*(entries[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
@@ -174,7 +188,7 @@ def documents(
                 body[name] = entries[name][row].as_py()
         made.append((row, body))
     columns = {
-        name: _column(entries[name].combine_chunks())
+        name: [value for chunk in entries[name].chunks for value in _column(chunk)]
         for name in entries.schema.names
         if name not in IDENTITY.names
     }
@@ -236,18 +250,25 @@ def _fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
     """Of each row, whether every value of these fields fits a term."""
     fits = [True] * len(entries)
     for name in fields:
-        values = entries[name].combine_chunks()
-        owners: Any = range(len(values))
-        if pa.types.is_list(values.type):
-            lengths = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
-            owners = [row for row, length in enumerate(lengths) for _ in range(length)]
-            values = pc.list_flatten(values)
-        if values.type not in (pa.string(), pa.binary()):
-            continue
-        longest = LONGEST if values.type == pa.string() else LONGEST // 2
-        for at in pc.indices_nonzero(pc.greater(pc.binary_length(values), longest)).to_pylist():
-            fits[owners[at]] = False
+        begin = 0
+        for chunk in entries[name].chunks:  # all of a column may be too large for one array
+            for row in _too_long(chunk):
+                fits[begin + row] = False
+            begin += len(chunk)
     return fits
+
+
+def _too_long(values: pa.Array) -> Iterable[int]:
+    owners: Any = range(len(values))
+    if pa.types.is_list(values.type):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
+        owners = [row for row, length in enumerate(lengths) for _ in range(length)]
+        values = pc.list_flatten(values)
+    if values.type not in (pa.string(), pa.binary()):
+        return
+    longest = LONGEST if values.type == pa.string() else LONGEST // 2
+    for at in pc.indices_nonzero(pc.greater(pc.binary_length(values), longest)).to_pylist():
+        yield owners[at]
 
 
 def table_of(

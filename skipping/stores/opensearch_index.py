@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from providers.errors import StoreError
 from skipping.definition import Definition
@@ -15,7 +17,14 @@ from skipping.stores.generations import alike, rewound
 from skipping.stores.opensearch_attempts import LostHistory
 from skipping.stores.opensearch_catalogue import Head
 from skipping.stores.opensearch_client import PAGE_SIZE, Body, Client, Refused
-from skipping.stores.opensearch_entries import Found, described, table_of, types_of
+from skipping.stores.opensearch_entries import (
+    Found,
+    described,
+    folder_of,
+    table_of,
+    types_of,
+    unspelled,
+)
 from skipping.stores.opensearch_pages import NUMBER, PAGE, unpacked
 
 __all__ = ["Entries"]
@@ -174,6 +183,35 @@ class Entries:
         files = table_of(kept, fields, types_of(head.fields), identity=("ordinal",))
         removed = [] if since is None else self._removed(after)
         return Catalogue(head.generation, head.next, files, pa.array(removed, pa.int64()))
+
+    def entries(self) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them, so many at a time.
+
+        The source has no lists and no filters; they are read out of doc values, which are sets.
+        """
+        types = types_of(self._head.fields)
+        whole = self.catalogue([name for name, type in types.items() if is_scalar(type)])
+        packed = {f"{folder_of(t)}.{name}": (name, t) for name, t in types.items() if folder_of(t)}
+        ordinals = whole.files["ordinal"]
+        for start in range(0, whole.below, _MANY):
+            within = pc.and_(pc.greater_equal(ordinals, start), pc.less(ordinals, start + _MANY))
+            part = whole.files.filter(within)
+            some = {"range": {"ordinal": {"gte": start, "lt": start + _MANY}}}
+            body = {
+                "query": self._visible(some),
+                "_source": False,
+                "stored_fields": "_none_",
+                "docvalue_fields": list(packed),
+            }
+            found: dict[str, dict[int, Any]] = {field: {} for field in packed}
+            for hit in self._pages(body, _ORDER):
+                for field, values in hit.get("fields", {}).items():
+                    found[field][hit["sort"][0]] = unspelled(packed[field][1], values)
+            for field, (name, type) in packed.items():
+                column = [found[field].get(ordinal) for ordinal in part["ordinal"].to_pylist()]
+                part = part.append_column(name, pa.array(column, type))
+            if len(part):
+                yield part
 
     def unswept(self, *, timeout: float | None = None) -> list[int]:
         """Ordinals that were removed and may still have documents."""

@@ -39,7 +39,6 @@ def built(store: IndexStore) -> None:
 
 
 def rows(store: IndexStore) -> list[dict[str, object]]:
-    assert isinstance(store, SqliteStore | MemoryStore)
     whole = pa.concat_tables(store.entries("i"), promote_options="default")
     return [
         {k: (sorted(v) or None) if isinstance(v, list) else v for k, v in sorted(row.items())}

@@ -37,6 +37,7 @@ from providers.index_predicate import (
     Overlaps,
     Test,
 )
+from skipping.copying import Copied, copy
 from skipping.definition import Definition, State, TableId
 from skipping.session import store_of
 from skipping.settings import Settings
@@ -46,8 +47,10 @@ from skipping.stores.opensearch import OpenSearchStore
 from skipping.stores.opensearch_access import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch_attempts import Attempt, attempt
 from skipping.stores.opensearch_index import Entries
+from skipping.stores.sqlite import SqliteStore
 from tests.opensearch import Node
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
+from tests.skipping.test_copying import built, rows
 
 DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
 TESTS: list[Test] = [
@@ -1128,3 +1131,27 @@ def test_without_its_client_it_says_what_to_install() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.startswith("SettingError"), run.stderr
     assert "pip install 'lakehouse-file-skipping[opensearch]'" in run.stdout
+
+
+def test_a_copy_there_and_back(opensearch: str, tmp_path: Path) -> None:
+    one = SqliteStore(tmp_path / "one.db")
+    built(one)
+    access = Access(prefix=f"copy-{uuid.uuid4().hex[:12]}-")
+    there = OpenSearchStore(f"http://{opensearch}", access, kept=0)
+    assert copy(one, there) == Copied(1, 4)
+    back = SqliteStore(tmp_path / "back.db")
+    assert copy(there, back) == Copied(1, 4)
+    assert rows(back) == rows(one)
+    assert there.reserve("i", 1).start >= 7
+    with pytest.raises(StoreError, match="has indexes already"):
+        copy(one, there)
+
+
+def test_columns_in_parts(opensearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too large for one Arrow array comes in several."""
+    monkeypatch.setattr("skipping.stores.entries.PORTION", 1)
+    store = make(opensearch, files=0)
+    one = entries(store.reserve("i", 3))
+    other = entries(store.reserve("i", 3))
+    store.write("i", pa.concat_tables([one, other]), revision=1)
+    assert ordinals(store) == [0, 1, 2, 3, 4, 5]
