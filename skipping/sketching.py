@@ -167,9 +167,12 @@ def _collect(
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
     logged = json.loads(file["partition"] or "{}")
-    # Where the log has a value, readers take that, whatever the file has.
-    stored = [c for c in distinct.values() if c.opened and c.logged_as not in logged]
-    for column in [c for c in distinct.values() if c not in stored]:
+    # Where the log has a value, some readers take that, whatever the file has, and others what the
+    # file has: files that were imported may differ from the log. So both count.
+    stored = [column for column in distinct.values() if column.opened]
+    for column in distinct.values():
+        if column.opened and column.logged_as not in logged:
+            continue
         value = None
         if column.logged_as in logged:
             value = partition_value(logged[column.logged_as], column.type)

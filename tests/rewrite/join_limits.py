@@ -71,15 +71,15 @@ def check(spark: SparkSession, query: str, said: str, expected: tuple[int, int])
 def many_keys(spark: SparkSession, millions: int) -> None:
     """Millions of keys, and nothing that tells so beforehand."""
     many = f"""(SELECT int(a.id * 10000 + b.id) AS k FROM range({100 * millions}) a
-        CROSS JOIN range(10000) b WHERE a.id % 1000 < 1000)"""
+        JOIN range(10000) b ON a.id % 1 = b.id % 1 WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
     check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "no keys, k by Range", ALL)
 
 
 def big_results(spark: SparkSession) -> None:
     """500,000 keys fit the setting but not what Spark lets its tasks return."""
-    many = """(SELECT hash(a.id, b.id) | 1073741824 AS k FROM range(500) a CROSS JOIN range(1000) b
-        WHERE a.id % 1000 < 1000)"""
+    many = """(SELECT hash(a.id, b.id) | 1073741824 AS k FROM range(500) a JOIN range(1000) b
+        ON a.id % 1 = b.id % 1 WHERE a.id % 1000 < 1000)"""
     spark.conf.set(SMJ, "-1")
     check(spark, f"SELECT f.id FROM fact f JOIN {many} d ON f.k = d.k", "collecting failed", (0, 0))
     spark.conf.set(SMJ, "10m")

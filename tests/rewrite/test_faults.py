@@ -209,7 +209,7 @@ def test_noting_what_ran_asks_and_lists_nothing(
     """What the listener does on Spark's thread, of a scan that was planned and never listed."""
     hooks = installed(spark)
     assert hooks is not None
-    join = "SELECT f.* FROM faulty f JOIN (SELECT k FROM faulty WHERE _f > 4) d ON f.k = d.k"
+    join = "SELECT f.* FROM faulty f JOIN (SELECT k FROM faulty WHERE k > 4) d ON f.k = d.k"
     with settings(spark, {"spark.sql.adaptive.enabled": "false"}):
         plans = [spark.sql(text)._jdf.queryExecution().executedPlan() for text in (QUERY, join)]
     asked: list[object] = []
@@ -221,7 +221,7 @@ def test_noting_what_ran_asks_and_lists_nothing(
     monkeypatch.setattr(Answers, "apply", die)
     for plan in plans:
         for scan in hooks.java.scans().known(plan):
-            assert scan["reason"] in ("the scan did not run", "no condition of the query reached")
+            assert scan["reason"].startswith(("the scan did not run", "no condition of the query"))
             assert scan["table"].endswith("faulty")
     assert not asked
 

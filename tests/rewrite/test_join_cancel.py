@@ -162,7 +162,7 @@ def test_a_cancelled_query_ends(
         tags = stopped.properties.jobTags().mkString(",")
         assert "mine too" in tags
         assert "-execution-root-id-" in tags
-        assert stopped.cancel(way) < 2
+        assert stopped.cancel(way) < 4  # on a machine that may do other work
         assert "SPARK_JOB_CANCELLED" in str(stopped.error), stopped.error
         assert comes_to_rest(spark, 2)
         df = spark.sql(QUERY.format(FAST))

@@ -73,6 +73,8 @@ def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
     """How many files with a match a fresh store says are disproved; raises StoreError."""
     store = SqliteStore(path)
     (found,) = store.definitions()
+    if found.value.fault is not None:
+        raise Damaged(found.value.fault)
     assert found.value == DEFINITION
     catalogue = store.catalogue("i")
     files = catalogue.files.select(["ordinal", "path"]).to_pydict()
