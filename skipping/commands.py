@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from providers.errors import (
     StoreError,
     TableError,
 )
+from providers.provider import Param
 from skipping.altering import optioned
 from skipping.analyze import analyze
 from skipping.ddl import (
@@ -42,6 +43,7 @@ from skipping.lookup import changed
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
 from skipping.stores import IndexStore
+from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import keep, leave, recover
 from skipping.tables.names import qualified, split_name, sql_name
 from skipping.tables.opening import open_table
@@ -124,6 +126,7 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
 def _create(spark: SparkSession, statement: Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
+    require_checkpoint(spark, options)
     try:
         index = SkippingIndex.define(
             spark, name, statement.columns, where=statement.where, options=options
@@ -155,12 +158,23 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
         case Disable():
             index.alter(lambda definition: replace(definition, enabled=False))
         case SetOptions(options):
-            index.alter(lambda definition: optioned(definition, options))
+            index.alter(lambda definition: _optioned(spark, definition, options))
             if index.options.streamed:
                 keep(spark, index.store, index.definition.name)
             else:
                 leave(index.store, index.definition.name)
     return []
+
+
+def _optioned(
+    spark: SparkSession, definition: Definition, given: Mapping[str, Param]
+) -> Definition:
+    new = optioned(definition, given)
+    options = IndexOptions.of(dict(new.options))
+    # One that somebody else stored may be replaced, and its stream be ended.
+    if options.streamed or "checkpoint_location" in given:
+        require_checkpoint(spark, options)
+    return new
 
 
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:

@@ -92,7 +92,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "checkpoint_location",
         (),
-        "the folder where the stream keeps its place; it may be deleted, the index knows better",
+        "the folder where the stream keeps its place, under one that the session names; it may be "
+        "deleted, the index knows better",
         read=_place,
         takes="a folder, without user and password",
     ),

@@ -18,13 +18,14 @@ from skipping.stores.opening import open_store
 from skipping.stores.opensearch_access import STORE, Access, StartUp
 from skipping.tables.opening import open_table
 
-__all__ = ["default_location", "settings_of", "spark_source", "store_of"]
+__all__ = ["checkpoint_roots", "default_location", "settings_of", "spark_source", "store_of"]
 
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
 
 _AT_START = (
     "store",
+    "streaming.checkpointRoots",
     *(f"opensearch.{n}" for n in ("user", "password", "ca", "certificate", "key", "insecure")),
 )
 _NETWORK = (
@@ -78,9 +79,7 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
 
 def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
     """What the context was started with; raises SettingError for what only that may say."""
-    conf = spark.sparkContext._conf  # a copy of it takes 60 ms
-    given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
-    start = Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
+    start = _started_with(spark)
     if settings.opensearch_insecure and not start.opensearch_insecure:
         raise SettingError(
             f"{PREFIX}opensearch.insecure counts only in the configuration that a session is "
@@ -95,6 +94,20 @@ def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
         key=start.opensearch_key,
         insecure=start.opensearch_insecure,
     )
+
+
+def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
+    """The folders under which the streams of a session may keep their places."""
+    named = ("spark.sql.warehouse.dir", "spark.sql.streaming.checkpointLocation")
+    folders = (spark.conf.get(key, None) for key in named)
+    return (*filter(None, folders), *_started_with(spark).checkpoint_roots)
+
+
+def _started_with(spark: SparkSession) -> Settings:
+    """Those settings that count where a context was started with them."""
+    conf = spark.sparkContext._conf  # a copy of it takes 60 ms
+    given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
+    return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
 
 
 def default_location(warehouse: str | None) -> str:

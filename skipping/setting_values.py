@@ -11,6 +11,7 @@ __all__ = [
     "budget",
     "classes",
     "duration",
+    "folders",
     "given",
     "mode",
     "share",
@@ -105,6 +106,11 @@ def size(text: str) -> int:
     if match is None:
         raise ValueError(text)
     return int(match[1]) << _SHIFTS[match[2]]
+
+
+def folders(text: str) -> tuple[str, ...]:
+    """Paths, with commas between them."""
+    return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
 def classes(text: str) -> tuple[str, ...]:

@@ -208,6 +208,16 @@ class Settings:
         takes="true or false",
         meaning="whether explain shows the values of conditions, which are data, or only counts",
     )
+    checkpoint_roots: tuple[str, ...] = _setting(
+        (),
+        "streaming.checkpointRoots",
+        values.folders,
+        text="",
+        takes="folders, several with commas between them",
+        meaning="under which, besides the warehouse directory and that of "
+        "spark.sql.streaming.checkpointLocation, streams may have their checkpoint_location; "
+        "counts only where a context was started with it",
+    )
     providers: tuple[str, ...] = _setting(
         (),
         "providers",

@@ -43,7 +43,7 @@ place = f"s3a://{bucket}/t"
 table = f"delta.`{place}`"
 follow = (
     f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = true, refresh_interval = '200ms',"
-    f" checkpoint_location = 'file:{folder}/checkpoint')"
+    f" checkpoint_location = 'file:{folder}/warehouse/checkpoint')"
 )
 
 

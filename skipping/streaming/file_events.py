@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from providers.errors import TableError
 from skipping.index import SkippingIndex
 
 __all__ = ["FileEvents"]
@@ -85,27 +86,33 @@ class FileEvents:
         index = self._index()
         version, state = index.table.version(), index.state
         offset = {"version": version}
-        at = None if start is None else json.loads(start.json())
+        at = None if start is None else _read(start)
         done = not index.replaced and (state.status, state.covered, state.revision) == (
             "active",
             version,
             index.revision,
         )
-        if at is not None and at["version"] == version:
+        if at is not None and at[0] == version:
             if done and not state.retries_by(time.time()):
                 return start
-            offset["step"] = at.get("step", 0) + 1
+            offset["step"] = at[1] + 1
         return self._offset(offset)
 
     def getBatch(self, start: Any, end: Any) -> Any:
         """The events of one batch, as a Dataset that counts as streaming."""
-        self.until = json.loads(end.json())["version"]
         with self._guard():
-            return self._events(self.until)
+            return self._events(_read(end))
         return None
 
-    def _events(self, version: int) -> Any:
-        files = self._index().pending(until=version, retry=False).slice(0, self._limit)
+    def _events(self, end: tuple[int, int] | None) -> Any:
+        index = self._index()
+        self.until = version = index.table.version() if end is None else end[0]
+        try:
+            files = index.pending(until=version, retry=False)
+        except TableError:  # an offset of a checkpoint, and the log of that version is gone by now
+            self.until = version = index.table.version()
+            files = index.pending(until=version, retry=False)
+        files = files.slice(0, self._limit)
         n = len(files)
         events = pa.table(
             {
@@ -170,3 +177,14 @@ class FileEvents:
         jvm: Any = self._spark._jvm
         runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
         return runtime.SerializedOffset(json.dumps(offset))
+
+
+def _read(offset: Any) -> tuple[int, int] | None:
+    """The version and the step of an offset; None for one in a checkpoint that is not ours."""
+    try:
+        found = json.loads(offset.json())
+        version, step = found["version"], found.get("step", 0)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+    sound = all(type(number) is int and abs(number) < 1 << 63 for number in (version, step))
+    return (version, step) if sound else None

@@ -15,7 +15,8 @@ from skipping.index import SkippingIndex
 from skipping.options import IndexOptions
 from skipping.session import settings_of, store_of
 from skipping.stores import IndexStore
-from skipping.streaming.keeper import Keeper
+from skipping.streaming.checkpoints import require_checkpoint
+from skipping.streaming.keeper import LEAVING, Keeper
 from skipping.tables.names import split_name
 
 __all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
@@ -23,8 +24,6 @@ __all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
 _keepers: dict[tuple[str, str], Keeper] = {}
 """By the location of a store and the name of a table."""
 _lock = threading.Lock()
-_PATIENCE = 10.0
-"""Seconds that the end of the process waits for a job to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,16 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
             there.wake()
             return
         if there is not None:
-            there.stop(timeout=_PATIENCE)  # of an earlier session
+            there.stop()  # of an earlier session
         _keepers[key] = keeper = Keeper(spark, store, name)
         keeper.start()
 
 
 def leave(store: IndexStore, name: str) -> None:
-    """Keep it no more; returns when the job has ended, if this process had one."""
+    """Keep it no more; returns when the job has ended, if this process had one.
+
+    Waits for `LEAVING` seconds at most: the job may be waiting for a store that does not answer.
+    """
     with _lock:
         keeper = _keepers.pop((store.location, name), None)
     if keeper is not None:
@@ -76,8 +78,12 @@ def leave(store: IndexStore, name: str) -> None:
 @atexit.register
 def _end() -> None:
     """Give the leases back, so that nobody has to wait for them; Java is still there."""
-    for keeper in list(_keepers.values()):
-        keeper.stop(timeout=_PATIENCE)
+    keepers = list(_keepers.values())
+    for keeper in keepers:
+        keeper.end()
+    deadline = time.monotonic() + LEAVING
+    for keeper in keepers:
+        keeper.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def recover(spark: SparkSession, job: str) -> None:
@@ -88,12 +94,14 @@ def recover(spark: SparkSession, job: str) -> None:
     store = store_of(spark, settings_of(spark))
     for definition in _live(store):
         if job in (definition.index, job_name(definition.name)):
-            if not IndexOptions.of(dict(definition.options)).streamed:
+            options = IndexOptions.of(dict(definition.options))
+            if not options.streamed:
                 raise DefinitionError(
                     f"the skipping index of {definition.name} follows its table by no stream: "
                     "ALTER SKIPPING INDEX ... WITH (auto_refresh = true)",
                     about="job",
                 )
+            require_checkpoint(spark, options)
             leave(store, definition.name)
             keep(spark, store, definition.name)
             return
@@ -113,10 +121,15 @@ def streams(spark: SparkSession) -> tuple[Stream, ...]:
     """Every index of the session's store that follows its table by a stream, and how it stands."""
     store = store_of(spark, settings_of(spark))
     return tuple(
-        _stream(spark, store, definition)
-        for definition in _live(store)
-        if IndexOptions.of(dict(definition.options)).streamed
+        _stream(spark, store, definition) for definition in _live(store) if _is_streamed(definition)
     )
+
+
+def _is_streamed(definition: Definition) -> bool:
+    try:
+        return IndexOptions.of(dict(definition.options)).streamed
+    except DefinitionError:  # somebody wrote it there who did not go through CREATE
+        return False
 
 
 def _live(store: IndexStore) -> list[Definition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,6 +106,15 @@ def checked(spark: SparkSession, name: str, folder: Path) -> None:
     text = next(c for c in ("s", "word") if c in spark.table(name).columns)
     for condition in ("id = 14 OR id > 250", f"{text} = 'merged' OR n = '10' OR id IS NULL"):
         same_rows(spark, f"SELECT * FROM {name} WHERE {condition}")
+
+
+@pytest.fixture
+def place(spark: SparkSession) -> Iterator[Path]:
+    """A folder where the session lets streams keep their places."""
+    warehouse = str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:")
+    folder = Path(warehouse) / f"checkpoints{next(_numbers)}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

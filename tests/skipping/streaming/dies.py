@@ -100,7 +100,7 @@ if __name__ == "__main__":
     spark = rewrite.session(builder)
     spark.sql(
         f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = true, refresh_interval = '200ms',"
-        f" checkpoint_location = '{folder}/checkpoint')"
+        f" checkpoint_location = '{folder}/warehouse/checkpoint')"
     )
     time.sleep(300)
     sys.exit("it lived")

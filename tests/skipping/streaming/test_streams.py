@@ -189,9 +189,8 @@ def test_a_failure_is_described_and_mended_by_itself(
 
 
 def test_the_checkpoint_may_be_deleted_and_tells_nothing(
-    spark: SparkSession, t: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, t: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "Checkpoint"
     spark.sql(
         f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)"
         f" WITH ({QUICK}, checkpoint_location = 'file:{place}')"

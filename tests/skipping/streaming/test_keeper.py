@@ -1,0 +1,173 @@
+"""A keeper and a store that does not behave: it goes on, says so once, and nobody waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skipping import SkippingIndex
+from skipping.altering import optioned
+from skipping.stores.memory import MemoryStore
+from skipping.streaming import jobs, keeper
+from skipping.streaming.keeper import Keeper
+from tests.skipping.streaming.conftest import append, until
+
+_CALLS = frozenset({"definitions", "state", "lease", "hold", "report", "catalogue", "ordinals"})
+
+
+class Odd(MemoryStore):
+    """A store in memory that raises what it is told to, or hangs."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.raises: BaseException | None = None
+        self.hangs = threading.Event()
+        self.goes_on = threading.Event()
+        self.waited: list[float | None] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _CALLS and threading.current_thread().name.startswith("keep "):
+            if self.hangs.is_set():
+                self.goes_on.wait(60)
+            if self.raises is not None:
+                raise self.raises
+        return super().__getattribute__(name)
+
+    def definitions(self, *, timeout: float | None = None) -> Any:
+        if threading.current_thread().name.startswith("keep "):
+            self.waited.append(timeout)
+        return super().definitions(timeout=timeout)
+
+
+class Untold(Exception):
+    """One whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.fixture
+def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Keeper]]:
+    """A store, and the keeper of the index of `t` in it, which runs."""
+    store = Odd(t)
+    index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
+    options = {"auto_refresh": True, "refresh_interval": "100ms"}
+    index.alter(lambda definition: optioned(definition, options))
+    kept = Keeper(spark, store, index.definition.name, patience=3.0)
+    kept.start()
+    until(lambda: kept.query is not None)
+    yield store, kept
+    store.goes_on.set()
+    store.raises = None
+    kept.stop()
+    until(lambda: not kept._thread.is_alive())
+    assert store.lease(index.definition.index).owner is None
+
+
+def deep() -> RecursionError:
+    try:
+        return deep()
+    except RecursionError as error:
+        return error
+
+
+def test_it_survives_whatever_is_raised_and_says_each_kind_once(
+    spark: SparkSession, t: str, odd: tuple[Odd, Keeper], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, kept = odd
+    index = SkippingIndex.on(spark, t, store=store)
+    said = {
+        KeyError("columns"): "KeyError: 'columns'",
+        TypeError("1 is no 2"): "TypeError: 1 is no 2",
+        deep(): "RecursionError: maximum recursion depth exceeded",
+        OSError("no space"): "OSError: no space",
+        Untold(): "Untold",
+        UnicodeDecodeError("utf-8", b"\x1b[2J", 0, 1, "\x1b[2J"): "UnicodeDecodeError: 'utf-8'",
+    }
+    with caplog.at_level(logging.WARNING, "skipping"):
+        for error, text in said.items():
+            store.raises = error
+            kept.wake()
+            until(lambda text=text: (kept.error or "").startswith(text), seconds=10)
+        for _ in range(6):
+            store.raises = next(iter(said))
+            kept.wake()
+            time.sleep(0.1)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(said), messages
+    assert not any("\x1b" in message for message in messages)
+    store.raises = None
+    append(spark, t, start=100)
+    until(lambda: index.state.covered == index.table.version())
+    until(lambda: kept.error is None and kept.owns)
+    assert store.waited[-1] == pytest.approx(1.0)
+
+
+def test_what_a_batch_raises_is_in_the_state(
+    spark: SparkSession, t: str, odd: tuple[Odd, Keeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, kept = odd
+    index = SkippingIndex.on(spark, t, store=store)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("nobody thought of it")
+
+    real = MemoryStore.write
+    monkeypatch.setattr(MemoryStore, "write", fails)
+    append(spark, t, start=100)
+    until(lambda: index.state.status == "failed")
+    assert "nobody thought of it" in (index.state.error or "")
+    until(lambda: "KeyError" in (kept.error or ""))
+    monkeypatch.setattr(MemoryStore, "write", real)
+    kept.wake()
+    until(lambda: index.state.covered == index.table.version() and index.state.error is None)
+
+
+def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Keeper]) -> None:
+    _, kept = odd
+    kept._failures = 100_000  # of a year
+    kept._failed(KeyError("again"))
+    assert kept._due - time.monotonic() <= 300
+
+
+def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
+    spark: SparkSession,
+    t: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(keeper, "LEAVING", 1.0)
+    before = spark.conf.get("spark.sql.streaming.stopTimeout")
+    store = Odd(t)
+    index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
+    name = index.definition.name
+    index.alter(lambda d: optioned(d, {"auto_refresh": True, "refresh_interval": "100ms"}))
+    jobs.keep(spark, store, name)
+    kept = jobs._keepers[store.location, name]
+    try:
+        until(lambda: kept.query is not None)
+        query = kept.query
+        assert query is not None
+        store.hangs.set()
+        kept.wake()
+        time.sleep(0.2)
+        start = time.monotonic()
+        with caplog.at_level(logging.WARNING, "skipping"):
+            jobs.leave(store, name)
+        assert time.monotonic() - start < 3
+        assert [r.getMessage() for r in caplog.records] == [
+            f"the stream of the skipping index of {name} is still stopping"
+        ]
+        until(lambda: not query.isActive, seconds=10)
+        assert kept._thread.is_alive()
+        assert spark.conf.get("spark.sql.streaming.stopTimeout") == before
+    finally:
+        store.goes_on.set()
+    until(lambda: not kept._thread.is_alive(), seconds=10)
+    assert store.lease(index.definition.index).owner is None
