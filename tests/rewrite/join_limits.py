@@ -43,8 +43,11 @@ def session(folder: str, master: str) -> SparkSession:
 
 
 def make(spark: SparkSession) -> None:
+    # Text that does not compress: reading a dimension twice has to be cheap beside it.
     rows = spark.sql(
-        "SELECT id, int(id % 1200) AS k, repeat(md5(string(id)), 8) AS pad FROM range(4800)"
+        """SELECT id, int(id % 1200) AS k,
+        concat_ws('', transform(sequence(1, 8), i -> md5(string(id * 8 + i)))) AS pad
+        FROM range(4800)"""
     )
     rows.selectExpr("*", f"int(k % {FILES}) AS _f").repartitionById(FILES, "_f").drop(
         "_f"

@@ -221,8 +221,8 @@ def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
     spark.sql(
         """SELECT IF(id < 100, repeat('y', 1000000), 'x') || id % 100 AS s, id % 100 AS name
         FROM range(101)"""
-    ).write.format("delta").saveAsTable("many_texts")
-    query = """SELECT f.id FROM texts f JOIN (SELECT /*+ REPARTITION(1) */ * FROM many_texts) d
+    ).write.format("delta").saveAsTable("long_keys")
+    query = """SELECT f.id FROM texts f JOIN (SELECT /*+ REPARTITION(1) */ * FROM long_keys) d
         ON f.s = d.s WHERE d.name >= 0"""
     small = {"spark.skipping.dynamic.maxBytes": "2m"}
     for conf in (SMJ, SMJ | PLAIN):
@@ -235,7 +235,7 @@ def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
         assert [keys.keys for keys in scan.keys] == [2], str(scan)
         assert scan.opened == 1
     spark.sql("DROP SKIPPING INDEX ON texts")
-    for name in ("texts", "many_texts"):
+    for name in ("texts", "long_keys"):
         spark.sql(f"DROP TABLE {name}")
 
 
