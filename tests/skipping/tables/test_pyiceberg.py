@@ -94,6 +94,42 @@ def plain(table: pa.Table) -> list[Any]:
     return sorted(map(repr, table.to_pylist()))
 
 
+@pytest.mark.parametrize("kind", ["VALUE_LIST", "MIN_MAX"])
+@pytest.mark.parametrize(
+    ("values", "row_filter", "metrics", "found"),
+    [
+        ([1, None, 1], "p IS NULL OR y = 99", "full", 1),
+        ([5, 5], "p = 5 OR y = 99", "none", 2),
+        ([5, 6], "p = 5 OR y = 99", "counts", 1),
+        ([5, 5], "p = 7 OR y = 99", "full", 0),
+    ],
+)
+def test_an_imported_file_may_not_hold_what_the_log_says(
+    catalog: SqlCatalog,
+    store: MemoryStore,
+    tmp_path: Path,
+    kind: str,
+    values: list[int | None],
+    row_filter: str,
+    metrics: str,
+    found: int,
+) -> None:
+    """Its partition is guessed from statistics; PyIceberg filters by the column of the file."""
+    schema = pa.schema([("p", pa.int64()), ("y", pa.int64())])
+    properties = {"write.metadata.metrics.default": metrics}
+    table = catalog.create_table("db.imported", schema=schema, properties=properties)
+    with table.update_spec() as spec:
+        spec.add_identity("p")
+    outside = tmp_path / "outside.parquet"
+    pq.write_table(pa.table({"p": values, "y": list(range(len(values)))}, schema), outside)
+    table.add_files([f"file://{outside}"])
+    index = SkippingIndex.create(table, f"p {kind}, y MIN_MAX", store=store)
+    plain_rows = table.scan(row_filter).to_arrow()
+    assert len(plain_rows) == found
+    assert plain(index.scan(row_filter).to_arrow()) == plain(plain_rows)
+    assert len(list(index.scan(row_filter).plan_files())) == min(found, 1)
+
+
 FILTERS = {
     "k = 1": 1,
     "k in (2, 12)": 1,
