@@ -35,7 +35,7 @@ class TableColumn:
     `identity` survives a rename. `physical` is its path of names in a Parquet file; with
     `field_id` it is found by that id instead. `refusal` says why it cannot be indexed, if so.
     `backfilled`: rows of files without the column read a default, not null. `in_files`: of a
-    partition column, whether a file has its values where the log has none. `imported`: the names
+    partition column, whether a file may have its values, beside the log. `imported`: the names
     that each part of its path may have in a file without field ids; none if that is not known.
     `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
     """

@@ -308,7 +308,7 @@ class TestCreate:
             ("(id MIN_MAX) WITH (extra_options = '{}')", "extra_options", "has no meaning here"),
             ("(id MIN_MAX) WITH (output_mode = 'x')", "output_mode", "has no meaning here"),
             ("(id MIN_MAX) WHERE nope > 3", "nope", "nope"),
-            ("(id MIN_MAX) WHERE id > ", "", "the condition ends too early"),
+            ("(id MIN_MAX) WHERE id > ", " ", "the condition ends too early"),
             ("(id MIN_MAX) WHERE abs(id) > 1", "abs", "abs is a function"),
             ("(code MIN_MAX)", "code", r"char\(3\), which compares padded; make it a STRING"),
             ("(tags VALUE_LIST)", "tags", "tags is array<string>, which has no index"),

@@ -477,17 +477,32 @@ class TestTable:
 
 
 @pytest.mark.parametrize("partition", [True, False])
-def test_values_of_the_log_go_before_those_of_the_file(tmp_path: Path, partition: bool) -> None:
+def test_values_of_the_log_and_of_the_file_both_count(tmp_path: Path, partition: bool) -> None:
     # As Hive leaves them, files have no partition columns; the spec of today may not either.
-    path = tmp_path / "f.parquet"
-    pq.write_table(pa.table({"k": [1]}), path)
-    column = TableColumn("p", "#2 `p`", "bigint", ("p",), 2, partition=partition, in_files=True)
+    values = {"without": {"k": [1]}, "other": {"k": [1], "p": [9]}}
+    column = TableColumn(
+        *("p", "#2 `p`", "bigint", ("p",), 2),
+        partition=partition,
+        in_files=True,
+        imported=(("p",),),
+    )
     indexed = IndexedColumn(1, "p", column.identity, "bigint", "MIN_MAX", partition=partition)
-    values = [[0, 1], [str(path)] * 2, [path.stat().st_size] * 2, [1, 1], ['{"#2": "7"}', "{}"]]
-    files = pa.RecordBatch.from_arrays(list(map(pa.array, values)), schema=IDENTITY)
-    logged, other = sketch_files(files, [Work(indexed, column, indexed.provider())]).to_pylist()
-    assert (logged["s1_known"], logged["s1_low"], logged["s1_high"]) == (True, 7, 7)
-    assert other["s1_known"] is False
+    found = {}
+    for name, held in values.items():
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table(held), path)
+        size = path.stat().st_size
+        rows = [[0, 1], [str(path)] * 2, [size] * 2, [1, 1], ['{"#2": "7"}', "{}"]]
+        files = pa.RecordBatch.from_arrays(list(map(pa.array, rows)), schema=IDENTITY)
+        work = [Work(indexed, column, indexed.provider())]
+        for row, log in zip(sketch_files(files, work).to_pylist(), ("7", ""), strict=True):
+            found[name, log] = row["s1_known"], row["s1_low"], row["s1_high"]
+    assert found == {
+        ("without", "7"): (True, 7, 7),
+        ("without", ""): (True, None, None),
+        ("other", "7"): (True, 7, 9),
+        ("other", ""): (True, 9, 9),
+    }
 
 
 class TestManyFiles:
