@@ -56,10 +56,6 @@ def tag(spark: SparkSession, stopped: Stopped) -> None:
     spark.sparkContext.cancelJobsWithTag("mine too")
 
 
-def interrupt_tag(spark: SparkSession, stopped: Stopped) -> None:
-    spark.interruptTag("of the session")
-
-
 def interrupt_all(spark: SparkSession, stopped: Stopped) -> None:
     spark.interruptAll()
 
@@ -79,7 +75,6 @@ WAYS: list[Callable[[SparkSession, Stopped], None]] = [
     group,
     group_and_later,
     tag,
-    interrupt_tag,
     interrupt_all,
     button_of_the_ui,
     control_c,
@@ -102,13 +97,11 @@ class Stopped:
         context = self.spark.sparkContext
         context.setJobGroup(self.group, "my work")
         context.addJobTag("mine too")
-        self.spark.addTag("of the session")
         try:
             self.spark.sql(query).collect()
         except Exception as error:
             self.error = error
         self.ended = time.monotonic()
-        self.spark.removeTag("of the session")
 
     def _job(self, tagged: str) -> tuple[int, Any]:
         """The job that collects."""

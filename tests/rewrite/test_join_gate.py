@@ -211,15 +211,18 @@ def test_collecting_takes_too_long(
     assert "collecting took longer than spark.sql.broadcastTimeout" in str(found), str(found)
     assert found.opened == FILES
     assert len(found.keys) == 2
-    assert all(3 <= keys.seconds < 5 for keys in found.keys), str(found)
+    waited = [keys.seconds or 0 for keys in found.keys]
+    assert 2.9 < max(waited) < 5.9, waited  # not 3 for the one, and then 3 for the other
 
 
 def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
-    """Of a hundred strings of a megabyte the driver gets the lengths."""
-    rows = f"SELECT id, 'x' || id AS s, int(id % {FILES}) AS _f FROM range(320)"
+    """Of a hundred strings of 100 kB the driver gets the lengths."""
+    rows = f"""SELECT id, 'x' || id AS s, int(id % {FILES}) AS _f,
+        concat_ws('', transform(sequence(1, 400), i -> md5(string(id * 400 + i)))) AS pad
+        FROM range(320)"""
     make_table(spark, "texts", rows, "s VALUE_LIST")
     spark.sql(
-        """SELECT IF(id < 100, repeat('y', 1000000), 'x') || id % 100 AS s, id % 100 AS name
+        """SELECT IF(id < 100, repeat('y', 100000), 'x') || id % 100 AS s, id % 100 AS name
         FROM range(101)"""
     ).write.format("delta").saveAsTable("long_keys")
     query = """SELECT f.id FROM texts f JOIN (SELECT /*+ REPARTITION(1) */ * FROM long_keys) d

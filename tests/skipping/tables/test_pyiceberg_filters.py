@@ -473,13 +473,6 @@ WRONG: dict[str, tuple[str, Any]] = {
     "0.0 is in a list that has -0.0": ("_Leaf._excluded", lambda _, values: values),
     "0.1 is 0.1 in every file": ("_as_float", lambda value: value),
     "every file takes every literal": ("_NARROWER", {}),
-    "a partition column is read": (
-        "Reading.of",
-        lambda metadata, *, selected, case_sensitive: pyiceberg_scan.Reading(
-            confused=pyiceberg_scan._confused(metadata)
-        ),
-    ),
-    "a FLOAT of the log is one": ("_Leaf._loose", lambda *_: False),
     "there is one case": ("_confused", lambda _: set()),
     "what is required is there": (
         "_Leaf._null",
