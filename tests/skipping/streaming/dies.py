@@ -1,4 +1,4 @@
-"""A driver that follows a table and kills itself at a named point: `dies.py POINT TABLE FOLDER`."""
+"""A driver that follows a table and kills itself: `dies.py POINT TABLE FOLDER CHECKPOINTS`."""
 
 from __future__ import annotations
 
@@ -90,17 +90,18 @@ POINTS: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    point, table, folder = sys.argv[1:]
+    point, table, folder, checkpoints = sys.argv[1:]
     POINTS[point]()
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .config("spark.skipping.store", f"sqlite:{folder}/store.sqlite")
+        .config("spark.skipping.streaming.checkpointRoots", checkpoints)
     )
     spark = rewrite.session(builder)
     spark.sql(
         f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = true, refresh_interval = '200ms',"
-        f" checkpoint_location = '{folder}/warehouse/checkpoint')"
+        f" checkpoint_location = '{checkpoints}/checkpoint')"
     )
     time.sleep(300)
     sys.exit("it lived")

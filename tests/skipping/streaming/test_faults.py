@@ -39,14 +39,14 @@ def grow(spark: SparkSession, path: Path, start: int, *, files: int = 2) -> None
         for point in dies.POINTS
     ],
 )
-def test_kill_9(spark: SparkSession, tmp_path: Path, point: str) -> None:
+def test_kill_9(spark: SparkSession, tmp_path: Path, place: Path, point: str) -> None:
     path, table = tmp_path / "t", f"delta.`{tmp_path}/t`"
     store = SqliteStore(tmp_path / "store.sqlite")
     grow(spark, path, 0)
     index = SkippingIndex.create(spark, table, "id MIN_MAX, s VALUE_LIST", store=store)
     grow(spark, path, 100)
     grow(spark, path, 200)
-    command = [sys.executable, dies.__file__, point, table, str(tmp_path)]
+    command = [sys.executable, dies.__file__, point, table, str(tmp_path), str(place)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2_000:]
 
