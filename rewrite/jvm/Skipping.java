@@ -12,13 +12,12 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.util.ThreadUtils;
 
 /**
  * The bridge to Python: which tables have an index, and what an index says about one scan.
@@ -33,10 +32,12 @@ public final class Skipping {
 
   private static final double DEFAULT_TIMEOUT = 2.0;
   private static final long DEFAULT_MAX_BYTES = 32L << 20;
+  private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final Callback python;
   private final Map numbers = new Numbers();
-  private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
+  private final ExecutorService threads =
+      ThreadUtils.newDaemonCachedThreadPool("skipping-keys", MAX_THREADS, 60);
   private final Scans scans = new Scans(this);
   private final Executions executions = new Executions(scans);
   private final History history = new History();
@@ -145,8 +146,8 @@ public final class Skipping {
     return history;
   }
 
-  /** Threads that do not keep the JVM alive, as many as there is work; those that ask Python are
-      others, so that what runs here may ask and be answered. */
+  /** Threads that do not keep the JVM alive; work beyond their number waits, as long as the query
+      does. Those that ask Python are others, so that what runs here may ask and be answered. */
   public ExecutorService threads() {
     return threads;
   }
@@ -275,15 +276,6 @@ public final class Skipping {
         each.remove();
       }
       return before;
-    }
-  }
-
-  /** Threads that do not keep the JVM alive. */
-  private static final class Daemons implements ThreadFactory {
-    public Thread newThread(Runnable work) {
-      Thread thread = new Thread(work, "skipping-work");
-      thread.setDaemon(true);
-      return thread;
     }
   }
 }
