@@ -19,7 +19,7 @@ from providers.errors import (
     TableError,
 )
 from providers.provider import Param
-from skipping.altering import optioned
+from skipping.defining import optioned
 from skipping.analyze import analyze
 from skipping.ddl import (
     Alter,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from providers.errors import Conflict, DefinitionError, TableError
 from providers.predicate import Predicate
-from skipping.altering import added, removed
+from skipping.defining import added, removed
 from skipping.asking import Asking
 from skipping.ddl import ColumnSpec
 from skipping.ddl.fragments import column_drops, column_specs

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.altering import optioned
+from skipping.defining import optioned
 from skipping.stores.memory import MemoryStore
 from skipping.streaming import jobs, keeper
 from skipping.streaming.keeper import Keeper

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 import skipping
 from providers.errors import StatementError, StoreError
 from skipping import SkippingIndex
-from skipping.altering import optioned
+from skipping.defining import optioned
 from skipping.build import SparkBuild
 from skipping.lease import Lease
 from skipping.session import settings_of, store_of
