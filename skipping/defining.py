@@ -201,6 +201,7 @@ def _indexed(
     indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
     return indexed
 
+
 def added(
     definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
 ) -> Definition:
