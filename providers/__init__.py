@@ -3,6 +3,7 @@
 Nothing here knows of Spark, stores or table formats.
 """
 
+from providers.base import Collector, Column, Field, Layout, SkippingProvider
 from providers.bloom_filter import BloomFilter
 from providers.errors import SkippingError
 from providers.index_predicate import IndexPredicate, Test
@@ -19,7 +20,6 @@ from providers.predicate import (
     StartsWith,
     Unknown,
 )
-from providers.provider import Collector, Column, Field, Layout, SkippingProvider
 from providers.value_list import ValueList
 from providers.values import Domain
 

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers.base import Column, Field, Layout, Param
 from providers.bloom_hashes import Words, hashes, keys_of, word
 from providers.errors import DefinitionError
 from providers.index_predicate import BitsSet, Compare, IndexPredicate
 from providers.predicate import Compare as Comparison
 from providers.predicate import In, IsNull, Leaf
-from providers.provider import Column, Field, Layout, Param
 from providers.values import Domain
 
 __all__ = ["BloomFilter"]

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers.base import Field
 from providers.index_predicate import All, Any, Compare, Escapes, IndexPredicate, Overlaps
 from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
-from providers.provider import Field
 from providers.values import Domain, common_prefix, successor, truncate
 
 __all__ = ["BoundsCollector", "fields", "rewrite"]

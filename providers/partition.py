@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from providers import bounds
+from providers.base import Collector, Column, Field, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
-from providers.provider import Collector, Column, Field, Param
 from providers.values import Domain
 
 __all__ = ["Partition"]

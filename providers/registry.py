@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
+from providers.base import SkippingProvider
 from providers.errors import DefinitionError, SettingError
-from providers.provider import SkippingProvider
 
 __all__ = ["ENTRY_POINTS", "find", "kinds"]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers import bounds
+from providers.base import Column, Field, Layout, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import (
     All,
@@ -24,7 +25,6 @@ from providers.index_predicate import (
 )
 from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
-from providers.provider import Column, Field, Layout, Param
 from providers.values import Domain, successor
 
 __all__ = ["ValueList"]

@@ -8,12 +8,12 @@ from skipping.requirements import require_spark
 
 require_spark()  # before anything else fails for the want of it
 
-from rewrite.explain import Explanation, explain  # noqa: E402
-from rewrite.history import history  # noqa: E402
-from rewrite.monitoring import PrometheusCollector, counters  # noqa: E402
+from rewrite.bridge.shadow import Alarm  # noqa: E402
+from rewrite.observe.explain import Explanation, explain  # noqa: E402
+from rewrite.observe.history import history  # noqa: E402
+from rewrite.observe.prometheus import PrometheusCollector, counters  # noqa: E402
+from rewrite.observe.verify import Verification, alarms, verify  # noqa: E402
 from rewrite.session import Session, disable, enable, session  # noqa: E402
-from rewrite.shadow import Alarm  # noqa: E402
-from rewrite.verify import Verification, alarms, verify  # noqa: E402
 
 __all__ = [
     "Alarm",

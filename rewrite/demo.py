@@ -20,7 +20,7 @@ import pyarrow.csv
 from pyspark.sql import DataFrame, SparkSession
 
 import rewrite
-from rewrite.explain import Explanation
+from rewrite.observe.explain import Explanation
 
 __all__ = ["flights", "main", "planes", "write_by_day"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import SparkSession
 
-from rewrite.explain import Explanation
-from rewrite.history import history
+from rewrite.observe.explain import Explanation
+from rewrite.observe.history import history
+from skipping.lookup.scan_plan import ScanPlan, Step, bytes_in_words
 from skipping.plots import DISPROVED, KEPT, counted, new_axes
-from skipping.scan_plan import ScanPlan, Step, bytes_in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError
-from rewrite.bridge import original
-from rewrite.hooks import Hooks, installed
+from rewrite.bridge.callbacks import original
+from rewrite.bridge.install import Hooks, installed
 from skipping.requirements import DELTA, SPARK, require_delta, require_release
 
 __all__ = ["Session", "disable", "enable", "session"]

@@ -12,19 +12,19 @@ from providers.errors import SkippingError
 from skipping.requirements import require_spark
 
 if TYPE_CHECKING:
-    from skipping.commands import schema, sql
+    from skipping.commands.execute import schema, sql
     from skipping.index import SkippingIndex
-    from skipping.scan_plan import ScanPlan
+    from skipping.lookup.scan_plan import ScanPlan
     from skipping.streaming.jobs import Stream, streams
 
 __all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "Stream", "schema", "sql", "streams"]
 
 _HOME = {
-    "ScanPlan": "skipping.scan_plan",
+    "ScanPlan": "skipping.lookup.scan_plan",
     "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
-    "schema": "skipping.commands",
-    "sql": "skipping.commands",
+    "schema": "skipping.commands.execute",
+    "sql": "skipping.commands.execute",
     "streams": "skipping.streaming.jobs",
 }
 

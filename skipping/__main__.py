@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from providers.errors import NoStore, SkippingError
-from skipping.copying import copy
 from skipping.index import SkippingIndex
 from skipping.requirements import require_spark
-from skipping.stores.opening import open_store
+from skipping.stores.copy import copy
+from skipping.stores.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:
 
 
 def _all(spark: SparkSession) -> list[str]:
-    from skipping.session import settings_of, store_of
+    from skipping.engines.spark import settings_of, store_of
 
     try:
         found = store_of(spark, settings_of(spark)).definitions()

@@ -12,37 +12,39 @@ import pyarrow as pa
 
 from providers.errors import Conflict, DefinitionError, TableError
 from providers.predicate import Predicate
-from skipping.defining import added, removed
-from skipping.asking import Asking
-from skipping.ddl import ColumnSpec
-from skipping.ddl.fragments import column_drops, column_specs
-from skipping.ddl.statements import ColumnDrop
-from skipping.defining import (
+from skipping.build.refresh import aimed_at, listed, missing, refresh
+from skipping.build.vacuum import vacuum
+from skipping.config.options import IndexOptions
+from skipping.define import (
+    added,
     altered,
     carry_over,
     gone,
     live_index,
     newest,
     numbered,
+    removed,
     require_answerable,
     require_readable,
 )
-from skipping.definition import Definition, Revision, State, Versioned
-from skipping.lookup import changed
-from skipping.options import IndexOptions
-from skipping.refresh import aimed_at, listed, missing, refresh
-from skipping.scan_plan import ScanPlan
-from skipping.source import Source, open_source
+from skipping.engines.open import open_source
+from skipping.engines.source import Source
+from skipping.lookup.lookup import changed
+from skipping.lookup.query import Asking
+from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.definition import Definition, Revision, State, Versioned
+from skipping.parser import ColumnSpec
+from skipping.parser.fragments import column_drops, column_specs
+from skipping.parser.statements import ColumnDrop
 from skipping.stores import IDENTITY, IndexStore
 from skipping.tables import Table
-from skipping.vacuum import vacuum
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
 
-    from skipping.analyze import Advice
+    from skipping.advise.analyze import Advice
 
 __all__ = ["SkippingIndex"]
 
@@ -166,8 +168,8 @@ class SkippingIndex:
         columns: Sequence[str] | None = None,
         files: int | None = None,
     ) -> Advice:
-        """Advice for a table that need not have an index yet: see `skipping.analyze`."""
-        from skipping.analyze import analyze  # Spark's: an index of PyIceberg's does without
+        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`."""
+        from skipping.advise.analyze import analyze  # Spark's: an index of PyIceberg's does without
 
         return analyze(spark, table, columns=columns, files=files)
 

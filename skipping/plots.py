@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.predicate import Predicate
-from skipping.analyze import every_kind
-from skipping.sampling import look
-from skipping.spelling import value_in_words
+from skipping.advise.analyze import every_kind
+from skipping.advise.sample import look
+from skipping.lookup.format import value_in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

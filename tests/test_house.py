@@ -69,13 +69,13 @@ def test_pyiceberg_is_known_in_one_room() -> None:
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))
-    from skipping.settings import LATER, SETTINGS
+    from skipping.config.settings import LATER, SETTINGS
 
     known = {setting.key for setting in SETTINGS} | {key.removesuffix(".*") for key in LATER}
     assert named <= known
 
 
 def test_the_readme_has_every_setting() -> None:
-    from skipping.settings_page import page
+    from skipping.config.settings_page import page
 
-    assert page() in (ROOT / "README.md").read_text(), "python -m skipping.settings_page"
+    assert page() in (ROOT / "README.md").read_text(), "python -m skipping.config.settings_page"

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from skipping import SkippingIndex
-from skipping.build import opens
+from skipping.build.spark import opens
 from tests.rewrite.differential import skips
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies

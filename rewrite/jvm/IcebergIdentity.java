@@ -9,7 +9,7 @@ import org.apache.iceberg.mapping.MappedField;
 import org.apache.iceberg.mapping.MappedFields;
 import org.apache.iceberg.mapping.NameMappingParser;
 
-/** The identity of a column as `skipping/tables/iceberg_schema.py` has it, which says why. */
+/** The identity of a column as `skipping/tables/iceberg/schema.py` has it, which says why. */
 public final class IcebergIdentity {
   private IcebergIdentity() {}
 

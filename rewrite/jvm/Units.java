@@ -4,7 +4,7 @@ import java.util.Locale;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Durations and sizes as skipping/settings.py reads them. */
+/** Durations and sizes as skipping/config/settings.py reads them. */
 public final class Units {
   private static final Pattern DURATION =
       Pattern.compile("([0-9]+(?:\\.[0-9]+)?|\\.[0-9]+)\\s*([a-z]*)");

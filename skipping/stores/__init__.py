@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.index_predicate import Test
-from skipping.definition import Definition, IndexId, Revision, State, Versioned
-from skipping.lease import Lease
+from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.lease import Lease
 
 __all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "identities"]
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
-from skipping.definition import IndexId
-from skipping.loading import Loading
+from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.forking import Lock
+from skipping.stores.single_flight import Loading
 
 __all__ = ["KEPT", "Fields", "brought_up"]
 

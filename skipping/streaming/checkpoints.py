@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError
-from skipping.definition import IndexId
-from skipping.options import IndexOptions
-from skipping.session import checkpoint_roots
-from skipping.settings import PREFIX
+from skipping.config.options import IndexOptions
+from skipping.config.settings import PREFIX
+from skipping.engines.spark import checkpoint_roots
+from skipping.model.definition import IndexId
 
 __all__ = ["checkpoint_of", "require_checkpoint"]
 

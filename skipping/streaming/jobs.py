@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError, NoStore, SkippingError
-from skipping.definition import Definition, IndexId
+from skipping.config.options import IndexOptions
+from skipping.engines.spark import settings_of, store_of
 from skipping.index import SkippingIndex
-from skipping.options import IndexOptions
-from skipping.session import settings_of, store_of
+from skipping.model.definition import Definition, IndexId
+from skipping.model.identifiers import split_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.keeper import LEAVING, Keeper
-from skipping.tables.names import split_name
+from skipping.streaming.maintainer import LEAVING, Keeper
 
 __all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
 

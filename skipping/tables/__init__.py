@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from skipping.definition import TableId
+from skipping.model.definition import TableId
 
 __all__ = ["FILES", "Columns", "Table", "TableColumn"]
 

@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # as everybody calls it
 
-from skipping.ddl.condition import (
+from skipping.model.identifiers import sql_name
+from skipping.parser.condition import (
     Between,
     Both,
     ColumnName,
@@ -25,7 +26,6 @@ from skipping.ddl.condition import (
     Value,
     parse_condition,
 )
-from skipping.tables.names import sql_name
 
 __all__ = ["spark_condition"]
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError
-from skipping.definition import TableId
+from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path

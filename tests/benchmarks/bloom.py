@@ -20,10 +20,10 @@ from pybloom_live import BloomFilter as Pybloom
 from providers import BloomFilter, Column, Domain, In
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet
-from skipping.definition import Definition, IndexedColumn, TableId
+from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IndexStore
-from skipping.stores.memory import MemoryStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, spread, table
 
 __all__ = ["main"]

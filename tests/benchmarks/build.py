@@ -1,6 +1,6 @@
 """Building against others: `python -m tests.benchmarks.build [rows [files [rounds]]]`.
 
-ours       MIN_MAX and VALUE_LIST of each column, by `skipping.build`
+ours       MIN_MAX and VALUE_LIST of each column, by `skipping.build.spark`
 read       Spark reads the same columns and throws them away
 aggregate  Spark groups by file: min, max and collect_set, as Flint builds
 objects    rows become Python objects, kept in sets; on a tenth of the files, its time taken by ten
@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from skipping.build import SparkBuild
-from skipping.definition import IndexedColumn
-from skipping.sketching import Work
+from skipping.build.sketch import Work
+from skipping.build.spark import SparkBuild
+from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
-from skipping.tables.opening import open_table
+from skipping.tables.open import open_table
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
 from tests.benchmarks.star import FILES, write_star

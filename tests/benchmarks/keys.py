@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from rewrite.callback import Guarded, make_secret
-from rewrite.filters import _array, read_message
-from rewrite.folder import Folder
-from rewrite.java import Classes
+from rewrite.bridge.authentication import Guarded, make_secret
+from rewrite.bridge.compiler import Classes
+from rewrite.bridge.folder import Folder
+from rewrite.bridge.messages import _array, read_message
 from tests.benchmarks.report import heading, interleaved, ratio, table
 from tests.benchmarks.session import benchmark_session
 

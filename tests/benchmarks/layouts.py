@@ -20,9 +20,9 @@ from typing import ClassVar
 import numpy as np
 from pyroaring import BitMap
 
-from skipping.stores.opensearch_access import Access
-from skipping.stores.opensearch_client import Body, Client
-from skipping.stores.opensearch_scripts import bitmap, words
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.client import Body, Client
+from skipping.stores.opensearch.scripts import bitmap, words
 from tests.benchmarks.report import heading, spread, table
 from tests.benchmarks.synthetic import (
     KEYS,

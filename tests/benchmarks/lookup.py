@@ -20,14 +20,14 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers import BloomFilter, Column, Domain
-from rewrite.bridge import Answers, table_key
-from skipping.definition import Definition, IndexedColumn, TableId
-from skipping.lookup import Lookup
-from skipping.settings import Settings
+from rewrite.bridge.callbacks import Answers, table_key
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IndexStore
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, spread, table
 from tests.benchmarks.synthetic import KEYS, cluster, distinct, entries, server
 

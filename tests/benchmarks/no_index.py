@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rewrite.bridge import Answers
-from rewrite.hooks import installed
+from rewrite.bridge.callbacks import Answers
+from rewrite.bridge.install import installed
 from skipping import SkippingIndex
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session

@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.definition import State
-from skipping.stores.sqlite import SqliteStore
+from skipping.model.definition import State
+from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
 
@@ -147,7 +147,7 @@ def _timing() -> Iterator[dict[str, float]]:
     """Seconds by part of a refresh; a part may hold another."""
     import time
 
-    from skipping import build
+    from skipping.build.spark import spark as build
     from skipping.tables import delta
 
     spent: dict[str, float] = {}

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from skipping.definition import Definition, TableId
+from skipping.model.definition import Definition, TableId
 from skipping.stores import IDENTITY
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.store import OpenSearchStore
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import KEYS, SHARED, bytes_on_disk, cluster, entries, server
 

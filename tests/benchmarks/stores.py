@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from providers.index_predicate import Compare, Contains, ContainsRange, Overlaps, Test
-from skipping.definition import Definition, TableId
+from skipping.model.definition import Definition, TableId
 from skipping.stores import IndexStore
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, spread, table
 from tests.benchmarks.synthetic import KEYS, PART, cluster, distinct, entries
 

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from providers.errors import SessionError, SettingError, StatementError
-from rewrite.hooks import Hooks, installed
+from rewrite.bridge.install import Hooks, installed
 
 CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
 QUERY = "SELECT * FROM t WHERE id = 5"
@@ -307,7 +307,7 @@ def stopping_and_starting_leaves_nothing(folder: Path) -> None:
         )
     grown = [b - a for a, b in zip(held[1], held[-1], strict=True)]
     assert max(grown) <= 4, held
-    assert not rewrite.hooks._hooks
+    assert not rewrite.bridge.install._hooks
 
 
 @scenario

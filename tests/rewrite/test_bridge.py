@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rewrite.callback import Guarded, make_secret
-from rewrite.filters import read_message
-from rewrite.folder import Folder
-from rewrite.hooks import installed
-from rewrite.java import Classes
-from skipping.settings import Settings
+from rewrite.bridge.authentication import Guarded, make_secret
+from rewrite.bridge.compiler import Classes
+from rewrite.bridge.folder import Folder
+from rewrite.bridge.install import installed
+from rewrite.bridge.messages import read_message
+from skipping.config.settings import Settings
 from tests.rewrite.differential import settings
 
 

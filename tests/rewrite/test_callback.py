@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
-from rewrite import bridge
-from rewrite.bridge import Answers, Statements
-from rewrite.callback import Guarded, make_secret, seal
-from rewrite.filters import Reader, read_message
-from rewrite.folder import Folder
-from skipping.lookup import Lookup
-from skipping.settings import Settings
-from skipping.stores.memory import MemoryStore
+from rewrite.bridge.authentication import Guarded, make_secret, seal
+from rewrite.bridge.callbacks import Answers, Statements
+from rewrite.bridge.callbacks import callbacks as bridge
+from rewrite.bridge.folder import Folder
+from rewrite.bridge.messages import Reader, read_message
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.stores.memory.store import MemoryStore
 
 ATTACK = Path(__file__).with_name("attack.py")
 NOBODY = 65534
@@ -185,7 +185,7 @@ class TestFolder:
             place.unlink(missing_ok=True)
 
     def test_it_goes_with_the_process(self) -> None:
-        code = "from rewrite.folder import Folder; print(Folder().path)"
+        code = "from rewrite.bridge.folder import Folder; print(Folder().path)"
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         assert not Path(run.stdout.strip()).exists()

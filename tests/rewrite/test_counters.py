@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SessionError
-from rewrite.counters import Counting, TableCounters
-from rewrite.hooks import installed
+from rewrite.bridge.counters import Counting, TableCounters
+from rewrite.bridge.install import installed
 from tests.rewrite.differential import make_table, settings
 
 NAME = "spark_catalog.default.counted"

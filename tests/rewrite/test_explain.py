@@ -17,7 +17,7 @@ import rewrite
 from providers.errors import SessionError
 from rewrite import Explanation
 from skipping import ScanPlan
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import settings
 
 pytestmark = [

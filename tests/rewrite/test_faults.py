@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import StoreError
-from rewrite.bridge import Answers
-from rewrite.hooks import installed
-from skipping.lookup import changed
+from rewrite.bridge.callbacks import Answers
+from rewrite.bridge.install import installed
+from skipping.lookup.lookup import changed
 from skipping.stores import IndexStore
-from skipping.stores.opening import open_store
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.open import open_store
+from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import Compared, make_table, same_rows, settings
 
 SPELL = Path(__file__).parent / "another_process.py"
@@ -280,8 +280,8 @@ OTHER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from skipping.definition import Definition, State
-from skipping.stores.opening import open_store
+from skipping.model.definition import Definition, State
+from skipping.stores.open import open_store
 
 store, what = open_store(sys.argv[1]), sys.argv[2]
 (found,) = [d for d in store.definitions() if d.value.dropped == (what == "restore")]

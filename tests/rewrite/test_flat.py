@@ -22,10 +22,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge import identities
-from rewrite.hooks import Hooks, installed
-from skipping.lookup import Lookup
-from skipping.stores.sqlite import SqliteStore
+from rewrite.bridge.callbacks import identities
+from rewrite.bridge.install import Hooks, installed
+from skipping.lookup.lookup import Lookup
+from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import make_table, same_rows, settings
 
 FILES = 4

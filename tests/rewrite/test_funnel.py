@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import SessionError
 from skipping import ScanPlan
-from skipping.scan_plan import Step
+from skipping.lookup.scan_plan import Step
 from tests.rewrite.differential import files_of, make_table, settings, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -14,8 +14,8 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.java import Classes
-from skipping.lookup import Finding, Lookup
+from rewrite.bridge.compiler import Classes
+from skipping.lookup.lookup import Finding, Lookup
 from tests.rewrite.differential import (
     ENABLED,
     Compared,

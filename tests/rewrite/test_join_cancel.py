@@ -13,7 +13,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.hooks import installed
+from rewrite.bridge.install import installed
 from tests.rewrite.differential import in_catalog_of, make_table, settings, spelled
 
 FILES = 4

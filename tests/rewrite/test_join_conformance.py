@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from rewrite import Explanation
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import Compared, Query, make_table, same_rows, settings
 
 FILES = 10

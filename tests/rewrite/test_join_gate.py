@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import rewrite
-from rewrite.bridge import Answers
-from skipping.scan_plan import ScanPlan
+from rewrite.bridge.callbacks import Answers
+from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled
 
 SCRIPT = Path(__file__).with_name("join_limits.py")

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import rewrite
-from rewrite.java import Classes
+from rewrite.bridge.compiler import Classes
 from skipping import SkippingIndex
-from skipping.ddl import Create, parse
+from skipping.parser import Create, parse
 from tests.rewrite.differential import make_table, same_rows, settings
 
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SkippingError, WrongAnswer
-from rewrite.hooks import installed
-from rewrite.shadow import Shadow
+from rewrite.bridge.install import installed
+from rewrite.bridge.shadow import Shadow
 from skipping import SkippingIndex
-from skipping.refresh import current
-from skipping.sketching import Work, sketch_files
+from skipping.build.refresh import current
+from skipping.build.sketch import Work, sketch_files
 from skipping.stores import IDENTITY
 from tests.rewrite.differential import make_table, settings
 

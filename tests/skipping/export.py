@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.refresh import current
+from skipping.build.refresh import current
 from skipping.stores import identities
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 
 Export = list[tuple[Any, ...]]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipping.advice import ColumnAdvice, KindAdvice, advise
-from skipping.analyze import every_kind
-from skipping.sampling import BYTES, Sample, chosen, measured
+from skipping.advise.analyze import every_kind
+from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
+from skipping.advise.sample import BYTES, Sample, chosen, measured
 from skipping.tables import FILES, TableColumn
 
 N = 120

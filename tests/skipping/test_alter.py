@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex
-from skipping.build import SparkBuild
-from skipping.stores.sqlite import SqliteStore
+from skipping.build.spark import SparkBuild
+from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.export import export, scratch
 
 _numbers = itertools.count()

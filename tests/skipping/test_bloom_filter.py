@@ -14,15 +14,15 @@ import pytest
 
 from providers import And, Compare, Domain, In, IsNull, Predicate, bloom_filter
 from providers.errors import DefinitionError
-from skipping.ddl import Create, parse
-from skipping.defining import numbered
-from skipping.definition import Definition, IndexedColumn, TableId
-from skipping.lookup import Finding, Lookup
-from skipping.question import QueryColumn
-from skipping.sketching import Work, entry_schema, sketch_files
+from skipping.build.sketch import Work, entry_schema, sketch_files
+from skipping.define import numbered
+from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.parser import Create, parse
 from skipping.stores import IDENTITY, IndexStore
-from skipping.stores.memory import MemoryStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables import Columns, TableColumn
 
 FILES, ROWS = 40, 300

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipping.clustering import Clustering, SortedLayout, clustering
+from skipping.advise.clustering import Clustering, SortedLayout, clustering
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 12), st.integers(0, 5)).map(lambda r: (r[0], r[0] + r[1])), min_size=1

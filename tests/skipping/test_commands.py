@@ -23,13 +23,13 @@ from providers.errors import (
     StoreError,
 )
 from skipping import ScanPlan, SkippingIndex
-from skipping.build import SparkBuild
-from skipping.session import settings_of, store_of
+from skipping.build.spark import SparkBuild
+from skipping.engines.spark import settings_of, store_of
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-FLINT = Path(__file__).parent / "ddl" / "flint.sql"
+FLINT = Path(__file__).parent / "parser" / "flint.sql"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _numbers = itertools.count()
@@ -74,7 +74,7 @@ def unhooked(spark: SparkSession) -> SparkSession:
     """A Delta session of its own in the same Spark context, where nothing was put in."""
     session: Any = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
     jvm_session = session(spark.sparkContext._jsc.sc(), {})
-    assert rewrite.hooks.installed(SparkSession(spark.sparkContext, jvm_session)) is None
+    assert rewrite.bridge.install.installed(SparkSession(spark.sparkContext, jvm_session)) is None
     return SparkSession(spark.sparkContext, jvm_session)
 
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import Damaged, NoStore, StoreError
-from skipping.copying import Copied, copy
-from skipping.definition import State
+from skipping.model.definition import State
 from skipping.stores import IndexStore
-from skipping.stores.memory import MemoryStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.copy import Copied, copy
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_damaged import false_skips, grown
 from tests.skipping.stores.test_store_contract import (
     bounds,

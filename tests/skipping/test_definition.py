@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import DefinitionError, StoreError
-from skipping.definition import Definition, IndexedColumn, State, TableId
-from skipping.lease import Lease
+from skipping.model.definition import Definition, IndexedColumn, State, TableId
+from skipping.model.lease import Lease
 
 DEFINITION = Definition(
     "7d4d",

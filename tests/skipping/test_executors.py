@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import skipping.build
-import skipping.executors
+import skipping.build.preflight
+import skipping.build.spark
 from providers import BloomFilter, Column, Domain, MinMax
 from providers.errors import DefinitionError, SessionError
-from skipping.build import SparkBuild
-from skipping.definition import IndexedColumn
-from skipping.executors import require_executors
-from skipping.sketching import Work
+from skipping.build.preflight import require_executors
+from skipping.build.sketch import Work
+from skipping.build.spark import SparkBuild
+from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
@@ -41,9 +41,9 @@ class OnlyHere:
 
 @pytest.fixture(autouse=True)
 def _forgetful() -> Iterator[None]:
-    skipping.executors._able.clear()
+    skipping.build.preflight._able.clear()
     yield
-    skipping.executors._able.clear()
+    skipping.build.preflight._able.clear()
 
 
 def jobs(spark: SparkSession, group: str) -> int:
@@ -75,7 +75,7 @@ def test_without_the_package_of_a_kind_no_file_is_read(
     def never(*arguments: Any) -> Any:
         raise AssertionError("a file was looked at")
 
-    monkeypatch.setattr(skipping.build, "opens", never)
+    monkeypatch.setattr(skipping.build.spark, "opens", never)
     monkeypatch.setattr(SparkBuild, "_batch", never)
     indexed = IndexedColumn(1, "x", "x", "bigint", "ONLY_HERE")
     column = TableColumn("x", "x", "bigint", ("x",))

@@ -24,10 +24,10 @@ import skipping
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.errors import Conflict, DefinitionError, StatementError, StoreError, TableError
 from skipping import ScanPlan, SkippingIndex
-from skipping.build import SparkBuild
-from skipping.session import default_location
+from skipping.build.spark import SparkBuild
+from skipping.engines.spark import default_location
 from skipping.stores import IDENTITY
-from skipping.stores.memory import MemoryStore
+from skipping.stores.memory.store import MemoryStore
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -338,9 +338,9 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 import providers, skipping
-from skipping.stores.memory import MemoryStore
-from skipping.stores.opening import open_store
-from skipping.ddl import parse
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.open import open_store
+from skipping.parser import parse
 from skipping import ScanPlan, SkippingError, SkippingIndex
 assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
 assert open_store("memory:x").definitions() == ()

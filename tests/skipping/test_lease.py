@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from skipping.lease import PATIENCE, Lease, Watch
+from skipping.model.lease import PATIENCE, Lease, Watch
 
 
 class Clock:

@@ -21,7 +21,7 @@ from providers.errors import DefinitionError
 from providers.literals import compared
 from providers.predicate import And, Or
 from providers.values import arrow_type, encode
-from skipping.binding import Binding
+from skipping.lookup.bind import Binding
 from skipping.tables import Columns, TableColumn
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")

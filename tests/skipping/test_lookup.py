@@ -12,10 +12,10 @@ import pytest
 from providers.errors import StoreError
 from providers.predicate import Compare
 from providers.values import domain_of
-from skipping.definition import Definition, IndexedColumn, TableId
-from skipping.lookup import Lookup
-from skipping.question import QueryColumn
-from skipping.stores.memory import MemoryStore
+from skipping.lookup.lookup import Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.stores.memory.store import MemoryStore
 
 DEFINITION = Definition(
     "i",

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
 from skipping.__main__ import main
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from providers.errors import DefinitionError
-from skipping.options import OPTIONS, IndexOptions
+from skipping.config.options import OPTIONS, IndexOptions
 
 FLINT = [
     "auto_refresh",

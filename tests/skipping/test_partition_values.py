@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from providers.values import encode
-from skipping.partition_values import partition_value
+from skipping.parquet.partition_values import partition_value
 
 
 @pytest.mark.parametrize(

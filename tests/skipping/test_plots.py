@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from providers import And, Compare
 from providers.errors import DefinitionError
-from rewrite import explain
+from rewrite.observe import explain
 from rewrite.plots import draw_history, funnel, over_time
 from skipping import ScanPlan, SkippingIndex
+from skipping.lookup.scan_plan import Step
 from skipping.plots import DISPROVED, KEPT, FileMap, draw_files, file_map
-from skipping.scan_plan import Step
 from tests.rewrite.differential import make_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

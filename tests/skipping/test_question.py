@@ -11,16 +11,16 @@ import pytest
 
 from providers import And, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.predicate import map_leaves
-from rewrite.filters import Reader
-from skipping.binding import Binding
-from skipping.definition import Definition, IndexedColumn, TableId
-from skipping.lookup import Finding, Lookup
-from skipping.question import MOST_LEAVES
-from skipping.refresh import _without_unknown_parts
-from skipping.sketching import Work, entry_schema, sketch_files
+from rewrite.bridge.messages import Reader
+from skipping.build.refresh import _without_unknown_parts
+from skipping.build.sketch import Work, entry_schema, sketch_files
+from skipping.lookup.bind import Binding
+from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.translate import MOST_LEAVES
+from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IDENTITY, IndexStore
-from skipping.stores.memory import MemoryStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables import Columns, TableColumn
 
 COLUMNS = Columns([TableColumn("x", "x", "bigint", ("x",))])

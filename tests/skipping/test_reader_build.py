@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from skipping.ddl import Create, parse
-from skipping.defining import numbered
-from skipping.definition import Definition, TableId
-from skipping.reader_build import ReaderBuild
-from skipping.refresh import current
-from skipping.sketching import Work, sketch_files
+from skipping.build.refresh import current
+from skipping.build.sketch import Work, sketch_files
+from skipping.build.spark_reader import ReaderBuild
+from skipping.define import numbered
+from skipping.model.definition import Definition, TableId
+from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, TableColumn
-from skipping.tables.opening import open_table
+from skipping.tables.open import open_table
 from skipping.tables.spark_schema import leaves
 from tests.skipping.test_reading import TYPES
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import TableError
 from providers.values import encode
-from skipping.reading import Chunk, Unreadable, read_columns
+from skipping.parquet.reader import Chunk, Unreadable, read_columns
 from skipping.tables import TableColumn
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
@@ -370,7 +370,7 @@ def test_old_dates_need_a_writer_that_tells_its_calendar(
 
 
 def test_switch_days_are_those_of_spark(spark: SparkSession) -> None:
-    from skipping.locating import _OLDEST
+    from skipping.parquet.columns import _OLDEST
 
     rebase = spark._jvm.org.apache.spark.sql.catalyst.util.RebaseDateTime  # type: ignore[union-attr]
     assert _OLDEST["date"] == rebase.lastSwitchJulianDay()
@@ -459,5 +459,5 @@ def test_a_scheme_that_arrow_does_not_know_is_an_error(path: str) -> None:
 
 
 def test_it_needs_no_spark() -> None:
-    code = "import sys, skipping.reading; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, skipping.parquet.reader; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

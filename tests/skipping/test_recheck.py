@@ -10,11 +10,11 @@ import pytest
 
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.predicate import map_leaves
-from skipping.binding import Binding
-from skipping.ddl import Create, parse
-from skipping.defining import numbered
-from skipping.definition import Definition, TableId
-from skipping.recheck import Rechecked, recheck
+from skipping.audit import Rechecked, recheck
+from skipping.define import numbered
+from skipping.lookup.bind import Binding
+from skipping.model.definition import Definition, TableId
+from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, TableColumn
 

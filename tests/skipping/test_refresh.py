@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from providers.errors import Conflict
 from skipping import SkippingIndex
-from skipping.lease import Lease
-from skipping.stores.sqlite import SqliteStore
+from skipping.model.lease import Lease
+from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables.delta import DeltaTable
 from tests.skipping.export import export, scratch
 

@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from skipping import SkippingIndex
-from skipping.definition import FIRST_PAUSE, LONGEST_PAUSE, State
+from skipping.model.definition import FIRST_PAUSE, LONGEST_PAUSE, State
 
 
 @pytest.fixture

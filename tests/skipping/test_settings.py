@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import SettingError
-from skipping.settings import LATER, SETTINGS, Settings, variable
+from skipping.config.settings import LATER, SETTINGS, Settings, variable
 
 
 def _of(**values):

@@ -10,7 +10,7 @@ import pytest
 
 from providers import Between, Compare, In, IsNull, StartsWith
 from providers.values import arrow_type, encode
-from skipping.spelling import spelled, value_in_words
+from skipping.lookup.format import spelled, value_in_words
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from skipping.stores import IndexStore
-from skipping.stores.memory import MemoryStore
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.opensearch import Node
 
 _LOG = pytest.StashKey[Node]()

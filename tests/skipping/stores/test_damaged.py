@@ -18,8 +18,8 @@ import pytest
 
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
-from skipping.definition import Definition, TableId
-from skipping.stores.sqlite import SqliteStore
+from skipping.model.definition import Definition, TableId
+from skipping.stores.sqlite.store import SqliteStore
 
 FILES, SPAN = 300, 400
 
@@ -183,7 +183,7 @@ import random, sqlite3, sys
 import pyarrow as pa
 from pathlib import Path
 from tests.skipping.stores.test_damaged import entries, grown
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 path, chosen = Path(sys.argv[1]), random.Random(3)
 store = SqliteStore(path)
 holder = sqlite3.connect(path)  # so that the log is not merged at every close

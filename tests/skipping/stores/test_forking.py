@@ -19,13 +19,13 @@ from providers.errors import StoreError
 from providers.index_predicate import Contains, Overlaps, Test
 from providers.predicate import Compare
 from providers.values import Domain
-from skipping.definition import IndexedColumn
-from skipping.loading import Loading
-from skipping.lookup import Lookup
-from skipping.question import QueryColumn
+from skipping.lookup.lookup import Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore, sqlite_schema
 from skipping.stores.forking import Gate, Lock, reset_after_fork
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.single_flight import Loading
+from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import bounds, definition, entries, filled
 
 # Python says of every fork beside threads that it may hang: that it does not is what is shown.

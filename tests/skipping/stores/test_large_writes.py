@@ -10,8 +10,8 @@ import pytest
 from providers.index_predicate import Contains, ContainsOther, Overlaps
 from skipping.stores import IndexStore
 from skipping.stores import entries as stored
-from skipping.stores.memory import MemoryStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import ask, definition, entries
 
 

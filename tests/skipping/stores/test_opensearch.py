@@ -37,17 +37,17 @@ from providers.index_predicate import (
     Overlaps,
     Test,
 )
-from skipping.copying import Copied, copy
-from skipping.definition import Definition, State, TableId
-from skipping.session import store_of
-from skipping.settings import Settings
+from skipping.config.settings import Settings
+from skipping.engines.spark import store_of
+from skipping.model.definition import Definition, State, TableId
 from skipping.stores import IDENTITY, opensearch_pages, opensearch_scripts
-from skipping.stores.opening import open_store
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import INSECURE, PASSWORD, STORE, USER, Access
-from skipping.stores.opensearch_attempts import Attempt, attempt
-from skipping.stores.opensearch_index import Entries
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.copy import Copied, copy
+from skipping.stores.open import open_store
+from skipping.stores.opensearch.access import INSECURE, PASSWORD, STORE, USER, Access
+from skipping.stores.opensearch.attempts import Attempt, attempt
+from skipping.stores.opensearch.index import Entries
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.opensearch import Node
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
 from tests.skipping.test_copying import built, rows
@@ -1123,7 +1123,7 @@ def test_access_that_is_none(wrong: dict[str, str], message: str) -> None:
 def test_without_its_client_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['opensearchpy'] = None\n"
-        "from skipping.stores.opening import open_store\n"
+        "from skipping.stores.open import open_store\n"
         "open_store('memory:a')\n"
         "try:\n    open_store('opensearch://host')\n"
         "except Exception as error:\n    print(type(error).__name__, error)\n"

@@ -20,11 +20,11 @@ import pytest
 from providers.errors import StoreError
 from providers.predicate import In
 from providers.values import Domain
-from skipping.definition import IndexedColumn, State
-from skipping.lookup import Lookup
-from skipping.question import QueryColumn
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
+from skipping.lookup.lookup import Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import IndexedColumn, State
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch_secured import SecuredNode
 from tests.skipping.stores.test_store_contract import bounds, definition, entries
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from providers.errors import StoreError
-from skipping.stores import opensearch_wire
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.opensearch_access import Access
-from skipping.stores.opensearch_client import Client
-from skipping.stores.opensearch_pauses import Pauses
-from skipping.stores.opensearch_wire import Wire
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.client import Client
+from skipping.stores.opensearch.pauses import Pauses
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.opensearch.store import wire as opensearch_wire
+from skipping.stores.opensearch.wire import Wire
 from tests.skipping.stores.rogue import LATE, rogue
 
 SLACK = 1.0  # seconds, on a machine that is busy with other tests

@@ -15,13 +15,13 @@ from providers.errors import Rewound
 from providers.index_predicate import Compare, Overlaps
 from providers.predicate import In
 from providers.values import Domain
-from skipping.definition import IndexedColumn
-from skipping.lookup import Lookup
-from skipping.question import QueryColumn
+from skipping.lookup.lookup import Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore
 from skipping.stores.generations import following
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import bounds, definition, entries
 
 LONG = Domain("integer", pa.int64())

@@ -25,10 +25,10 @@ from pyroaring import BitMap
 from providers.errors import Conflict, Damaged, Rewound, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Compare, Contains, ContainsOther, Test
-from skipping.definition import Definition, State, TableId
-from skipping.lease import Lease
+from skipping.model.definition import Definition, State, TableId
+from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, sqlite_bytes, sqlite_schema
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 
 NOBODY = 65534
 TESTS: list[Test] = [
@@ -393,7 +393,7 @@ import os, sys
 import pyarrow as pa
 from providers.errors import Conflict, Damaged, Rewound, StoreError
 from providers.index_predicate import Compare, Contains
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], patience=5)
 tests = [Compare("low", ">", 1, "s1"), Contains("values", pa.array(["t7"]), "s2")]
 os.setgroups([])

@@ -33,10 +33,10 @@ from providers.index_predicate import (
     Test,
     disproved,
 )
-from skipping.definition import Definition, IndexedColumn, State, TableId
-from skipping.lease import Lease
+from skipping.model.definition import Definition, IndexedColumn, State, TableId
+from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, IndexStore
-from skipping.stores.opening import open_store
+from skipping.stores.open import open_store
 
 Values = dict[str, Sequence[Anything]]
 INTS = pa.int64()

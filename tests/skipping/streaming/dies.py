@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from skipping import SkippingIndex
-from skipping.build import SparkBuild
-from skipping.definition import State
-from skipping.stores import sqlite
-from skipping.stores.sqlite import SqliteStore
+from skipping.build.spark import SparkBuild
+from skipping.model.definition import State
+from skipping.stores.sqlite.store import SqliteStore
+from skipping.stores.sqlite.store import store as sqlite
 from skipping.tables.delta import DeltaTable
 
 

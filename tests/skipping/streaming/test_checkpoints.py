@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 import skipping
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex
-from skipping.options import IndexOptions
-from skipping.session import settings_of, store_of
+from skipping.config.options import IndexOptions
+from skipping.engines.spark import settings_of, store_of
 from skipping.streaming.checkpoints import checkpoint_of, require_checkpoint
 from skipping.streaming.jobs import job_name
-from skipping.streaming.keeper import Keeper
+from skipping.streaming.maintainer import Keeper
 from tests.skipping.streaming.conftest import QUICK, until
 
 KEY = "spark.skipping.streaming.checkpointRoots"

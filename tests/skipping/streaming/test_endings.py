@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.sqlite.store import SqliteStore
 
 PROGRAM = """
 import sys, time

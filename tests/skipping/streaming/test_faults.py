@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from providers import Compare
 from providers.errors import StoreError
 from skipping import SkippingIndex
-from skipping.definition import State
-from skipping.stores import sqlite_schema
-from skipping.stores.sqlite import SqliteStore
-from skipping.streaming.keeper import Keeper
+from skipping.model.definition import State
+from skipping.stores.sqlite.store import SqliteStore
+from skipping.stores.sqlite.store import schema as sqlite_schema
+from skipping.streaming.maintainer import Keeper
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.defining import optioned
-from skipping.stores.memory import MemoryStore
+from skipping.define import optioned
+from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import jobs, keeper
-from skipping.streaming.keeper import Keeper
+from skipping.streaming.maintainer import Keeper
 from tests.skipping.streaming.conftest import append, until
 
 _CALLS = frozenset({"definitions", "state", "lease", "hold", "report", "catalogue", "ordinals"})

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from providers import Compare, IsNull
 from skipping import SkippingIndex
-from skipping.session import settings_of, store_of
+from skipping.engines.spark import settings_of, store_of
 from skipping.stores import identities
-from skipping.stores.opensearch import OpenSearchStore
-from skipping.stores.sqlite import SqliteStore
+from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.store import SqliteStore
 from tests.opensearch import Node
 from tests.rewrite.differential import same_rows, settings, skips
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front

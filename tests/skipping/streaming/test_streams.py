@@ -18,12 +18,12 @@ from pyspark.sql.streaming import StreamingQuery
 import skipping
 from providers.errors import StatementError, StoreError
 from skipping import SkippingIndex
-from skipping.defining import optioned
-from skipping.build import SparkBuild
-from skipping.lease import Lease
-from skipping.session import settings_of, store_of
+from skipping.build.spark import SparkBuild
+from skipping.define import optioned
+from skipping.engines.spark import settings_of, store_of
+from skipping.model.lease import Lease
 from skipping.streaming.jobs import Stream, job_name
-from skipping.streaming.keeper import Keeper
+from skipping.streaming.maintainer import Keeper
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
 

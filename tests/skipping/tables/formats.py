@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from skipping.tables import FILES, Table
-from skipping.tables.opening import open_table
+from skipping.tables.open import open_table
 
 _numbers = itertools.count()
 

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
-from skipping.reading import Unreadable, read_columns
+from skipping.parquet.reader import Unreadable, read_columns
 from skipping.tables.delta import resolve_path
-from skipping.tables.opening import open_table
+from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL, Delta, paths
 
 

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from providers import Compare
 from providers.errors import TableError
 from skipping import SkippingIndex
-from skipping.reading import Unreadable, read_columns
+from skipping.parquet.reader import Unreadable, read_columns
 from skipping.stores import identities
-from skipping.stores.memory import MemoryStore
-from skipping.tables.iceberg import IcebergTable
-from skipping.tables.opening import open_table
-from skipping.tables.pyiceberg import PyIcebergTable
+from skipping.stores.memory.store import MemoryStore
+from skipping.tables.iceberg.pyiceberg import PyIcebergTable
+from skipping.tables.iceberg.spark import IcebergTable
+from skipping.tables.open import open_table
 from tests.skipping.tables.formats import FORMATS, Iceberg, paths
 
 pytestmark = pytest.mark.parametrize("name", [FORMATS["iceberg"]], ids=["iceberg"], indirect=True)

@@ -30,13 +30,13 @@ from providers.errors import (
     TableError,
 )
 from skipping import SkippingIndex, lookup
-from skipping.definition import IndexedColumn
-from skipping.settings import Settings
-from skipping.sketching import Work, sketch_files
+from skipping.build.sketch import Work, sketch_files
+from skipping.config.settings import Settings
+from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY, identities, opening
-from skipping.stores.memory import MemoryStore
+from skipping.stores.memory.store import MemoryStore
 from skipping.tables import TableColumn
-from skipping.tables.pyiceberg import PyIcebergTable
+from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 from tests.skipping.tables.formats import paths
 
 UTC = datetime.timezone.utc

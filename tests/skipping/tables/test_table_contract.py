@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError, StatementError, TableError
-from skipping.reading import Unreadable, read_columns
+from skipping.parquet.reader import Unreadable, read_columns
 from tests.skipping.tables.formats import FORMATS, SPECIAL, Format, paths
 
 

@@ -1,0 +1,1 @@
+"""Between Spark's JVM and Python: hooks, callbacks, messages, and who may send them."""

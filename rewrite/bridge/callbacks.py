@@ -1,0 +1,233 @@
+"""Answers what Java asks: what a scan's filters disprove, how files are numbered, our statements.
+
+Runs in callbacks, in threads of the JVM's choosing, while Spark plans a query: it starts no Spark
+job, calls nothing of the plan, and holds no lock while it asks the store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import skipping
+from providers.errors import NoStore, SkippingError, StoreError
+from rewrite.bridge.folder import Folder
+from rewrite.bridge.messages import Reader, read_message
+from rewrite.bridge.shadow import Asked, Shadow
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.model.definition import Definition, TableId
+from skipping.parser import is_ours
+
+__all__ = ["Answers", "Statements", "identities", "original", "table_key"]
+
+log = logging.getLogger("skipping")
+
+_REMEMBERED = 256
+"""Warnings that are not said again."""
+
+_KEPT = 16
+"""Errors of statements on their way at once."""
+
+
+def table_key(table: TableId) -> str:
+    """A table as Java names it."""
+    return f"{table.format}\n{table.id}\n{table.root}"
+
+
+class Answers:
+    """From a question to an answer; `asked` gives the settings of a name, and who knows the store.
+
+    A message is bytes, or the name of a file in `folder`.
+    """
+
+    def __init__(
+        self,
+        asked: Callable[[str], tuple[Settings, Lookup]],
+        folder: Folder | None = None,
+        shadow: Shadow | None = None,
+    ) -> None:
+        self._asked = asked
+        self._folder = folder
+        self._shadow = shadow
+        self._warned: OrderedDict[str, None] = OrderedDict()
+
+    def apply(self, envelope: str, message: bytes | str) -> bytes:
+        """Answer; what fails becomes a reason, because an exception here would fail the query.
+
+        The envelope names the settings, and says how many microseconds the query has left.
+        """
+        try:
+            name, left = envelope.split(" ")
+            deadline = time.monotonic() + int(left) / 1e6
+            header, buffers = read_message(self._content(message))
+            settings, lookup = self._asked(name)
+            match header.get("op"):
+                case "disproved":
+                    reader = Reader(buffers)
+                    return self._disproved(lookup, header, reader, settings, deadline)
+                case "files":
+                    return self._files(lookup, header, deadline)
+                case "indexed":
+                    return _indexed(lookup, deadline)
+                case op:
+                    raise SkippingError(f"there is no question {op!r}")
+        except Exception as error:
+            kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
+            self.warn(f"no file is skipped: {error}")
+            return _message({"reason": f"{kind}{error}", "failed": True})
+
+    def _content(self, message: bytes | str) -> bytes:
+        if not isinstance(message, str):
+            return message
+        if self._folder is None:
+            raise SkippingError("there is no folder for messages")
+        return self._folder.read(message)
+
+    def _disproved(
+        self,
+        lookup: Lookup,
+        header: Mapping[str, Any],
+        reader: Reader,
+        settings: Settings,
+        deadline: float,
+    ) -> bytes:
+        began = time.monotonic()
+        predicate = reader.read(header["filters"])
+        indexed = lookup.indexed(timeout=_left(deadline))
+        definition = indexed.get(TableId(*header["table"].split("\n")))
+        if definition is None:
+            return _message({"reason": "the table has no index"})
+        finding = lookup.ask(definition, predicate, reader.columns, timeout=_left(deadline))
+        if settings.shadow and self._shadow is not None:
+            self._shadow.offer(
+                Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
+            )
+        legs = [(leg, leg.disproved.serialize()) for leg in finding.legs]
+        disproved = finding.disproved.serialize()
+        return _message(
+            {
+                "table": header["table"],
+                "index": finding.index,
+                "generation": finding.generation,
+                "length": len(disproved),
+                "legs": [
+                    {"label": leg.label, "of": leg.source, "length": len(bitmap)}
+                    for leg, bitmap in legs
+                ],
+                "unused": finding.unused,
+                "seconds": time.monotonic() - began,
+            },
+            disproved,
+            *(bitmap for _, bitmap in legs),
+        )
+
+    def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
+        catalogue = lookup.catalogue(header["index"], timeout=_left(deadline))
+        files = catalogue.files.combine_chunks()
+        # Only a table without a log takes the values of its partition columns from paths.
+        listed = not TableId(*header["table"].split("\n")).logged
+        marks = [
+            "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
+            for stamp, partition in zip(
+                files["stamp"].to_pylist(), files["partition"].to_pylist(), strict=True
+            )
+        ]
+        return _message(
+            {"index": header["index"], "generation": catalogue.generation, "n": len(files)},
+            files["ordinal"].to_numpy().astype("<i8").tobytes(),
+            files["size"].to_numpy().astype("<i8").tobytes(),
+            *_texts(files["path"].to_pylist()),
+            *_texts(marks),
+        )
+
+    def warn(self, text: str) -> None:
+        """Say it in the log, unless it has been said lately."""
+        if text not in self._warned:
+            log.warning("%s", text)
+            self._warned[text] = None
+            while len(self._warned) > _REMEMBERED:
+                self._warned.popitem(last=False)
+
+
+def _left(deadline: float) -> float:
+    """Seconds; raises StoreError if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise StoreError("the query's time for asking is over")
+    return left
+
+
+def _indexed(lookup: Lookup, deadline: float) -> bytes:
+    try:
+        return _message({"tables": identities(lookup.indexed(timeout=_left(deadline)))})
+    except NoStore:
+        return _message({"tables": {}})  # nobody has made an index yet
+
+
+def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:
+    """The columns in the index of each table, as Java names both."""
+    return {
+        table_key(table): [column.identity for column in definition.columns]
+        for table, definition in tables.items()
+    }
+
+
+class Statements:
+    """Parses (text, None) and runs (text, session). Text that is not ours is None."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    def apply(self, text: str, session: Any) -> Any:
+        """A reply in JSON, or the result as a Java Dataset; errors are kept for `original`."""
+        try:
+            if session is None:
+                return json.dumps({"schema": skipping.schema(text)}) if is_ours(text) else None
+            return skipping.sql(SparkSession(self._context, session), text)._jdf
+        except Exception as error:
+            key = secrets.token_hex(8)
+            with _passing:
+                _errors[key] = error
+                while len(_errors) > _KEPT:
+                    _errors.popitem(last=False)
+            return json.dumps({"error": str(error), "key": key})
+
+
+_errors: OrderedDict[str, Exception] = OrderedDict()
+"""Errors on their way through the JVM, which only passes on their text; the last of them."""
+
+_passing = threading.Lock()
+
+
+def original(error: PySparkException) -> Exception | None:
+    """The error that `Statements` raised, if `error` is how Spark passed it on."""
+    parameters = error.getMessageParameters() or {}
+    with _passing:
+        return _errors.pop(parameters.get("skipping", ""), None)
+
+
+def _texts(values: list[str]) -> tuple[bytes, bytes]:
+    """Texts as Arrow has them: offsets and data."""
+    _, offsets, data = pa.array(values, pa.string()).buffers()
+    return (
+        np.zeros(1, "<i4").tobytes() if offsets is None else offsets.to_pybytes(),
+        b"" if data is None else data.to_pybytes(),
+    )
+
+
+def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:
+    head = json.dumps(header).encode()
+    return b"".join([len(head).to_bytes(4, "little"), head, *buffers])

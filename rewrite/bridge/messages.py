@@ -1,0 +1,164 @@
+"""Filters as they come from Java: a JSON tree and columns of values laid out as Arrow buffers.
+
+`Filters.java` and `Question.java` are the other half. Nothing is weakened on the way here: the tree
+is exact, NOT included, and a negation reaches the leaves before any of them becomes unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from providers.errors import SkippingError
+from providers.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    negate,
+)
+from providers.values import arrow_type, domain_of, encode
+from skipping.lookup.translate import QueryColumn
+
+__all__ = ["Message", "Reader", "read_message"]
+
+Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
+"""The header and the buffers."""
+
+
+def read_message(message: bytes) -> Message:
+    """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers.
+
+    Raises SkippingError where they do not fill the message exactly.
+    """
+    view = memoryview(message)
+    end = 4 + int.from_bytes(view[:4], "little")
+    if len(view) < end:
+        raise SkippingError("a message is cut")
+    try:
+        header = json.loads(bytes(view[4:end]))
+    except (ValueError, RecursionError) as error:
+        raise SkippingError(f"a message's header is no JSON: {type(error).__name__}") from error
+    lengths = header.get("lengths", []) if isinstance(header, dict) else None
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
+        raise SkippingError("a message's header does not say how long its parts are")
+    if end + sum(lengths) != len(view):
+        raise SkippingError("a message is not as long as its header says")
+    buffers = []
+    for length in lengths:
+        buffers.append(view[end : end + length])
+        end += length
+    return header, buffers
+
+
+class Reader:
+    """Reads one tree; afterwards `columns` holds the columns it names, by identity."""
+
+    def __init__(self, buffers: Sequence[memoryview]) -> None:
+        self._buffers = buffers
+        self.columns: dict[str, QueryColumn] = {}
+
+    def read(self, node: dict[str, Any]) -> Predicate:
+        """The predicate of a tree, its values normalised; without recursion, as deep as it is."""
+        order: list[tuple[dict[str, Any], bool]] = []
+        todo = [(node, False)]
+        while todo:
+            node, negated = todo.pop()
+            if node["op"] == "not":
+                todo.append((node["leg"], not negated))
+                continue
+            order.append((node, negated))
+            if node["op"] in ("and", "or"):
+                todo.extend((leg, negated) for leg in node["legs"])
+        built: list[Predicate] = []  # in reversed order, legs stand before their node
+        for node, negated in reversed(order):
+            if node["op"] in ("and", "or"):
+                first = len(built) - len(node["legs"])
+                legs = tuple(built[first:])
+                built[first:] = [And(legs) if (node["op"] == "and") != negated else Or(legs)]
+            elif node["op"] == "unknown":
+                built.append(Unknown(node["why"]))
+            else:
+                leaf = self._leaf(node, negated=negated)
+                built.append(negate(leaf) if negated else leaf)
+        return built[0]
+
+    def _leaf(self, node: dict[str, Any], *, negated: bool) -> Predicate:
+        column = self._column(node["column"])
+        if column is None:
+            return Unknown(f"{node['column']['name']} of type {node['column']['type']}")
+        if node["op"] == "null":
+            return IsNull(column)
+        values = self._values(node["values"], column)
+        if values is None:
+            return Unknown(f"{self.columns[column].name} compared with another type")
+        if node["op"] == "in":
+            # `a NOT IN (1, NULL)` is never true, but that is not what dropping the null would say.
+            return (
+                And(())  # negated: Or(())
+                if negated and node["nulls"]
+                else replace(In.of(column, values), source=node.get("of", ""))
+            )
+        (value,) = values.to_pylist()
+        if node["op"] == "prefix":
+            return StartsWith(column, value)
+        return Compare(column, node["compare"], value)
+
+    def _column(self, column: dict[str, str]) -> str | None:
+        identity = column["identity"]
+        arrow = arrow_type(column["type"])
+        domain = domain_of(arrow) if arrow is not None else None
+        if domain is None:
+            return None
+        seen = QueryColumn(column["name"], domain, column["type"])
+        if self.columns.setdefault(identity, seen).domain != domain:
+            return None
+        return identity
+
+    def _values(self, values: dict[str, Any], column: str) -> pa.Array | None:
+        arrow = arrow_type(values["type"])
+        if arrow is None or domain_of(arrow) != self.columns[column].domain:
+            return None
+        try:
+            return encode(_array(arrow, values["n"], self._parts(values["buffers"])))
+        except pa.ArrowInvalid:
+            return None
+
+    def _parts(self, numbers: Sequence[int]) -> list[memoryview]:
+        if not all(type(i) is int and 0 <= i < len(self._buffers) for i in numbers):
+            raise SkippingError("a message has no such part")
+        return [self._buffers[i] for i in numbers]
+
+
+def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
+    """An Arrow array over the buffers of `Question.values`; raises SkippingError if cut."""
+    if n == 0:
+        return pa.array([], type)
+    types = pa.types
+    if types.is_string(type) or types.is_binary(type):
+        offsets, data = buffers
+        starts = np.frombuffer(offsets, "<i4")
+        within = len(starts) == n + 1 and starts[0] == 0 and starts[-1] <= len(data)
+        if not within or bool((np.diff(starts) < 0).any()):
+            raise SkippingError("texts in a message are not where it says")
+        return pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
+    (values,) = buffers
+    if len(values) != n * (16 if types.is_decimal(type) else 8):
+        raise SkippingError("values in a message are not as many as it says")
+    if types.is_decimal(type):
+        return pa.Array.from_buffers(type, n, [None, pa.py_buffer(values)])
+    if types.is_floating(type):
+        return pa.array(np.frombuffer(values, "<f8")).cast(type, safe=False)
+    numbers = pa.array(np.frombuffer(values, "<i8"))
+    if types.is_date(type):
+        numbers = numbers.cast(pa.int32())
+    return numbers.cast(type)

@@ -1,0 +1,146 @@
+"""What was skipped, by what, and why not more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from providers.errors import SessionError
+from rewrite.bridge.install import Hooks, installed
+from rewrite.observe.html import rendered
+from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
+
+__all__ = ["Explanation", "explain", "plans", "required", "up_to_date"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The scans of a DataFrame: of its last execution, or of its plan if it has not run.
+
+    `execution` is the name and id that Spark gave the execution. It is None for a plan, and for
+    what ran as an RDD (`foreach`, `rdd`), which Spark counts as no execution; then the scans say
+    what was opened.
+    """
+
+    scans: tuple[ScanPlan, ...]
+    execution: tuple[str, int] | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is of."""
+        if self.execution is not None:
+            return "execution {1} ({0})".format(*self.execution)
+        if any(scan.opened is not None for scan in self.scans):
+            return "run as an RDD"
+        return "plan (not executed; what a run would read)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        name, id = self.execution or (None, None)
+        ran = {"name": name, "id": id} if self.execution else None
+        return {"execution": ran, "scans": [scan.to_dict() for scan in self.scans]}
+
+    def __str__(self) -> str:
+        body = "\n".join(map(str, self.scans)) or "no file scan"
+        return f"{self.title}\n{body}"
+
+    def _repr_html_(self) -> str:
+        return rendered(self.title, self.scans)
+
+
+def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
+    """The scans of a query, with the files that were or would be skipped.
+
+    Shows the last execution that a DataFrame was part of (by show, collect, count, write, ...); if
+    there is none, with `dry_run`, and for SQL in the active session, the plan: conditions are asked
+    of the index, no data is read and nothing is executed. The keys of joins come only with a run.
+    Values of conditions are shown only where `spark.skipping.explain.values` is true when the query
+    is planned. Raises SessionError without `rewrite.enable`.
+    """
+    if isinstance(query, str):
+        return _foreseen(*_parsed(query))
+    spark = query.sparkSession
+    execution = query._jdf.queryExecution()
+    if dry_run:
+        return _foreseen(spark, execution.logical())
+    hooks = up_to_date(spark)
+    executions = json.loads(hooks.java.executions().of(execution))
+    if executions:
+        # A write runs as a command around the execution that reads.
+        last = next((e for e in reversed(executions) if e["scans"]), executions[-1])
+        return Explanation(plans(last["scans"]), (last["name"], last["id"]))
+    scans = plans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
+    # Where nothing ran, Spark's metric is there, and zero.
+    ran = any(scan.opened for scan in scans)
+    return Explanation(scans if ran else _unopened(scans))
+
+
+def required(spark: SparkSession) -> Hooks:
+    """The hooks of a session; raises SessionError without."""
+    hooks = installed(spark)
+    if hooks is None:
+        raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
+    return hooks
+
+
+def up_to_date(spark: SparkSession) -> Hooks:
+    """The hooks of a session once they know all that has run; raises SessionError without."""
+    hooks = required(spark)
+    # Executions are noted on a thread of Spark's, which may still be behind.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    return hooks
+
+
+def _parsed(text: str) -> tuple[SparkSession, Any]:
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        raise SessionError("there is no active session: spark = rewrite.session()")
+    return spark, spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def _foreseen(spark: SparkSession, plan: Any) -> Explanation:
+    """Of a logical plan, planned anew; commands in it are not executed."""
+    hooks = required(spark)
+    jvm: Any = spark.sparkContext._jvm
+    skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    execution = spark._jsparkSession.sessionState().executePlan(plan, skip)
+    scans = json.loads(hooks.java.scans().foresee(execution.executedPlan()))
+    return Explanation(_unopened(plans(scans)))
+
+
+def _unopened(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
+    return tuple(replace(scan, opened=None, opened_bytes=None, rows=None) for scan in scans)
+
+
+def plans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
+    """The scans as Java describes them."""
+    return tuple(map(_plan, scans))
+
+
+def _plan(scan: Mapping[str, Any]) -> ScanPlan:
+    keys = tuple(KeySet(**each) for each in scan.get("keys", ()))
+    labels = [leg["label"] for leg in scan.get("legs", ())]
+    return ScanPlan(
+        scan["table"],
+        total=scan.get("total"),
+        disproved=scan.get("disproved", 0),
+        unknown=scan.get("unknown", 0),
+        legs=tuple(zip(labels, scan.get("counts", ()), strict=True)),
+        opened=scan.get("opened"),
+        reason=scan.get("reason"),
+        unused=(
+            *scan.get("unused", ()),
+            *(f"keys of a join: {why}" for why in scan.get("without keys", ()) if not keys),
+        ),
+        keys=keys,
+        rows=tuple(scan["rows"]) if keys and "rows" in scan else None,
+        bytes=scan.get("bytes"),
+        disproved_bytes=scan.get("disproved bytes", 0),
+        opened_bytes=scan.get("opened bytes"),
+        format=tuple(Step(*step) for step in scan.get("format", ())),
+        seconds=scan.get("seconds"),
+    )

@@ -1,0 +1,55 @@
+"""Queries that have run, and what they skipped."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rewrite.observe.explain import plans, up_to_date
+from skipping.lookup.scan_plan import ScanPlan
+
+__all__ = ["history"]
+
+_COLUMNS = (
+    "execution bigint, action string, ended timestamp, seconds double, `table` string, "
+    "files bigint, disproved bigint, unknown bigint, opened bigint, "
+    "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
+    "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
+)
+
+
+def history(spark: SparkSession) -> DataFrame:
+    """The file scans of the last 100 executions of the application, oldest first, a row a scan.
+
+    `files` to `disproved_bytes` are null where no index was asked, and `reason` says why. Values of
+    conditions are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
+    """
+    executions = json.loads(up_to_date(spark).java.executions().recent())
+    rows = [_row(e, scan) for e in executions for scan in plans(e["scans"])]
+    return spark.createDataFrame(rows, _COLUMNS)
+
+
+def _row(execution: dict[str, Any], scan: ScanPlan) -> tuple[Any, ...]:
+    asked = scan.total is not None
+    return (
+        execution["id"],
+        execution["name"],
+        datetime.fromtimestamp(execution["ended"] / 1_000, timezone.utc),
+        execution["seconds"],
+        scan.table,
+        scan.total,
+        scan.disproved if asked else None,
+        scan.unknown if asked else None,
+        scan.opened,
+        scan.bytes,
+        scan.disproved_bytes if asked else None,
+        scan.opened_bytes,
+        scan.seconds,
+        [label for label, count in scan.legs if count],
+        [str(keys) for keys in scan.keys],
+        scan.reason,
+        list(scan.unused),
+    )

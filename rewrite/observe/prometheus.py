@@ -1,0 +1,50 @@
+"""What operators watch: counters by table, and a collector for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from providers.errors import SessionError
+from rewrite.bridge.counters import TableCounters, metrics, totals
+from rewrite.observe.explain import required, up_to_date
+
+__all__ = ["PrometheusCollector", "counters"]
+
+
+def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
+    """What was asked and skipped of each table since the session was enabled, by all its clones.
+
+    Raises SessionError without `rewrite.enable`.
+    """
+    return totals(up_to_date(spark).java)
+
+
+class PrometheusCollector:
+    """A collector for a registry of prometheus-client (the extra `metrics`).
+
+    >>> from prometheus_client import REGISTRY, start_http_server  # doctest: +SKIP
+    >>> REGISTRY.register(rewrite.PrometheusCollector(spark))  # doctest: +SKIP
+    >>> start_http_server(9400)  # doctest: +SKIP
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Raises SessionError without `rewrite.enable`, or without prometheus-client."""
+        try:
+            import prometheus_client  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise SessionError(
+                "it takes prometheus-client: pip install 'lakehouse-file-skipping[metrics]'"
+            ) from error
+        self._hooks = required(spark)
+
+    def collect(self) -> Iterator[Any]:
+        """What prometheus-client asks for at each scrape; nothing after the session has ended."""
+        try:
+            found = totals(self._hooks.java)
+        except Exception:  # py4j's, of a JVM that has ended
+            return
+        shadow = self._hooks.shadow
+        yield from metrics(found, len(shadow.alarms), shadow.files)

@@ -1,0 +1,189 @@
+"""Run a query with its indexes and without, and compare the rows.
+
+Rows are compared as a multiset, by hashes that Spark sums up where the rows are: nothing is
+collected but one row of each run, however large the result.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+
+from providers.errors import SkippingError, WrongAnswer
+from rewrite.bridge.shadow import Alarm
+from rewrite.observe.explain import Explanation, explain, required
+
+__all__ = ["Verification", "alarms", "verify"]
+
+_CLOSE = 1e-11
+"""Of sums of floats: as much may another order of addition change."""
+
+_BY_ORDER = re.compile(
+    r"\b(any_value|approx_percentile|array_agg|collect_list|collect_set|first|first_value|last"
+    r"|last_value|listagg|max_by|min_by|mode|nth_value|percentile_approx|string_agg)\("
+)
+"""Functions whose answer depends on the order in which rows come."""
+
+_GROUPING = ("Aggregate", "Window")
+_ANY_ROWS = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample", "Deduplicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Two runs that gave the same rows: how many, and the files that each of them opened.
+
+    `note` says where the rows are the same only but for the last digits of floats.
+    """
+
+    rows: int
+    opened: int
+    without: int
+    explained: Explanation
+    note: str | None = None
+
+    def __str__(self) -> str:
+        same = f"same {self.rows:,} rows, opened {self.opened:,} of {self.without:,} files"
+        return f"{same}; {self.note}" if self.note else same
+
+
+def verify(df: DataFrame) -> Verification:
+    """Run `df` with its indexes and without; raises WrongAnswer where the rows differ.
+
+    Rows are equal as Spark groups them: NaN is NaN, -0.0 is 0.0, and the order does not matter.
+    Sums of floats may differ in their last digits, because fewer files are added in another order.
+    Raises SkippingError for a query whose rows are up to chance (rand(), LIMIT without ORDER BY),
+    SessionError without `rewrite.enable`. What `df.cache()` holds is not run again.
+    """
+    required(df.sparkSession)
+    plan: Any = df._jdf.queryExecution().analyzed()
+    chance = _chance(plan)
+    if chance is not None:
+        raise SkippingError(f"the query cannot be verified, its rows are up to chance: {chance}")
+    ours, explained = _run(df, plan, enabled=True)
+    control, without = _run(df, plan, enabled=False)
+    note = _compared(ours, control, df, explained)
+    return Verification(ours["rows"], _opened(explained), _opened(without), explained, note)
+
+
+def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
+    """The digest of a run in a session of its own, which has the settings of the frame's."""
+    spark = df.sparkSession
+    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    clone.conf.set("spark.skipping.enabled", str(enabled).lower())
+    jvm: Any = spark.sparkContext._jvm
+    again = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone._jsparkSession, plan)
+    digest = _digest(DataFrame(again, clone))
+    (row,) = digest.collect()
+    return row, explain(digest)
+
+
+def _digest(df: DataFrame) -> DataFrame:
+    """One row: how many rows there are, sums of their hashes, and of their floats."""
+    types = [field.dataType for field in df.schema]
+    named = df.toDF(*(f"c{i}" for i in range(len(types))))
+    whole, coarse, sums = [F.lit(len(types))], [F.lit(len(types))], []
+    for i, type in enumerate(types):
+        column = F.col(f"c{i}")
+        whole.append(_hashable(column, type))
+        if isinstance(type, FloatType | DoubleType):
+            finite = F.abs(column) < F.lit(float("inf"))  # NaN is greater than anything
+            coarse.append(F.when(~finite, column))
+            number = F.when(finite, column.cast("double"))
+            sums += [F.sum(number).alias(f"sum{i}"), F.sum(F.abs(number)).alias(f"size{i}")]
+        else:
+            coarse.append(_hashable(column, type))
+    return named.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.struct(*_summed(whole)).alias("whole"),
+        F.struct(*_summed(coarse)).alias("coarse"),
+        *sums,
+    )
+
+
+def _hashable(column: Column, type: DataType) -> Column:
+    """Maps and variants do not hash; their text does."""
+    return F.to_json(F.struct(column)) if _hides(type) else column
+
+
+def _hides(type: DataType) -> bool:
+    match type:
+        case StructType():
+            return any(_hides(field.dataType) for field in type)
+        case ArrayType():
+            return _hides(type.elementType)
+        case _:
+            return isinstance(type, MapType) or type.typeName() == "variant"
+
+
+def _summed(values: list[Column]) -> list[Column]:
+    """Sums of two hashes, which no order of the rows changes; sums in 38 digits do not overflow."""
+    hashes = F.xxhash64(*values), F.xxhash64(F.lit("again"), *values)
+    return [F.sum(h.cast("decimal(20,0)")).alias(f"h{i}") for i, h in enumerate(hashes)]
+
+
+def _compared(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> str | None:
+    """What is to be said of rows that are the same; raises WrongAnswer where they are not."""
+    if ours["rows"] == control["rows"]:
+        if ours["whole"] == control["whole"]:
+            return None
+        floats = [
+            i for i, f in enumerate(df.schema) if isinstance(f.dataType, FloatType | DoubleType)
+        ]
+        if ours["coarse"] == control["coarse"] and all(_close(ours, control, i) for i in floats):
+            return "floats differ in their last digits, as another order of addition makes them"
+        found = f"{ours['rows']:,} rows with the indexes and without, but not the same ones"
+    else:
+        found = f"{ours['rows']:,} rows with the indexes, {control['rows']:,} without"
+    raise WrongAnswer(
+        f"{found}. An index is wrong: spark.conf.set('spark.skipping.enabled', 'false') reads "
+        "right, and DROP and CREATE SKIPPING INDEX builds it anew; please report this\n"
+        f"{explained}"
+    )
+
+
+def _close(ours: Row, control: Row, i: int) -> bool:
+    one, other, size = ours[f"sum{i}"], control[f"sum{i}"], control[f"size{i}"]
+    if one is None or other is None:
+        return one is other
+    return bool(abs(one - other) <= _CLOSE * (size or 0.0))
+
+
+def _opened(explained: Explanation) -> int:
+    return sum(scan.opened or 0 for scan in explained.scans)
+
+
+def _chance(plan: Any) -> str | None:
+    """What makes the rows of a plan up to chance."""
+    if not plan.deterministic():
+        return "it has a function that answers otherwise each time"
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        name = str(node.nodeName())
+        if name in _ANY_ROWS and not (name.endswith("Limit") and _is_sorted(node)):
+            return f"{name} takes any of the rows"
+        by_order = _BY_ORDER.search(str(node.expressions())) if name in _GROUPING else None
+        if by_order is not None:
+            return f"{by_order[1]} answers by the order of rows"
+        children = node.children()
+        todo.extend(children.apply(i) for i in range(children.size()))
+    return None
+
+
+def _is_sorted(node: Any) -> bool:
+    while str(node.nodeName()) in ("GlobalLimit", "LocalLimit", "Project", "SubqueryAlias"):
+        node = node.children().apply(0)
+    return str(node.nodeName()) == "Sort"
+
+
+def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
+    """Files that an index wrongly disproved, oldest first, as far as `spark.skipping.shadow` saw.
+
+    Raises SessionError without `rewrite.enable`.
+    """
+    return tuple(required(spark).shadow.alarms)

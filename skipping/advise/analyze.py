@@ -1,0 +1,173 @@
+"""ANALYZE: look at a sample of a table's files, and advise an index for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from providers.base import Column, Param
+from providers.errors import DefinitionError
+from providers.registry import kinds
+from skipping.advise.recommend import KEYS, ColumnAdvice, KindAdvice, advise
+from skipping.advise.sample import FILES, chosen, look
+from skipping.build.sketch import Work
+from skipping.engines.spark import settings_of
+from skipping.model.definition import IndexedColumn
+from skipping.model.identifiers import sql_name
+from skipping.parser.literals import unquoted
+from skipping.tables import TableColumn
+from skipping.tables.open import open_table
+
+__all__ = ["Advice", "analyze", "every_kind"]
+
+_FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
+"""Kinds that are tried with other parameters too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What ANALYZE found; `print` it.
+
+    `files` and `bytes` are those of the table, of which `sampled_files` and `sampled_bytes` were
+    looked at; figures are of the whole table, estimated where not all of it was.
+    """
+
+    table: str
+    files: int
+    bytes: int
+    sampled_files: int
+    sampled_bytes: int
+    columns: tuple[ColumnAdvice, ...]
+
+    @property
+    def ddl(self) -> str | None:
+        """A CREATE SKIPPING INDEX with every kind that is advised; None if none is."""
+        advised = [(_quoted(c.name), c.advised) for c in self.columns if c.advised]
+        listed = [f"{name} {kind.spelling}" for name, kind in advised]
+        return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """As `ANALYZE SKIPPING INDEX` shows it: a row a column and kind."""
+        return [row for c in self.columns for row in self._rows(c)]
+
+    def _rows(self, column: ColumnAdvice) -> list[tuple[Any, ...]]:
+        lies = column.clustering
+        seen = (
+            self.files,
+            self.sampled_files,
+            *(column.distinct if column.kinds else (None, None)),
+            *((lies.depth, lies.overlaps) if lies else (None, None)),
+        )
+        laid = column.sorted or (None,) * len(KEYS)
+        head = (column.name, column.type, column.reason)
+        if not column.kinds:
+            nothing = (None,) * (len(KEYS) + 2)
+            return [(*head, None, False, *nothing, *laid, *seen, None)]
+        return [
+            (
+                *(*head, kind.spelling, kind.advised),
+                *(*kind.kept, kind.bytes, 1_000 * kind.seconds, *laid, *seen),
+                self.ddl if kind.advised else None,
+            )
+            for kind in column.kinds
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.table}: {self.files:,} files, {self.bytes / 1e6:,.1f} MB; looked at "
+            f"{self.sampled_files:,}, {self.sampled_bytes / 1e6:,.1f} MB",
+            f"{'':<36} files kept for {KEYS[0]:>5} {KEYS[1]:>7} {KEYS[2]:>7} keys"
+            "   bytes a file  ms a file",
+        ]
+        for column in self.columns:
+            lines.append(f"{column.name} {column.type}: {column.reason}")
+            lines.extend(_line(kind) for kind in column.kinds)
+            if column.sorted and column.distinct[1]:
+                kept = " ".join(f"{n:>7,.0f}" for n in column.sorted)
+                lines.append(f"    {'sorted by it':<44} {kept}")
+        lines.append(self.ddl or "no index is worth it as the table lies now")
+        return "\n".join(lines)
+
+
+def _quoted(name: str) -> str:
+    """A column as it is shown, as SQL wants it: `my col`.`x.y`.z."""
+    return sql_name([unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)])
+
+
+def _line(kind: KindAdvice) -> str:
+    kept = " ".join(f"{n:>7,.0f}" for n in kind.kept)
+    part = f", known in {kind.known:.0%}" if kind.known < 1 else ""
+    return (
+        f"  {'*' if kind.advised else ' '} {kind.spelling + part:<44} {kept}"
+        f"      {kind.bytes:>12,.0f} {1_000 * kind.seconds:>10,.1f}"
+    )
+
+
+def analyze(
+    spark: SparkSession,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    files: int | None = None,
+) -> Advice:
+    """Advise an index for a table, from at most so many of its files (FILES unless given).
+
+    `columns`: all unless given. Writes nothing. Raises TableError, and DefinitionError for a column
+    that is not there.
+    """
+    settings = settings_of(spark)
+    opened = open_table(spark, table)
+    there = opened.columns()
+    named = there.values() if columns is None else [there.resolve(name) for name in columns]
+    live = opened.files()
+    sample = chosen(live, FILES if files is None else files)
+    works = {c.identity: every_kind(c, settings.providers) for c in named}
+    looked = [w for w in works.values() if w]
+    samples = dict(
+        zip(
+            (w[0].column.identity for w in looked),
+            look(spark, sample, looked),
+            strict=True,
+        )
+    )
+    found = [
+        advise(samples[c.identity], len(live)) if c.identity in samples else _unasked(c)
+        for c in named
+    ]
+    return Advice(
+        re.sub(r"^spark_catalog\.", "", opened.name),
+        len(live),
+        pc.sum(live["size"]).as_py() or 0,
+        len(sample),
+        pc.sum(sample["size"]).as_py() or 0,
+        tuple(found),
+    )
+
+
+def _unasked(column: TableColumn) -> ColumnAdvice:
+    why = column.refusal or "a partition column: the table itself skips by it"
+    return ColumnAdvice(column.name, column.type, why)
+
+
+def every_kind(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
+    """Every kind that the column can have."""
+    if column.partition or column.refusal is not None:
+        return []
+    found: list[Work] = []
+    for kind in sorted(kinds(providers)):
+        for params in ({}, _FURTHER[kind]) if kind in _FURTHER else ({},):
+            number = len(found) + 1
+            given = tuple(params.items())
+            indexed = IndexedColumn(number, column.name, column.identity, column.type, kind, given)
+            try:
+                domain = Column(column.name, indexed.domain)
+                provider = kinds(providers)[kind].of((domain,), params)
+            except DefinitionError:
+                continue
+            found.append(Work(indexed, column, provider))
+    return found

@@ -1,0 +1,247 @@
+"""Look at a few files of a table as a build would, and measure what each index kind costs there.
+
+The files are a random choice, but the same one each time, bounded in number and bytes. Tasks read
+one column at a time, so that each is timed by itself, and send back sketches and a few values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from providers.errors import TableError
+from skipping.build.sketch import Work, entries, entry_schema, sketched
+from skipping.build.spark import opens
+from skipping.parquet.columns import find, indexed_domain
+from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
+from skipping.stores import IDENTITY
+from skipping.tables import TableColumn
+from skipping.tables.filesystem import locate
+
+__all__ = ["FILES", "Sample", "chosen", "look"]
+
+FILES = 64
+BYTES = 1 << 30
+"""Files, and bytes of files, that are looked at unless more are asked for."""
+
+KEYS = 200
+"""Distinct values of a file that are sent back, to ask for."""
+
+DRAWN = 1_000
+"""Rows of a file that are sent back, to lay them out anew."""
+
+_COUNTED = 1 << 20
+"""Distinct values of a file are counted up to here."""
+
+_TOGETHER = 4
+"""Columns of one job: sketches of so many files and columns come back to the driver at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen of one column: a row a file that could be read, and how many could not.
+
+    Columns: those of entries for `work` (`skipping.stores`); `rows`, `nulls`, `distinct`; `low` and
+    `high`, the file's range; `keys`, some distinct values, and `drawn`, some rows' values, both
+    null-free and normalised; in nanoseconds `reading`, and `s1_building` for each of `work`.
+    """
+
+    work: tuple[Work, ...]
+    files: pa.Table
+    unreadable: int
+
+
+def chosen(files: pa.Table, most: int) -> pa.Table:
+    """At most `most` of a table's files, at random, and at most BYTES of them or one."""
+    order = np.random.default_rng(0).permutation(len(files))[:most]
+    taken = np.cumsum(files["size"].to_numpy()[order]) <= BYTES
+    taken[:1] = True
+    return files.take(pa.array(np.sort(order[taken])))
+
+
+def look(spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]) -> list[Sample]:
+    """Measure the work on each column, none of them a partition column, in these files.
+
+    Raises TableError for storage that Python cannot open.
+    """
+    if len(files) and not opens(files["path"][0].as_py()):
+        raise TableError(
+            f"ANALYZE reads files with Python, which cannot open {files['path'][0]}: "
+            "give it the credentials that Spark has"
+        )
+    numbered = files.select(["path", "size", "stamp"]).append_column(
+        "file", pa.array(range(len(files)), pa.int64())
+    )
+    samples: list[Sample] = []
+    for start in range(0, len(columns), _TOGETHER):
+        together = columns[start : start + _TOGETHER]
+        seen = _measure(spark, numbered, together)
+        for work, blobs in zip(together, seen, strict=True):
+            rows = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
+            files_seen = pa.concat_tables(rows) if rows else _schema(work).empty_table()
+            samples.append(Sample(tuple(work), files_seen, len(files) - len(rows)))
+    return samples
+
+
+def _measure(
+    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
+) -> list[list[bytes]]:
+    """For each column what `measured` gives of each file that it can be read in."""
+
+    def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.to_pylist():
+                found = [measured(file, work) for work in columns]
+                numbers = pa.array(range(len(columns)), pa.int64())
+                yield pa.RecordBatch.from_arrays(
+                    [numbers, pa.array(found, pa.binary())], ["column", "measured"]
+                )
+
+    frame = spark.createDataFrame(files)
+    rows = frame.mapInArrow(measure, "column long, measured binary").toArrow()
+    return [
+        rows.filter(pc.equal(rows["column"], number))["measured"].drop_null().to_pylist()
+        for number in range(len(columns))
+    ]
+
+
+def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
+    """One file's row of a Sample as an Arrow stream; None where the column cannot be read."""
+    column = work[0].column
+    # Kinds that stop early come first: what they hash is not found hashed already.
+    cheapest = sorted(range(len(work)), key=lambda i: work[i].provider.most or 0)
+    collectors = [w.provider.collector() for w in work]
+    building = [0] * len(work)
+    seen = _Seen(indexed_domain(column).stored)
+    reading = 0
+    # Not `modified`: advice may come from a file that was written just now; an entry may not.
+    parts = read_columns(file["path"], [column], size=file["size"])
+    while True:
+        began = perf_counter_ns()
+        part = next(parts, None)
+        reading += perf_counter_ns() - began
+        if part is None:
+            break
+        if isinstance(part, Unreadable):
+            return None
+        hashing = 0
+        for i in cheapest:
+            provider = work[i].provider
+            began = perf_counter_ns()
+            values = part.extremes() if provider.only_extremes else part.distinct(provider.most)
+            got = perf_counter_ns() - began
+            if not provider.only_extremes:
+                got = hashing = max(hashing, got)  # a kind alone would hash by itself
+            began = perf_counter_ns()
+            collectors[i].add(values, part.nulls)
+            building[i] += got + perf_counter_ns() - began
+        seen.add(part)
+    row: dict[str, Any] = dict.fromkeys(IDENTITY.names)
+    row.update(ordinal=file["file"], path=file["path"], size=file["size"], stamp=file["stamp"])
+    for i, each in enumerate(work):
+        began = perf_counter_ns()
+        values = collectors[i].finish()
+        building[i] += perf_counter_ns() - began
+        row.update(sketched(each, values))
+    try:
+        rows, drawn = _drawn(file["path"], column)
+    except (OSError, pa.ArrowException):
+        return None  # it went meanwhile
+    figures = [rows, seen.nulls, seen.distinct, reading, *building]
+    rng = np.random.default_rng(file["file"])
+    batch = pa.RecordBatch.from_arrays(
+        [
+            *entries([row], work).columns,
+            *(pa.array([n], pa.int64()) for n in figures),
+            *(pa.array([bound], seen.stored) for bound in (seen.low, seen.high)),
+            _listed(_some(seen.values, KEYS, rng)),
+            _listed(_some(drawn, DRAWN, rng)),
+        ],
+        schema=_schema(work),
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _schema(work: Sequence[Work]) -> pa.Schema:
+    stored = indexed_domain(work[0].column).stored
+    building = (f"{w.indexed.sketch}_building" for w in work)
+    numbers = ("rows", "nulls", "distinct", "reading", *building)
+    return pa.schema(
+        [
+            *entry_schema(work),
+            *((name, pa.int64()) for name in numbers),
+            ("low", stored),
+            ("high", stored),
+            ("keys", pa.list_(stored)),
+            ("drawn", pa.list_(stored)),
+        ]
+    )
+
+
+class _Seen:
+    """Counts of one column of one file, and its values as far as they are counted."""
+
+    def __init__(self, stored: pa.DataType) -> None:
+        self.stored = stored
+        self.values = pa.array([], stored)
+        self.nulls = 0
+        self.low: Any = None
+        self.high: Any = None
+
+    @property
+    def distinct(self) -> int:
+        return len(self.values)
+
+    def add(self, part: Chunk) -> None:
+        self.nulls += part.nulls
+        bounds = part.extremes().to_pylist()
+        if bounds:
+            self.low = min([*bounds, *([] if self.low is None else [self.low])])
+            self.high = max([*bounds, *([] if self.high is None else [self.high])])
+        if len(self.values) < _COUNTED:
+            self.values = pc.unique(pa.concat_arrays([self.values, part.distinct()]))
+
+
+def _some(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
+    if len(values) <= most:
+        return values
+    return values.take(pa.array(np.sort(rng.choice(len(values), most, replace=False))))
+
+
+def _listed(values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+
+def _drawn(path: str, column: TableColumn) -> tuple[int, pa.Array]:
+    """A file's number of rows, and some thousand values, each as often as it is there."""
+    filesystem, inner = locate(path)
+    with filesystem.open_input_file(inner) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        place = find(file, column)
+        rows = file.metadata.num_rows
+        drawn = [pa.array([], indexed_domain(column).stored)]
+        step = max(1, rows // (4 * DRAWN))
+        names = [".".join(place.path)] if place is not None else []
+        for batch in file.iter_batches(ROWS, columns=names, use_threads=False) if names else ():
+            assert place is not None, "it has a name"
+            array = batch.column(place.path[0])
+            if len(place.path) > 1:
+                array = pc.struct_field(array, list(place.path[1:]))
+            array = array.take(pa.array(range(0, len(array), step)))
+            if pa.types.is_dictionary(array.type):
+                array = array.dictionary_decode()
+            part = part_of(place, array)
+            if isinstance(part, Chunk):
+                drawn.append(part.values)
+        return rows, pa.concat_arrays(drawn)

@@ -1,0 +1,1 @@
+"""From a table's files to the entries of its index. Knows nothing of `lookup`."""

@@ -1,0 +1,317 @@
+"""Bring an index up to its table: the one function that CREATE, REFRESH and every job call.
+
+The truth is a difference of states: the files that live at a version, less the files that have
+entries. The log only makes finding it cheap; where it has a gap, the states are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tqdm import tqdm
+
+from providers.errors import StoreError
+from providers.values import arrow_type, domain_of
+from skipping.build.sketch import Build, Work, unread
+from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
+from skipping.parquet.reader import SETTLED, Unreadable, read_columns
+from skipping.stores import IDENTITY, IndexStore, identities
+from skipping.tables import Columns, Table, TableColumn
+
+__all__ = ["Missing", "aimed_at", "current", "listed", "missing", "refresh"]
+
+
+def refresh(
+    build: Build,
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    *,
+    providers: Sequence[str] = (),
+    token: int | None = None,
+    limit: int | None = None,
+    until: int | None = None,
+    retry: bool = True,
+) -> State:
+    """Index every file of the version that is newest as this begins; returns when that is so.
+
+    With `limit` no more than so many files: the rest is `State.left` for the next time. With
+    `until`, the version to get to is that, where versions count up. `token` is that of the index's
+    lease, if the caller has it. Files that could not be read before are tried again, without
+    `retry` only when they are due (`State.retries_by`). Raises what goes wrong, after the index was
+    marked as failed: it is still asked, because what it knows stays true. Another refresher at work
+    at the same time does no harm.
+    """
+    index = definition.value.index
+    before = store.state(index)
+    begun: Status = "refreshing" if before.covered is not None else "creating"
+    store.report(index, replace(before, status=begun, error=None), token=token)
+    try:
+        version = aimed_at(table, before, until)
+        definition = _brought_up(store, definition, table.columns())
+        retry = before.unread > 0 and (retry or before.retries_by(time.time()))
+        todo = missing(store, table, definition, version, before, retry=retry)
+        some, left = _limited(todo, limit)
+        lost, why = _build(build, store, table, definition, some, providers, token)
+        tried = sum(len(each.files) for each in some)
+        if left and lost < tried:
+            still = before.unread + lost  # counted anew by the last step
+            state = replace(before, status=begun, error=None, left=left, unread=still)
+        else:
+            # Where none of those tried could be read, neither may the rest: they wait as well.
+            still = lost + left + (0 if retry or _compares(before, definition) else before.unread)
+            state = State(
+                "active",
+                version,
+                why if lost else before.error if still else None,
+                definition.revision,
+                time.time(),
+                unread=still,
+                retries=before.retries + retry if still else 0,
+            )
+        store.report(index, state, token=token)
+    except Exception as error:
+        with suppress(StoreError):  # what went wrong first is what to say
+            failed = replace(before, status="failed", error=str(error))
+            store.report(index, failed, token=token)
+        raise
+    return state
+
+
+def aimed_at(table: Table, state: State, until: int | None) -> int:
+    """The version to get to: the newest, or `until`, but none before what is covered."""
+    newest = table.version()
+    if until is None or not table.logged:
+        return newest
+    return min(newest, max(until, state.covered or 0))
+
+
+def current(definition: Definition, columns: Columns) -> list[tuple[IndexedColumn, TableColumn]]:
+    """The columns of an index as they stand in the table today.
+
+    Left out are columns that are gone, and those that were indexed under another type; what is
+    known under it still answers queries of versions that had it.
+    """
+    by_identity = {column.identity: column for column in columns.values()}
+    pairs = [(i, by_identity.get(i.identity)) for i in definition.columns]
+    return [(i, column) for i, column in pairs if column and _fits(i, column)]
+
+
+def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
+    arrow = arrow_type(column.type)
+    return column.refusal is None and arrow is not None and domain_of(arrow) == indexed.domain
+
+
+def _brought_up(
+    store: IndexStore, definition: Versioned[Definition], columns: Columns
+) -> Versioned[Definition]:
+    """The definition with its columns as the table has them today.
+
+    A column that was widened into another domain, or dropped and made again under its name, is
+    numbered anew; what is known under the old number still answers queries of older versions.
+    """
+    old = definition.value
+    today = {i.number: replace(i, name=c.name, type=c.type) for i, c in current(old, columns)}
+    renamed = tuple(today.get(i.number, i) for i in old.columns)
+    followed = {(i.name, i.kind, i.params) for i in today.values()}
+    added: list[IndexedColumn] = []
+    for indexed in renamed:
+        column = columns.get(indexed.name)
+        wanted = (indexed.name, indexed.kind, indexed.params)
+        if wanted not in followed and column is not None and column.refusal is None:
+            followed.add(wanted)
+            added.append(
+                replace(
+                    indexed,
+                    number=old.next_number + len(added),
+                    identity=column.identity,
+                    type=column.type,
+                    partition=column.partition,
+                )
+            )
+    new = replace(old, columns=(*renamed, *added))
+    if new == old:
+        return definition
+    return Versioned(new, store.define(new, expect=definition.revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Files and the sketches they lack."""
+
+    files: pa.Table
+    lacking: tuple[IndexedColumn, ...]
+
+
+def missing(
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    version: int,
+    state: State,
+    *,
+    retry: bool = True,
+) -> list[Missing]:
+    """What is to be built: whole entries for new files, single sketches for known ones.
+
+    With `retry` also what could not be read before. Where the log tells what came since the version
+    that is covered, the cost is that of what came; else, and where there is something to be tried
+    again, the files of the version are compared with all entries.
+    """
+    columns = tuple(i for i, _ in current(definition.value, table.columns()))
+    if not columns:
+        return []
+    files = None
+    if not _compares(state, definition) and not (retry and state.unread):
+        assert state.covered is not None
+        files = table.changes(state.covered, version)
+    if files is None:
+        return _compared(store, table, definition.value, version, columns)
+    files = _readable(files)
+    if not len(files):
+        return []
+    known = store.ordinals(definition.value.index, files)
+    return _worth([Missing(_unnumbered(files.filter(pc.is_null(known))), columns)])
+
+
+def _compares(state: State, definition: Versioned[Definition]) -> bool:
+    """Whether all files have to be compared with all entries."""
+    same = state.revision == definition.revision and definition.value.where is None
+    return state.covered is None or not same
+
+
+def listed(todo: Sequence[Missing]) -> pa.Table:
+    """The files of all of it: path and size."""
+    files = (each.files.select(["path", "size"]) for each in todo)
+    return pa.concat_tables([IDENTITY.empty_table().select(["path", "size"]), *files])
+
+
+def _compared(
+    store: IndexStore,
+    table: Table,
+    definition: Definition,
+    version: int,
+    columns: tuple[IndexedColumn, ...],
+) -> list[Missing]:
+    files = _readable(table.files(version, where=definition.where))
+    catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
+    entries = catalogue.files
+    known, live = set(identities(entries)), set(identities(files))
+    new = files.filter(pa.array([i not in known for i in identities(files)], pa.bool_()))
+    todo = [Missing(_unnumbered(new), columns)]
+    for indexed in columns:
+        lacking = entries.filter(entries[f"{indexed.sketch}_known"].is_null())
+        # In any order: of those that cannot be read the same ones must not always come first.
+        lacking = lacking.take(np.random.permutation(len(lacking)))
+        still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
+        todo.append(Missing(still_live.select(IDENTITY.names), (indexed,)))
+    return _worth(todo)
+
+
+def _readable(files: pa.Table) -> pa.Table:
+    """Those that can be sketched; the others have no entry, so that they are unknown, and read."""
+    return files.filter(pc.equal(files["format"], "parquet"))
+
+
+def _worth(todo: Sequence[Missing]) -> list[Missing]:
+    return [each for each in todo if len(each.files)]
+
+
+def _unnumbered(files: pa.Table) -> pa.Table:
+    """Files without an entry, as IDENTITY columns with null ordinals."""
+    partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
+    return pa.table(
+        [
+            pa.nulls(len(files), pa.int64()),
+            *(files[name] for name in ("path", "size", "stamp")),
+            pa.array(partition, pa.string()),
+        ],
+        schema=IDENTITY,
+    )
+
+
+def _limited(todo: Sequence[Missing], limit: int | None) -> tuple[list[Missing], int]:
+    """The first `limit` files, and how many are left."""
+    total = sum(len(each.files) for each in todo)
+    if limit is None or total <= limit:
+        return list(todo), 0
+    some, room = [], limit
+    for each in todo:
+        some.append(replace(each, files=each.files.slice(0, room)))
+        room -= len(some[-1].files)
+    return _worth(some), total - limit
+
+
+def _build(
+    build: Build,
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    todo: Sequence[Missing],
+    providers: Sequence[str],
+    token: int | None,
+) -> tuple[int, str]:
+    """Build it; how many files could not be read, and why one of them could not."""
+    failed, why = 0, ""
+    index = definition.value.index
+    by_number = {i.number: column for i, column in current(definition.value, table.columns())}
+    total = sum(len(each.files) for each in todo)
+    if total and not table.logged:
+        _settle([each.files for each in todo])
+    # disable=None shows the bar on a terminal only, and only where there is something to wait for.
+    with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:
+        for each in todo:
+            work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
+            for entries in build(_numbered(store, index, each.files), work):
+                kept = _without_unknown_parts(entries, work)
+                store.write(index, kept, revision=definition.revision, token=token)
+                bar.update(len(entries))
+                lost = entries.filter(unread(entries, work))
+                if len(lost):
+                    why = why or _why(lost.slice(0, 1).to_pylist()[0], work)
+                    failed += len(lost)
+    files = "file" if failed == 1 else "files"
+    return failed, f"{failed:,} {files} could not be read, to be tried again: {why}"
+
+
+def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
+    """Without the columns of those parts of a sketch that no file has: mostly there are none."""
+    for each in work:
+        for part in {field.part for field in each.provider.fields()} - {""}:
+            sketch = f"{each.indexed.sketch}{part}_"
+            if entries[f"{sketch}known"].null_count == len(entries):
+                gone = [name for name in entries.schema.names if name.startswith(sketch)]
+                entries = entries.drop_columns(gone)
+    return entries
+
+
+def _why(file: Mapping[str, Any], work: Sequence[Work]) -> str:
+    """Why a file could not be read, as far as it can be seen from here."""
+    column = work[0].column
+    try:
+        parts = read_columns(file["path"], [column], size=file["size"])
+        reason = next((part.reason for part in parts if isinstance(part, Unreadable)), "")
+    except Exception as error:
+        reason = str(error)
+    return f"{file['path']}{': ' if reason else ''}{reason}"
+
+
+def _settle(files: Sequence[pa.Table]) -> None:
+    """Wait a moment for files that were written just now; the build passes over what is younger."""
+    youngest = max(pc.max(each["stamp"]).as_py() for each in files) / 1_000
+    time.sleep(min(max(youngest + SETTLED + 0.05 - time.time(), 0), SETTLED))
+
+
+def _numbered(store: IndexStore, index: str, files: pa.Table) -> pa.Table:
+    if not files["ordinal"].null_count:
+        return files
+    ordinals = store.reserve(index, len(files))
+    return files.set_column(0, IDENTITY.field(0), pa.array(ordinals, pa.int64()))

@@ -1,0 +1,28 @@
+"""Which entries of an index no version of its table can read any more."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipping.model.definition import IndexId
+from skipping.stores import IndexStore, identities
+from skipping.tables import Table
+
+__all__ = ["vacuum"]
+
+
+def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
+    """Remove entries of files that no live version of the table can read; how many."""
+    files = store.catalogue(index).files
+    listed = table.files()
+    live = set(identities(listed))
+    candidates = files.filter(pa.array([i not in live for i in identities(files)], pa.bool_()))
+    paths = candidates["path"].combine_chunks()
+    # Of a path that is live, what is not was replaced there.
+    replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())
+    gone = pc.or_(replaced, pc.invert(table.retained(paths)))
+    ordinals = candidates["ordinal"].combine_chunks().filter(gone)
+    if len(ordinals):
+        store.remove(index, ordinals)
+    return len(ordinals)

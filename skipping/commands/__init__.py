@@ -1,0 +1,1 @@
+"""Statements, run: each is a few calls of SkippingIndex, and rows to show."""

@@ -1,0 +1,280 @@
+"""Run statements: each is a few calls of SkippingIndex, and rows to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from providers.base import Param
+from providers.errors import (
+    Conflict,
+    DefinitionError,
+    NoStore,
+    StatementError,
+    StoreError,
+    TableError,
+)
+from skipping.advise.analyze import analyze
+from skipping.commands.describe import column_rows, extended_rows
+from skipping.config.options import IndexOptions
+from skipping.define import optioned
+from skipping.engines.spark import settings_of, store_of
+from skipping.index import SkippingIndex
+from skipping.lookup.lookup import changed
+from skipping.model.definition import Definition, State, Versioned
+from skipping.model.identifiers import qualified, split_name, sql_name
+from skipping.parser import (
+    Alter,
+    Analyze,
+    Create,
+    Describe,
+    Drop,
+    RecoverJob,
+    Refresh,
+    Show,
+    Statement,
+    Vacuum,
+    parse,
+    pointing,
+)
+from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
+from skipping.stores import IndexStore
+from skipping.streaming.checkpoints import require_checkpoint
+from skipping.streaming.jobs import keep, leave, recover
+from skipping.tables.open import open_table
+
+__all__ = ["schema", "sql"]
+
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+
+def schema(text: str) -> str:
+    """The columns of a statement's answer as Spark DDL; raises StatementError for wrong text."""
+    return _parsed(text).schema
+
+
+def sql(spark: SparkSession, text: str) -> DataFrame:
+    """Run one skipping-index statement; works on any session, with hooks or without.
+
+    Raises SkippingError. Errors in the text, and of the tables and columns it names, point at the
+    word.
+    """
+    statement = _parsed(text)
+    with _pointing_into(text, statement):
+        rows = list(_run(spark, statement))
+        return spark.createDataFrame(rows, statement.schema or StructType([]))
+
+
+def _parsed(text: str) -> Statement:
+    statement = parse(text)
+    if statement is None:
+        raise StatementError(
+            f"not a skipping-index statement: {text.strip()[:60]!r}; "
+            "for anything else use spark.sql"
+        )
+    return statement
+
+
+@contextmanager
+def _pointing_into(text: str, statement: Statement) -> Iterator[None]:
+    """Let errors found while running point at the word they are about."""
+    try:
+        yield
+    except TableError as error:
+        if "table" not in statement.marks:
+            raise
+        raise pointing(text, statement.marks["table"], str(error)) from error
+    except DefinitionError as error:
+        position = error.position
+        if position is None:
+            position = statement.marks.get(error.about or "")
+        if position is None:
+            raise
+        raise pointing(text, position, str(error)) from error
+
+
+def _run(spark: SparkSession, statement: Statement) -> Rows:
+    match statement:
+        case Create():
+            return _create(spark, statement)
+        case Refresh(table):
+            SkippingIndex.on(spark, sql_name(table)).refresh()
+            return []
+        case Describe(table, extended):
+            index = SkippingIndex.on(spark, sql_name(table))
+            return extended_rows(index) if extended else column_rows(index.definition)
+        case Show(scope, extended):
+            return _show(spark, scope, extended=extended)
+        case Drop(table, if_exists):
+            return _drop(spark, table, if_exists=if_exists)
+        case Vacuum(table):
+            return _vacuum(spark, table)
+        case Analyze(table):
+            return analyze(spark, sql_name(table)).rows()
+        case Alter():
+            return _alter(spark, statement)
+        case RecoverJob(job):
+            recover(spark, job)
+            return []
+
+
+def _create(spark: SparkSession, statement: Create) -> Rows:
+    name = sql_name(statement.table)
+    options = IndexOptions.of(statement.options)
+    require_checkpoint(spark, options)
+    try:
+        index = SkippingIndex.define(
+            spark, name, statement.columns, where=statement.where, options=options
+        )
+    except Conflict:
+        if statement.if_not_exists:
+            return []
+        raise DefinitionError(
+            f"{name} has a skipping index already: drop it first, or say IF NOT EXISTS",
+            about="table",
+        ) from None
+    print(f"skipping index of {index.table.name} in {index.store.location}")
+    if options.build:
+        index.refresh()
+    if options.streamed:
+        keep(spark, index.store, index.table.name)
+    return []
+
+
+def _alter(spark: SparkSession, statement: Alter) -> Rows:
+    index = SkippingIndex.on(spark, sql_name(statement.table))
+    match statement.action:
+        case AddColumns(columns):
+            index.add(columns)
+        case DropColumns(drops):
+            index.remove(drops)
+        case Enable():
+            index.alter(lambda definition: replace(definition, enabled=True))
+        case Disable():
+            index.alter(lambda definition: replace(definition, enabled=False))
+        case SetOptions(options):
+            index.alter(lambda definition: _optioned(spark, definition, options))
+            if index.options.streamed:
+                keep(spark, index.store, index.definition.name)
+            else:
+                leave(index.store, index.definition.name)
+    return []
+
+
+def _optioned(
+    spark: SparkSession, definition: Definition, given: Mapping[str, Param]
+) -> Definition:
+    new = optioned(definition, given)
+    options = IndexOptions.of(dict(new.options))
+    # One that somebody else stored may be replaced, and its stream be ended.
+    if options.streamed or "checkpoint_location" in given:
+        require_checkpoint(spark, options)
+    return new
+
+
+def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
+    store = store_of(spark, settings_of(spark))
+    rows: list[tuple[Any, ...]] = []
+    for found in _definitions(store):
+        definition = found.value
+        catalog, database, table = split_name(definition.name)
+        if definition.dropped or not _within(scope, (catalog, database)):
+            continue
+        rows.append(_row(spark, store, definition, (catalog, database, table), extended=extended))
+    return rows
+
+
+def _row(
+    spark: SparkSession,
+    store: IndexStore,
+    definition: Definition,
+    name: tuple[str, str, str],
+    *,
+    extended: bool,
+) -> tuple[Any, ...]:
+    """An index as SHOW has it; what the store cannot tell of it is its `error`."""
+    status, error, follows = "unreadable", definition.fault, False
+    state, count, size = State(), None, None
+    if error is None:
+        try:
+            follows = IndexOptions.of(dict(definition.options)).auto_refresh
+            state = store.state(definition.index)
+            status, error = state.status if definition.enabled else "disabled", state.error
+            if extended:
+                files = store.catalogue(definition.index).files
+                count, size = len(files), sum(files["size"].to_pylist())
+        except (DefinitionError, StoreError) as failure:
+            status, error = "unreadable", str(failure)
+    catalog, database, table = name
+    row = (definition.index, "skipping", database, table, None, follows, status)
+    place = (catalog, _is_orphan(spark, definition))
+    return (*row, error, *place, state.covered, count, size) if extended else (*row, *place)
+
+
+def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
+    """Those in a store, none where nothing was created yet."""
+    try:
+        return store.definitions()
+    except NoStore:
+        return []
+
+
+def _within(scope: Name | None, place: tuple[str, str]) -> bool:
+    """Whether `IN catalog[.database]` takes in a catalog and database; Spark ignores case."""
+    asked = tuple(part.casefold() for part in scope or ())
+    return asked == tuple(part.casefold() for part in place)[: len(asked)]
+
+
+def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
+    try:
+        return open_table(spark, definition.name).id.format != definition.table.format
+    except TableError:
+        return True
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two full names are of one table; Spark ignores case, but in a path."""
+    is_path = one.startswith(("delta.`", "parquet.`"))
+    return one == other if is_path else one.casefold() == other.casefold()
+
+
+def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
+    try:
+        index = SkippingIndex.on(spark, sql_name(table))
+        index.drop()
+        leave(index.store, index.definition.name)
+    except (TableError, DefinitionError):
+        # The table may be gone, and its index still there.
+        if not _drop_orphan(spark, table) and not if_exists:
+            raise
+    return []
+
+
+def _drop_orphan(spark: SparkSession, table: Name) -> bool:
+    store, name = store_of(spark, settings_of(spark)), qualified(spark, table)
+    for found in _definitions(store):
+        if _same(found.value.name, name) and not found.value.dropped:
+            store.define(replace(found.value, dropped=True), expect=found.revision)
+            changed(store)
+            leave(store, found.value.name)
+            return True
+    return False
+
+
+def _vacuum(spark: SparkSession, table: Name) -> Rows:
+    store = store_of(spark, settings_of(spark))
+    name = qualified(spark, table)
+    erased = [d.value for d in _definitions(store) if d.value.dropped and _same(d.value.name, name)]
+    for definition in erased:
+        store.erase(definition.index)
+    try:
+        SkippingIndex.on(spark, sql_name(table)).vacuum()
+    except (TableError, DefinitionError):
+        if not erased:
+            raise
+    return []

@@ -1,0 +1,237 @@
+"""The WITH options of an index: one table of what there is, what it means, and what is refused.
+
+Flint's options are all in it, so that its statements run, or fail with the reason by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from providers.base import Param
+from providers.errors import DefinitionError
+from skipping.config import values as setting_values
+
+__all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
+
+INTERVAL = 10.0
+"""Seconds between two looks at a table that an index follows, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its values (the first is the default), what it means, whether ALTER may set it.
+
+    Instead of values it may have a reader, which raises ValueError or KeyError for what is not as
+    `takes` says. `later` says what to do instead while it is not supported (of an option with
+    values: while a value is not the default); `never` says why it has no meaning here.
+    """
+
+    name: str
+    values: tuple[bool | str, ...]
+    meaning: str
+    alter: bool = True
+    later: str = ""
+    never: str = ""
+    read: Callable[[Param], float | int | str] | None = None
+    takes: str = ""
+
+
+def _interval(given: Param) -> float:
+    if isinstance(given, bool):
+        raise ValueError(given)
+    return setting_values.budget(str(given))
+
+
+def _count(given: Param) -> int:
+    number = int(str(given))
+    if isinstance(given, bool) or number < 1:
+        raise ValueError(given)
+    return number
+
+
+def _place(given: Param) -> str:
+    if not isinstance(given, str) or not given.strip() or "@" in urlsplit(given).netloc:
+        raise ValueError(given)
+    return given.strip()
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "build",
+        (True, False),
+        "whether CREATE indexes the files there are, or leaves that to REFRESH",
+        alter=False,
+    ),
+    Option(
+        "auto_refresh",
+        (False, True),
+        "whether the index follows its table by itself",
+    ),
+    Option(
+        "incremental_refresh",
+        (False, True),
+        "in Flint, whether REFRESH takes only new files, which it always does here",
+        later="leave it out, REFRESH SKIPPING INDEX only reads files that have no entry",
+    ),
+    Option(
+        "scheduler_mode",
+        ("internal", "external"),
+        "who refreshes an index that follows its table: a stream in the session that made it so, "
+        "or your scheduler, which runs python -m skipping refresh",
+    ),
+    Option(
+        "refresh_interval",
+        (),
+        "how often the stream looks whether its table has a new version",
+        read=_interval,
+        takes="a duration above zero such as 30 seconds, 1 minute, 500ms, or seconds",
+    ),
+    Option(
+        "checkpoint_location",
+        (),
+        "the folder where the stream keeps its place, under one that the session names; it may be "
+        "deleted, the index knows better",
+        read=_place,
+        takes="a folder, without user and password",
+    ),
+    Option(
+        "max_files_per_batch",
+        (),
+        "how many files one step of the stream indexes at most",
+        read=_count,
+        takes="a number of files, 1 or more",
+    ),
+    Option(
+        "extra_options",
+        (),
+        "in Flint, options handed to the stream and its source",
+        alter=False,
+        never="the table's log is followed as the session reads it; see max_files_per_batch",
+    ),
+    Option(
+        "index_settings",
+        (),
+        "settings of the OpenSearch index",
+        alter=False,
+        later="there is no OpenSearch store yet",
+    ),
+    Option(
+        "index_mappings",
+        (),
+        "mappings of the OpenSearch index",
+        alter=False,
+        later="there is no OpenSearch store yet",
+    ),
+    Option(
+        "watermark_delay",
+        (),
+        "in Flint, how late rows of a materialized view may come",
+        never="files are followed through the table's log, none comes late",
+    ),
+    Option(
+        "output_mode",
+        (),
+        "in Flint, how a stream writes its rows",
+        alter=False,
+        never="an entry is written once for each file",
+    ),
+    Option(
+        "id_expression",
+        (),
+        "in Flint, what identifies a row of the index",
+        alter=False,
+        never="an entry is identified by the path and size of its file",
+    ),
+)
+"""Every option there is."""
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    """The options that this release honours. `refresh_interval` is in seconds."""
+
+    build: bool = True
+    auto_refresh: bool = False
+    incremental_refresh: bool = False
+    scheduler_mode: str = "internal"
+    refresh_interval: float = INTERVAL
+    checkpoint_location: str | None = None
+    max_files_per_batch: int | None = None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a stream of ours keeps the index."""
+        return self.auto_refresh and self.scheduler_mode == "internal"
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Param], *, alter: bool = False) -> IndexOptions:
+        """Those of CREATE, or with `alter` those of ALTER; names are case-sensitive as in Flint.
+
+        Raises DefinitionError for a name that is unknown (the near miss is named), refused or not
+        supported yet, and for a wrong value.
+        """
+        chosen: dict[str, bool | float | str] = {}
+        for name, given in mapping.items():
+            option = _known(name)
+            if option.never:
+                raise _refused(name, f"the option {name} has no meaning here: {option.never}")
+            if not option.values and option.read is None:
+                raise _unsupported(name, option)
+            value = _read(option, given) if option.read else _one_of(option, given)
+            if alter and not option.alter:
+                raise _refused(
+                    name,
+                    f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it",
+                )
+            if option.later and value != option.values[0]:
+                raise _unsupported(f"{name} = {str(value).lower()}", option)
+            chosen[name] = value
+        return cls(**chosen)  # type: ignore[arg-type]  # each reader gives its own type
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """What differs from the defaults, as a definition keeps it; `of(dict(pairs))` reads it."""
+        return tuple(
+            (field.name, str(value).lower() if isinstance(value, bool) else str(value))
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        )
+
+
+def _known(name: str) -> Option:
+    if option := _BY_NAME.get(name):
+        return option
+    near = get_close_matches(name.lower(), _BY_NAME, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
+    raise _refused(name, f"no option {name}: {hint}")
+
+
+def _refused(name: str, message: str) -> DefinitionError:
+    return DefinitionError(message, about=f"with.{name}")
+
+
+def _unsupported(what: str, option: Option) -> DefinitionError:
+    return _refused(option.name, f"the option {what} is not supported yet: {option.later}")
+
+
+def _read(option: Option, given: Param) -> float | int | str:
+    assert option.read is not None, "its caller looked"
+    try:
+        return option.read(given)
+    except (ValueError, KeyError):
+        # The value is not repeated: it may be an address with a password.
+        raise _refused(option.name, f"the option {option.name} takes {option.takes}") from None
+
+
+def _one_of(option: Option, given: Param) -> bool | str:
+    """The value among the option's; booleans also as text, text in any case, as in Flint."""
+    for value in option.values:
+        # The type counts: 1 == True, and `build = 1` is a slip.
+        if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
+            return value
+    choices = " or ".join(str(value).lower() for value in option.values)
+    raise _refused(option.name, f"the option {option.name} takes {choices}, not {given!r}")

@@ -1,0 +1,314 @@
+"""The settings of a session, `spark.skipping.*`: what there is, what it takes, what it means.
+
+The fields of `Settings` are the table: each carries its key, its reader and its meaning, and
+`SETTINGS` lists them for a reference page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Literal, TypeVar
+
+from providers.errors import SettingError
+from skipping.config import values as values
+from skipping.config.values import Mode
+
+__all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings", "variable"]
+
+PREFIX = "spark.skipping."
+
+LATER: Mapping[str, str] = {
+    "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
+}
+"""Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key without the prefix, its default and its values as text, its meaning."""
+
+    key: str
+    default: str
+    takes: str
+    meaning: str
+    read: Callable[[str], object]
+
+
+def _setting(
+    default: _T,
+    key: str,
+    read: Callable[[str], _T],
+    *,
+    text: str,
+    takes: str,
+    meaning: str,
+    shown: bool = True,
+) -> _T:
+    """A field of Settings that carries its row of the table."""
+    row = Setting(key, text, takes, meaning, read)
+    made: _T = field(default=default, metadata={"setting": row}, repr=shown)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one session. Durations are in seconds; `store` None is the default store."""
+
+    enabled: bool = _setting(
+        True,
+        "enabled",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether queries ask their indexes; false reads every file",
+    )
+    store: str | None = _setting(
+        None,
+        "store",
+        values.text,
+        text="",
+        takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
+        meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
+        "local, unless set here or as the environment's SKIPPING_STORE",
+    )
+    cache_ttl: float = _setting(
+        5.0,
+        "cache.ttl",
+        values.duration,
+        text="5s",
+        takes="a duration such as 5s, 200ms, 1min, or seconds",
+        meaning="how long the driver trusts what it knows of an index before it looks again",
+    )
+    cache_max_bytes: int = _setting(
+        256 << 20,
+        "cache.maxBytes",
+        values.size,
+        text="256m",
+        takes="a size such as 256m, 512k, or bytes; 0 keeps nothing",
+        meaning="how many bytes of a store's sketches the driver keeps, so as not to ask for them",
+    )
+    timeout: float = _setting(
+        2.0,
+        "timeout",
+        values.budget,
+        text="2s",
+        takes="a duration above zero such as 5s, 200ms, 1min, or seconds",
+        meaning="how long one query may spend on asking; then it reads every file",
+    )
+    opensearch_prefix: str = _setting(
+        "skipping-",
+        "opensearch.prefix",
+        values.given,
+        text="skipping-",
+        takes="what the names of indices begin with",
+        meaning="where in a cluster indexes are kept",
+    )
+    opensearch_user: str | None = _setting(
+        None,
+        "opensearch.user",
+        values.text,
+        text="",
+        takes="a name",
+        meaning="who asks OpenSearch; or SKIPPING_OPENSEARCH_USER. It goes, as all that a "
+        "context was started with, only to the store that it was started with",
+    )
+    opensearch_password: str | None = _setting(
+        None,
+        "opensearch.password",
+        values.text,
+        text="",
+        takes="a password",
+        meaning="the user's; or, never in any configuration, SKIPPING_OPENSEARCH_PASSWORD",
+        shown=False,
+    )
+    opensearch_ca: str | None = _setting(
+        None,
+        "opensearch.ca",
+        values.text,
+        text="",
+        takes="a PEM file",
+        meaning="the authorities trusted to vouch for the cluster, if not those of the system",
+    )
+    opensearch_certificate: str | None = _setting(
+        None,
+        "opensearch.certificate",
+        values.text,
+        text="",
+        takes="a PEM file",
+        meaning="the client's certificate, where the cluster asks for one",
+    )
+    opensearch_key: str | None = _setting(
+        None,
+        "opensearch.key",
+        values.text,
+        text="",
+        takes="a PEM file",
+        meaning="the key of the client's certificate, if it is in a file of its own",
+    )
+    opensearch_insecure: bool = _setting(
+        False,
+        "opensearch.insecure",
+        values.boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether a password may go over plain HTTP to another machine; counts only where "
+        "a context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
+    )
+    mode: Literal["fallback", "strict"] = _setting(
+        "fallback",
+        "mode",
+        values.mode,
+        text="fallback",
+        takes="fallback or strict",
+        meaning="what a query does when asking fails: reads every file, or raises (for tests)",
+    )
+    shadow: float = _setting(
+        0.0,
+        "shadow",
+        values.share,
+        text="0",
+        takes="a share from 0 to 1",
+        meaning="of the files that were disproved, how many are read again in the background, to "
+        "raise an alarm if one holds a match (rewrite.alarms)",
+    )
+    dynamic_enabled: bool = _setting(
+        True,
+        "dynamic.enabled",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether a join's keys, collected from its smaller side, prune the other side",
+    )
+    dynamic_rows: bool = _setting(
+        True,
+        "dynamic.rows",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether these keys also drop rows in the files that are read",
+    )
+    dynamic_max_bytes: int = _setting(
+        32 << 20,
+        "dynamic.maxBytes",
+        values.size,
+        text="32m",
+        takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
+        meaning="how many bytes of keys a query collects from one side of a join at most",
+    )
+    explain_values: bool = _setting(
+        False,
+        "explain.values",
+        values.boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether explain shows the values of conditions, which are data, or only counts",
+    )
+    checkpoint_roots: tuple[str, ...] = _setting(
+        (),
+        "streaming.checkpointRoots",
+        values.folders,
+        text="",
+        takes="folders, several with commas between them",
+        meaning="under which, besides the warehouse directory and that of "
+        "spark.sql.streaming.checkpointLocation, streams may have their checkpoint_location; "
+        "counts only where a context was started with it",
+    )
+    providers: tuple[str, ...] = _setting(
+        (),
+        "providers",
+        values.classes,
+        text="",
+        takes="module:Class, several with commas between them",
+        meaning="index kinds besides those that installed packages register under the entry point "
+        "`skipping.providers`",
+    )
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, str]) -> Settings:
+        """The settings in a session's configuration; keys outside `spark.skipping.` are not ours.
+
+        Raises SettingError for a key that is unknown (the near miss is named) or of a later
+        release, and for a value that the setting does not take.
+        """
+        settings, wrong = cls._read(mapping)
+        if wrong:
+            raise SettingError("; ".join(wrong))
+        return settings
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """The settings where there is no session: `cache.maxBytes` is SKIPPING_CACHE_MAX_BYTES.
+
+        The login of OpenSearch is not among them: it is read where it is used. Raises SettingError
+        for a value that the setting does not take; other variables are not ours.
+        """
+        values: dict[str, object] = {}
+        for name, row in _ROWS.items():
+            given = environment.get(variable(row.key), "").strip()
+            if not given or row.key in ("opensearch.user", "opensearch.password"):
+                continue
+            try:
+                values[name] = row.read(given)
+            except (KeyError, ValueError):
+                raise SettingError(
+                    f"the environment's {variable(row.key)} takes {row.takes}, not {given!r}"
+                ) from None
+        return cls(**values)  # type: ignore[arg-type]  # as in `_read`
+
+    @classmethod
+    def lenient(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+        """What `of` gives, with the default in place of what it would refuse, and the reasons."""
+        return cls._read(mapping)
+
+    @classmethod
+    def _read(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+        values: dict[str, object] = {}
+        wrong: list[str] = []
+        for key, given in mapping.items():
+            if not key.startswith(PREFIX):
+                continue
+            name = _FIELDS.get(key.removeprefix(PREFIX))
+            if name is None:
+                wrong.append(_refusal(key))
+                continue
+            setting = _ROWS[name]
+            try:
+                values[name] = setting.read(given.strip())
+            except (KeyError, ValueError):
+                wrong.append(f"{key} takes {setting.takes}, not {given!r}")
+        return cls(**values), tuple(wrong)  # type: ignore[arg-type]  # each reader gives its type
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting, where there is no session to have it.
+
+    >>> variable("timeout"), variable("cache.maxBytes")
+    ('SKIPPING_TIMEOUT', 'SKIPPING_CACHE_MAX_BYTES')
+    """
+    return "SKIPPING_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).replace(".", "_").upper()
+
+
+_ROWS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Settings)}
+_FIELDS = {row.key: name for name, row in _ROWS.items()}
+
+SETTINGS: tuple[Setting, ...] = tuple(_ROWS.values())
+"""Every setting there is, in the order of a reference page."""
+
+
+def _refusal(key: str) -> str:
+    name = key.removeprefix(PREFIX)
+    group = f"{name.partition('.')[0]}.*"
+    later = LATER.get(name) or LATER.get(group)
+    if later:
+        return f"{key} is not supported yet: {later}"
+    names = [*_FIELDS, *(n for n in LATER if not n.endswith("*"))]
+    folded = {n.lower(): n for n in names}
+    near = get_close_matches(name.lower(), folded, n=1)
+    if near:
+        return f"no setting {key}: did you mean {PREFIX}{folded[near[0]]}?"
+    return f"no setting {key}: there are {', '.join(PREFIX + n for n in _FIELDS)}"

@@ -1,0 +1,20 @@
+"""The reference of settings, for the README: `python -m skipping.config.settings_page`."""
+
+from __future__ import annotations
+
+from skipping.config.settings import PREFIX, SETTINGS
+
+__all__ = ["page"]
+
+
+def page() -> str:
+    """A Markdown table of every setting, in the order of `SETTINGS`."""
+    rows = [f"| `{PREFIX}` | default | takes | |", "|---|---|---|---|"]
+    for setting in SETTINGS:
+        default = f"`{setting.default}`" if setting.default else ""
+        rows.append(f"| `{setting.key}` | {default} | {setting.takes} | {setting.meaning} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(page())

@@ -1,0 +1,257 @@
+"""Definitions as they come to be, are found, altered, and carried over to a table made anew."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
+
+from providers.base import Param
+from providers.errors import Conflict, DefinitionError, NoStore
+from providers.registry import find
+from skipping.config.options import IndexOptions
+from skipping.model.definition import Definition, IndexedColumn, Versioned
+from skipping.parser import ColumnSpec
+from skipping.parser.statements import ColumnDrop
+from skipping.stores import IndexStore
+from skipping.tables import Columns, Table, TableColumn
+
+__all__ = [
+    "added",
+    "altered",
+    "carry_over",
+    "gone",
+    "live_index",
+    "newest",
+    "numbered",
+    "optioned",
+    "removed",
+    "require_answerable",
+    "require_readable",
+]
+
+
+def numbered(
+    specs: Sequence[ColumnSpec],
+    columns: Columns,
+    providers: Sequence[str],
+    *,
+    first: int = 1,
+) -> tuple[IndexedColumn, ...]:
+    """The columns of a definition from number `first` on.
+
+    Raises DefinitionError for one that cannot be sound.
+    """
+    made: list[IndexedColumn] = []
+    for number, spec in enumerate(specs, start=first):
+        with _at(spec.position):
+            column = columns.resolve(spec.name)
+            if column.refusal is not None:
+                raise DefinitionError(column.refusal)
+        with _at(spec.kind_position):
+            indexed = _indexed(number, spec, column, providers)
+            if any((m.identity, m.kind) == (indexed.identity, indexed.kind) for m in made):
+                raise DefinitionError(f"{indexed.name} {indexed.kind} is given twice")
+            made.append(indexed)
+    return tuple(made)
+
+
+def require_answerable(table: Table, where: str | None) -> None:
+    """Raise DefinitionError for what is no condition on the table; None is none at all."""
+    try:
+        if where is not None:
+            table.files(where=where)
+    except DefinitionError as error:
+        error.about = "where"
+        raise
+
+
+def live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
+    """The live index of what a table is now, or else of what its name was before."""
+    try:
+        live = [d for d in store.definitions() if not d.value.dropped]
+    except NoStore:
+        return None
+    id = table.id
+    sound = [d for d in live if d.value.table.format == id.format and d.value.fault is None]
+    now = (d for d in sound if d.value.table == id)
+    before = (d for d in sound if d.value.name == table.name)
+    faulty = (d for d in live if d.value.fault and table.name == d.value.name)
+    return next(chain(now, before, faulty), None)
+
+
+def require_readable(definition: Definition) -> None:
+    """Raise DefinitionError for what a store holds in place of a definition."""
+    if definition.fault is not None:
+        raise DefinitionError(
+            f"the skipping index of {definition.name} cannot be used: {definition.fault}. "
+            "DROP it, and CREATE it again",
+            about="table",
+        )
+
+
+def newest(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
+    """A definition as it is by now; raises DefinitionError if it was erased."""
+    index = old.value.index
+    found = next((d for d in store.definitions() if d.value.index == index), None)
+    if found is None:
+        raise gone(old.value)
+    require_readable(found.value)
+    return found
+
+
+def gone(definition: Definition) -> DefinitionError:
+    """What to raise for an index that was dropped."""
+    name = definition.name
+    return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
+
+
+def altered(
+    store: IndexStore, old: Versioned[Definition], change: Callable[[Definition], Definition]
+) -> Versioned[Definition]:
+    """Change a definition, as it is by now; raises DefinitionError if it was dropped."""
+    while True:
+        old = newest(store, old)
+        if old.value.dropped:
+            raise gone(old.value)
+        new = change(old.value)
+        if new == old.value:
+            return old
+        with suppress(Conflict):  # somebody changed it meanwhile
+            return Versioned(new, store.define(new, expect=old.revision))
+
+
+def carry_over(
+    store: IndexStore, old: Versioned[Definition], table: Table
+) -> Versioned[Definition]:
+    """Define the index of a table that was replaced for what it is now, and drop the old one."""
+    new = _carried_over(old.value, table)
+    try:
+        carried = Versioned(new, store.define(new, expect=None))
+    except Conflict:  # somebody else did
+        found = live_index(store, table)
+        if found is None or found.value.table != table.id:
+            raise
+        carried = found
+    with suppress(Conflict):  # as above
+        store.define(replace(old.value, dropped=True), expect=old.revision)
+    return carried
+
+
+def _carried_over(old: Definition, table: Table) -> Definition:
+    """The definition, by column name, for the incarnation that the table is now.
+
+    Raises DefinitionError if the table has none of the columns any more.
+    """
+    columns = table.columns()
+    kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
+    carried: list[IndexedColumn] = []
+    for i in {(i.name, i.kind, i.params): i for i in kept}.values():
+        column = columns[i.name]
+        carried.append(
+            replace(
+                i,
+                number=len(carried) + 1,
+                identity=column.identity,
+                type=column.type,
+                partition=column.partition,
+            )
+        )
+    if not carried:
+        raise DefinitionError(
+            f"{old.name} was replaced and has none of the indexed columns any more: "
+            "drop its skipping index and create another"
+        )
+    return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
+
+
+@contextmanager
+def _at(position: int) -> Iterator[None]:
+    """Say of a DefinitionError where in the text the word stands that it is about."""
+    try:
+        yield
+    except DefinitionError as error:
+        error.position = position
+        raise
+
+
+def _indexed(
+    number: int, spec: ColumnSpec, column: TableColumn, providers: Sequence[str]
+) -> IndexedColumn:
+    kind = find(spec.kind, providers)
+    names = kind.signature(spec.positional)
+    if len(spec.positional) > len(names):
+        takes = f"takes {', '.join(names)}" if names else "takes no parameter"
+        raise DefinitionError(f"{kind.kind} {takes}, not {len(spec.positional)} values")
+    params = dict(zip(names, spec.positional, strict=False))
+    if twice := params.keys() & spec.named.keys():
+        raise DefinitionError(f"{kind.kind}: {', '.join(sorted(twice))} is given twice")
+    params.update(spec.named)
+    indexed = IndexedColumn(
+        number,
+        column.name,
+        column.identity,
+        column.type,
+        kind.kind,
+        tuple(sorted(params.items())),
+        column.partition,
+    )
+    indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
+    return indexed
+
+
+def added(
+    definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
+) -> Definition:
+    """With more columns or kinds; raises DefinitionError for one that is there or not sound."""
+    new = numbered(specs, columns, providers, first=definition.next_number)
+    there = {(i.identity, i.kind) for i in definition.columns}
+    for indexed, spec in zip(new, specs, strict=True):
+        if (indexed.identity, indexed.kind) in there:
+            raise DefinitionError(
+                f"{indexed.name} {indexed.kind} is in the index already: DROP it first",
+                position=spec.kind_position,
+            )
+    return replace(definition, columns=(*definition.columns, *new))
+
+
+def removed(
+    definition: Definition, drops: Sequence[ColumnDrop], columns: Columns, providers: Sequence[str]
+) -> Definition:
+    """Without columns or kinds; raises DefinitionError for one that is not there.
+
+    A column is meant by the name it has in the table now; one that is gone from the table, by the
+    name it had in the index.
+    """
+    left = definition.columns
+    for drop in drops:
+        kind = None if drop.kind is None else find(drop.kind, providers).kind
+        gone = [i for i in left if _is(i, drop, columns) and kind in (None, i.kind)]
+        if not gone:
+            what = drop.name if drop.kind is None else f"{drop.name} {drop.kind}"
+            there = ", ".join(f"{i.name} {i.kind}" for i in left)
+            raise DefinitionError(
+                f"{what} is not in the index: there are {there}", position=drop.position
+            )
+        left = tuple(i for i in left if i not in gone)
+    if not left:
+        raise DefinitionError("nothing would be left: use DROP SKIPPING INDEX", about="table")
+    return replace(definition, columns=left, numbers=definition.next_number - 1)
+
+
+def optioned(definition: Definition, given: Mapping[str, Param]) -> Definition:
+    """With these options, the others as they were; raises DefinitionError for a wrong one."""
+    IndexOptions.of(given, alter=True)
+    options = IndexOptions.of({**dict(definition.options), **given})
+    return replace(definition, options=options.pairs())
+
+
+def _is(indexed: IndexedColumn, drop: ColumnDrop, columns: Columns) -> bool:
+    if indexed.name.lower() == drop.name.lower():
+        return True  # also what the column of this name was before it was made again
+    try:
+        return indexed.identity == columns.resolve(drop.name).identity
+    except DefinitionError:
+        return False

@@ -1,0 +1,228 @@
+"""From a predicate to the files that are disproved for it: what a query asks.
+
+The path of a question: leaves -> each kind's tests -> one question to the store for all of them ->
+bitmaps of disproved ordinals -> And and Or over the bitmaps. Theory: `providers.index_predicate`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Rewound, StoreError
+from providers.index_predicate import Test, disproved, has_never, tests
+from providers.predicate import Predicate
+from skipping.lookup.translate import QueryColumn, Question
+from skipping.model.definition import Definition, IndexId, TableId
+from skipping.stores import Catalogue, IndexStore
+from skipping.stores.forking import Lock
+from skipping.stores.single_flight import Loading
+
+__all__ = ["Finding", "Leg", "Lookup", "changed", "shared"]
+
+_SHARED = 8
+"""Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
+
+_kept: OrderedDict[Hashable, Lookup] = OrderedDict()
+_keeping = Lock()
+_lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """What one sketch disproves for one leaf, alone; `source` is whose keys the leaf holds."""
+
+    label: str
+    disproved: BitMap
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an index says about a predicate.
+
+    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then;
+    a file without one is unknown.
+    `unused` says of each part of the predicate that could not be used, why.
+    """
+
+    index: IndexId
+    generation: int
+    disproved: BitMap
+    legs: tuple[Leg, ...]
+    unused: tuple[str, ...]
+    files: pa.Table
+
+
+class Lookup:
+    """Asks one store; remembers definitions and catalogues for `ttl` seconds.
+
+    With `values` what it says of conditions shows their values.
+
+    Safe to use from several threads; no lock is held while the store is asked.
+    """
+
+    def __init__(
+        self,
+        store: IndexStore,
+        *,
+        ttl: float,
+        providers: Sequence[str] = (),
+        values: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self._ttl = ttl
+        self._providers = tuple(providers)
+        self._values = values
+        self._clock = clock
+        self._lock = Lock()
+        self._definitions: tuple[float, dict[TableId, Definition]] | None = None
+        self._catalogues: dict[IndexId, tuple[float, Catalogue]] = {}
+        self._loading = Loading[Catalogue]()
+        self.on_change: Callable[[], object] = lambda: None
+        _lookups.add(self)
+
+    def forget(self) -> None:
+        """Look again at what the store has, though `ttl` is not over."""
+        with self._lock:
+            self._definitions = None
+            self._catalogues = {i: (-math.inf, c) for i, (_, c) in self._catalogues.items()}
+        self.on_change()
+
+    def indexed(
+        self, *, fresh: bool = False, timeout: float | None = None
+    ) -> Mapping[TableId, Definition]:
+        """The live indexes by table; raises StoreError, after `timeout` seconds at the latest.
+
+        With `fresh`, as of now.
+        """
+        held = self._definitions
+        if held is not None and not fresh and self._clock() - held[0] < self._ttl:
+            return held[1]
+        found = self.store.definitions(timeout=timeout)
+        asked = (d.value for d in found if d.value.enabled and not d.value.dropped)
+        live = {definition.table: definition for definition in asked}
+        with self._lock:
+            self._definitions = self._clock(), live
+            for gone in set(self._catalogues) - {d.index for d in live.values()}:
+                del self._catalogues[gone]
+        return live
+
+    def catalogue(self, index: IndexId, *, timeout: float | None = None) -> Catalogue:
+        """The files of an index, at most `ttl` seconds old; raises StoreError.
+
+        After `timeout` seconds at the latest; the first reading of an index goes on then, so that
+        a later question finds it done.
+        """
+        held = self._catalogues.get(index)
+        if held is not None:
+            since = held[1].generation
+            if self._clock() - held[0] < self._ttl:
+                return held[1]
+            with self._one_past(index):
+                changed = self.store.catalogue(index, since=since, timeout=timeout)
+            return self._keep(index, held[1].after(changed))
+        if timeout is None:
+            return self._keep(index, self.store.catalogue(index))
+        newest = self._loading.result(
+            index, lambda: self._keep(index, self.store.catalogue(index)), timeout=timeout
+        )
+        if newest is None:
+            raise StoreError(f"{self.store.location} did not name its files in time")
+        return newest
+
+    @contextmanager
+    def _one_past(self, index: IndexId) -> Iterator[None]:
+        """Forget the files of an index if the store went back: the next to ask reads them anew."""
+        try:
+            yield
+        except Rewound:
+            with self._lock:
+                self._catalogues.pop(index, None)
+            raise
+
+    def _keep(self, index: IndexId, newest: Catalogue) -> Catalogue:
+        with self._lock:
+            self._catalogues[index] = self._clock(), newest
+        return newest
+
+    def ask(
+        self,
+        definition: Definition,
+        predicate: Predicate,
+        columns: Mapping[str, QueryColumn],
+        *,
+        timeout: float,
+    ) -> Finding:
+        """What the index disproves for a predicate with normalised values.
+
+        The predicate names columns by identity; `columns` says what they are to the query. Raises
+        StoreError after `timeout` seconds or if the store fails.
+        """
+        deadline = time.monotonic() + timeout
+        catalogue = self.catalogue(definition.index, timeout=timeout)
+        question = Question(definition, columns, self._providers, values=self._values)
+        whole = question.asks(predicate)
+        asked = [] if whole is None else list(tests(whole))
+        with self._one_past(definition.index):
+            answers = self.store.disproved(
+                definition.index,
+                asked,
+                below=catalogue.below,
+                timeout=max(0.0, deadline - time.monotonic()),
+                generation=catalogue.generation,
+            )
+        by_test = {id(test): bitmap for test, bitmap in zip(asked, answers, strict=True)}
+
+        def answer(test: Test) -> BitMap:
+            return by_test[id(test)]
+
+        never = whole is not None and has_never(whole)
+        every = BitMap(catalogue.files["ordinal"].to_pylist()) if never else BitMap()
+        return Finding(
+            definition.index,
+            catalogue.generation,
+            BitMap() if whole is None else disproved(whole, answer, every),
+            tuple(
+                Leg(text, disproved(part, answer, every), source)
+                for text, source, part in question.legs(whole)
+            ),
+            tuple(dict.fromkeys(question.unused)),
+            catalogue.files,
+        )
+
+
+def shared(
+    store: IndexStore, *, ttl: float, providers: Sequence[str] = (), values: bool = False
+) -> Lookup:
+    """The one Lookup of this process for a store and these settings.
+
+    What it once read, or began to read when the one who asked could not wait, the next to ask
+    finds. The process keeps the _SHARED that were asked for last.
+    """
+    # A Lookup keeps its store alive, so no other store gets the same id meanwhile.
+    key = id(store), ttl, tuple(providers), values
+    with _keeping:
+        lookup = _kept.pop(key, None)
+        if lookup is None:
+            lookup = Lookup(store, ttl=ttl, providers=providers, values=values)
+        _kept[key] = lookup
+        while len(_kept) > _SHARED:
+            _kept.popitem(last=False)
+    return lookup
+
+
+def changed(store: IndexStore) -> None:
+    """Let every Lookup of this process see at once what this process changed in a store."""
+    for lookup in list(_lookups):
+        if lookup.store.location == store.location:
+            lookup.forget()

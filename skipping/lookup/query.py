@@ -1,0 +1,96 @@
+"""Asking one index from Python: predicates on column names, answers about files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import TableError
+from providers.predicate import Predicate, map_leaves
+from skipping.config.settings import Settings
+from skipping.lookup.bind import Binding
+from skipping.lookup.lookup import Finding, shared
+from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.definition import Definition
+from skipping.stores import Identity, IndexStore, identities
+from skipping.tables import Columns, Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import DataScan
+
+__all__ = ["Asking"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One index as it is now. Raises StoreError, and DefinitionError for what does not fit."""
+
+    store: IndexStore
+    definition: Definition
+    settings: Settings
+
+    def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
+        """The files without a match."""
+        found = self._ask(predicate, columns)
+        entries = found.files
+        ordinals = np.array(found.disproved, np.int64)
+        return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
+
+    def plan(self, predicate: Predicate, table: Table) -> ScanPlan:
+        """What would be skipped of a table's newest version."""
+        found, live, ordinals = self._live(predicate, table)
+        known = ordinals.drop_null().to_pylist()
+        return ScanPlan(
+            table.name,
+            total=len(live),
+            disproved=sum(ordinal in found.disproved for ordinal in known),
+            unknown=len(live) - len(known),
+            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
+            unused=found.unused,
+        )
+
+    def why(self, predicate: Predicate, table: Table) -> pa.Table:
+        """The files of a table's newest version, and what disproves each; see `SkippingIndex`."""
+        found, live, ordinals = self._live(predicate, table)
+        numbers = ordinals.fill_null(-1).to_numpy()
+
+        def flags(disproved: BitMap) -> pa.Array:
+            return pa.array(np.isin(numbers, np.array(disproved, np.int64)))
+
+        columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
+        columns["disproved"] = flags(found.disproved)
+        columns.update({leg.label: flags(leg.disproved) for leg in found.legs})
+        return pa.table(columns)
+
+    def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan:
+        """PyIceberg's scan of a table less the files without a match."""
+        scan = getattr(table, "scan", None)
+        if scan is None:
+            raise TableError(f"{table.name} was opened with Spark: query it there")
+        scanned: DataScan = scan(self.disproved, **options)
+        return scanned
+
+    def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
+        """The answer, the live files, and their ordinals."""
+        found = self._ask(predicate, table.columns())
+        ordinals = found.files["ordinal"].to_pylist()
+        known = dict(zip(identities(found.files), ordinals, strict=True))
+        live = table.files()
+        return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
+
+    def _ask(self, predicate: Predicate, columns: Columns) -> Finding:
+        bound = Binding(columns)
+        asked = map_leaves(predicate, bound.leaf)
+        settings = self.settings
+        lookup = shared(
+            self.store,
+            ttl=settings.cache_ttl,
+            providers=settings.providers,
+            values=settings.explain_values,
+        )
+        return lookup.ask(self.definition, asked, bound.columns, timeout=settings.timeout)

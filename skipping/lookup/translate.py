@@ -1,0 +1,186 @@
+"""One predicate as tests of one index's sketches, with the reasons for what stays unanswered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from providers.index_predicate import All, Any, IndexPredicate, Never, map_tests
+from providers.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Leaf,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    fits,
+    fold,
+    label,
+)
+from providers.simplify import simplify
+from providers.values import Domain
+from skipping.lookup.format import spelled
+from skipping.model.definition import Definition, IndexedColumn
+
+__all__ = ["USELESS", "QueryColumn", "Question"]
+
+MOST_LEAVES = 4_096
+"""Of one question; the others are as conditions that no index can answer."""
+
+USELESS = 0.5
+"""Of the files without a match, the share that an answer worth asking for may keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryColumn:
+    """A column as a query sees it: display name, the domain it is compared in, Spark type."""
+
+    name: str
+    domain: Domain
+    type: str = ""
+
+
+class Question:
+    """Translates one predicate for one index, noting which leg is whose and what is unused."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        columns: Mapping[str, QueryColumn],
+        providers: tuple[str, ...],
+        *,
+        values: bool = False,
+    ) -> None:
+        """`values`: legs and reasons show the values of conditions, which are data."""
+        self._definition = definition
+        self._columns = columns
+        self._providers = providers
+        self._values = values
+        # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
+        # stay alive, and so do their ids.
+        self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
+        self._asked = 0
+        self.unused: list[str] = []
+
+    def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
+        """Label, source and part of a translated predicate, for each of its leaves."""
+        todo = [predicate]
+        while todo:
+            node = todo.pop()
+            if id(node) in self._labelled:
+                yield self._labelled[id(node)]
+            elif isinstance(node, All | Any):
+                todo.extend(reversed(node.legs))
+
+    def asks(self, predicate: Predicate) -> IndexPredicate | None:
+        """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
+        self.unused.extend(map(_unanswerable, _unknowns(predicate)))
+        return fold(
+            simplify(predicate),
+            legs=lambda node: tuple(_telling(node.legs)) if isinstance(node, And) else node.legs,
+            leaf=self._leaf_or_unknown,
+            join=self._join,
+        )
+
+    def _leaf_or_unknown(self, leaf: Leaf | Unknown) -> IndexPredicate | None:
+        if isinstance(leaf, Unknown):
+            self.unused.append(_unanswerable(leaf))
+            return None
+        if self._asked == MOST_LEAVES:
+            self.unused.append(f"conditions beyond {MOST_LEAVES:,} are not asked")
+            return None
+        self._asked += 1
+        return self._leaf(leaf)
+
+    def _join(
+        self, node: And | Or, legs: tuple[IndexPredicate | None, ...]
+    ) -> IndexPredicate | None:
+        answered = tuple(leg for leg in legs if leg is not None)
+        if isinstance(node, And):
+            return All(answered) if answered else None
+        if not legs:
+            return self._labels("a condition that is never true", "", Never())
+        return Any(answered) if len(answered) == len(legs) else None
+
+    def _labels(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
+        self._labelled[id(part)] = (text, source, part)
+        return part
+
+    def _leaf(self, leaf: Leaf) -> IndexPredicate | None:
+        column = self._columns[leaf.column]
+        text = label(leaf, column.name)
+        if self._values:
+            text = spelled(leaf, column.name, column.type)
+        source = leaf.source if isinstance(leaf, In) else ""
+        if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
+            return self._labels(text, source, Never())
+        found: list[IndexPredicate] = []
+        for indexed in self._definition.columns:
+            if indexed.identity != leaf.column:
+                continue
+            translated = self._ask_kind(indexed, leaf, column, text)
+            if translated is not None:
+                found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
+        if not found and all(c.identity != leaf.column for c in self._definition.columns):
+            self.unused.append(f"{text}: {column.name} is not in the index")
+        return All(tuple(found)) if found else None
+
+    def _ask_kind(
+        self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
+    ) -> IndexPredicate | None:
+        try:
+            # A read of files without a log may name any type, and Spark cuts an INT to a SMALLINT.
+            cuts = not self._definition.table.logged and indexed.type != column.type
+            if indexed.domain != column.domain or cuts:
+                self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
+                return None
+            if not fits(leaf, column.domain):
+                self.unused.append(f"{text}: compared with another type")
+                return None
+            provider = indexed.provider(self._providers)
+            survival = provider.survival(leaf)
+            if survival > USELESS:
+                self.unused.append(
+                    f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
+                )
+                return None
+            translated = provider.rewrite(leaf)
+        except Exception as error:
+            # A kind that is not installed here, or anything somebody's kind may raise; the
+            # definition's other columns still serve.
+            self.unused.append(f"{text}: {error}")
+            return None
+        if translated is None:
+            self.unused.append(f"{text}: {indexed.kind} has no opinion on it")
+            return None
+        # A new object each, so that equal tests of two legs are told apart.
+        return map_tests(
+            translated, lambda test: replace(test, sketch=f"{indexed.sketch}{test.sketch}")
+        )
+
+
+def _unknowns(predicate: Predicate) -> Iterator[Unknown]:
+    """Those anywhere in a predicate, from left to right; `simplify` drops them from an And."""
+    todo = [predicate]
+    while todo:
+        match todo.pop():
+            case And(legs) | Or(legs):
+                todo.extend(reversed(legs))
+            case Unknown() as unknown:
+                yield unknown
+
+
+def _unanswerable(unknown: Unknown) -> str:
+    return f"{unknown.reason or 'a condition'}: no index can answer it"
+
+
+def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
+    """The legs without each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
+    compared = {leg.column for leg in legs if isinstance(leg, Compare | Between | In | StartsWith)}
+    for leg in legs:
+        if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
+            yield leg

@@ -1,0 +1,324 @@
+"""What an index is: of which table, which columns with which kinds, and how it stands.
+
+All values are immutable. Stores keep them as JSON (`to_json`, `from_json`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+
+from providers.base import Column, Param, SkippingProvider
+from providers.errors import DefinitionError, SkippingError, StoreError
+from providers.registry import find
+from providers.values import Domain, arrow_type, domain_of
+from skipping.parser.condition import parse_condition
+from skipping.parser.errors import printable
+
+__all__ = [
+    "FORMAT",
+    "Definition",
+    "IndexId",
+    "IndexedColumn",
+    "Revision",
+    "State",
+    "Status",
+    "TableId",
+    "Versioned",
+]
+
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
+"""Seconds until files that could not be read are tried again without being told to."""
+
+FORMAT = 1
+"""Version of what is stored. A newer one is refused: it may mean what this release cannot know."""
+
+IndexId: TypeAlias = str
+"""The incarnation: a UUID never used again, so whoever asks a dropped index finds nothing."""
+
+Revision: TypeAlias = int
+Status: TypeAlias = Literal["creating", "active", "refreshing", "failed"]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class TableId:
+    """One incarnation of a table: format, the format's own id, and the root location.
+
+    Both id and root are needed: copies of a Delta folder share the id, CREATE OR REPLACE keeps the
+    root and changes the id.
+    """
+
+    format: str
+    id: str
+    root: str
+
+    @property
+    def logged(self) -> bool:
+        """Whether a log says what the table's columns are; if not, whoever reads it may say so."""
+        return self.format != "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """One column with one kind; `number` is unique within the index and never used again.
+
+    `identity` is the column's identity in the format (physical name or field id), which outlives a
+    rename; `type` is the Spark type it was sketched under. A column that was dropped and made
+    again, or widened into another domain, gets a new number: the two are never mixed up.
+    """
+
+    number: int
+    name: str
+    identity: str
+    type: str
+    kind: str
+    params: tuple[tuple[str, Param], ...] = ()
+    partition: bool = False
+
+    @property
+    def sketch(self) -> str:
+        """What tests and stores call it."""
+        return f"s{self.number}"
+
+    @property
+    def domain(self) -> Domain:
+        """What its values are compared in; raises DefinitionError for a type that has none."""
+        arrow = arrow_type(self.type)
+        domain = domain_of(arrow) if arrow is not None else None
+        if domain is None:
+            raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
+        return domain
+
+    def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
+        """Its kind, ready to use; raises DefinitionError for a kind that is not there."""
+        column = Column(self.name, self.domain, self.partition)
+        return find(self.kind, extra).of((column,), dict(self.params))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An index of one incarnation of a table, under the table's catalog name or path.
+
+    `numbers` is the greatest number that a column which was taken out had; `enabled` false: queries
+    do not ask it. `fault` says why what the store holds is no definition that this release can
+    trust: then there are no columns, it is not asked, and all that can be done is to drop it.
+    """
+
+    index: IndexId
+    table: TableId
+    name: str
+    columns: tuple[IndexedColumn, ...]
+    where: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    dropped: bool = False
+    format: int = FORMAT
+    enabled: bool = True
+    numbers: int = 0
+    fault: str | None = field(default=None, compare=False)
+
+    @property
+    def next_number(self) -> int:
+        """The next column's."""
+        return 1 + max((self.numbers, *(column.number for column in self.columns)))
+
+    def to_json(self) -> str:
+        """As stores keep it."""
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "fault"}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Definition:
+        """Raises StoreError for what a newer release wrote, and for what is no definition.
+
+        Who writes to the store is not trusted to have gone through CREATE: size, form and types are
+        checked, and the condition is read as CREATE reads it.
+        """
+        data = _loaded(text)
+        try:
+            if type(data["format"]) is not int or data["format"] > FORMAT:
+                raise StoreError(
+                    f"the index of {data.get('name')!s:.200} is of format {data['format']!s:.20}, "
+                    f"this release reads up to {FORMAT}: upgrade, or drop and create the index here"
+                )
+            definition = cls(
+                **{
+                    **{name: data[name] for name in _STORED & data.keys()},
+                    "table": TableId(**data["table"]),
+                    "options": _pairs(data["options"]),
+                    "columns": tuple(
+                        IndexedColumn(**{**column, "params": _pairs(column["params"])})
+                        for column in data["columns"]
+                    ),
+                }
+            )
+            definition.require_sound()
+        except StoreError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, SkippingError) as error:
+            raise StoreError(
+                f"the store holds a definition that cannot be read: {_first_line(error)}"
+            ) from error
+        return definition
+
+    @classmethod
+    def read(cls, text: str, index: IndexId) -> Definition:
+        """What a store holds for an index; never raises, but gives one with a `fault`.
+
+        So one definition that is foreign, newer or absurd is no matter of the others.
+        """
+        try:
+            definition = cls.from_json(text)
+            if definition.index == index:
+                return definition
+            fault = f"the store holds a definition of {definition.index} in its place"
+        except StoreError as error:
+            fault = str(error)
+        return cls.unreadable(index, fault, text)
+
+    @classmethod
+    def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
+        """One with a fault, under the name and table that the text says, if that much is there."""
+        index = index if _is_name(index) else printable(index)[:100] or "?"
+        name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
+        with suppress(StoreError):
+            data = _loaded(text)
+            dropped = data.get("dropped") is True
+            if _is_name(data.get("name")):
+                name = data["name"]
+            given = data.get("table")
+            parts = ("format", "id", "root")
+            if isinstance(given, dict) and all(_is_name(given.get(part)) for part in parts):
+                table = TableId(*(given[part] for part in parts))
+        return cls(index, table, name, (), dropped=dropped, enabled=False, fault=printable(fault))
+
+    def require_sound(self) -> None:
+        """Raise DefinitionError or StatementError for what must not be, or get, into a store."""
+        texts = [self.index, self.name]
+        for column in self.columns:
+            texts += [column.name, column.identity, column.type]
+            numbered = type(column.number) is int and 0 < column.number < 1 << 31
+            if not (numbered and type(column.partition) is bool and _is_kind(column.kind)):
+                raise DefinitionError(f"column {column.name!r:.100} has no number or no kind")
+        if not all(map(_is_name, texts)) or not all(
+            part == "" or _is_name(part) for part in asdict(self.table).values()
+        ):
+            raise DefinitionError(
+                f"a name in it is empty, has control characters, or more than {_LONGEST_NAME:,}"
+            )
+        if len(self.columns) > _MOST_COLUMNS:
+            raise DefinitionError(f"an index has at most {_MOST_COLUMNS:,} columns")
+        if len({column.number for column in self.columns}) < len(self.columns):
+            raise DefinitionError("two columns have one number")
+        if type(self.dropped) is not bool or type(self.enabled) is not bool:
+            raise DefinitionError("what is true or false is neither")
+        if type(self.numbers) is not int or not 0 <= self.numbers < 1 << 31:
+            raise DefinitionError(f"{self.numbers!r:.100} is no number of columns")
+        if self.where is not None:
+            parse_condition(self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How an index stands.
+
+    `covered` is the newest table version all of whose files are indexed, by the columns that the
+    definition had at `revision`; `at` when that was so, in seconds of the wall clock, for people.
+    `left` are files of a version in work that a refresh of limited size has left for the next.
+    `unread` are files that could not be read, of which `error` names one; they are tried again, by
+    who follows the table after a pause that doubles with `retries`, the times that were in vain.
+    """
+
+    status: Status = "creating"
+    covered: int | None = None
+    error: str | None = None
+    revision: Revision | None = None
+    at: float | None = None
+    left: int = 0
+    unread: int = 0
+    retries: int = 0
+
+    def retries_by(self, now: float) -> bool:
+        """Whether files that could not be read are to be tried again by then."""
+        pause = min(FIRST_PAUSE * 2.0 ** min(self.retries, 30), LONGEST_PAUSE)
+        return self.unread > 0 and now >= (self.at or 0) + pause
+
+    def to_json(self) -> str:
+        """As stores keep it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> State:
+        """The opposite of `to_json`; fields of newer releases are passed over.
+
+        Raises StoreError for what is no state.
+        """
+        data = _loaded(text)
+        state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
+        numbers = (state.covered, state.revision, state.left)
+        if (
+            state.status not in get_args(Status)
+            or not all(number is None or type(number) is int for number in numbers)
+            or not (state.error is None or isinstance(state.error, str))
+            or not (state.at is None or isinstance(state.at, int | float))
+        ):
+            raise StoreError("the store holds a state that cannot be read")
+        return replace(state, error=None if state.error is None else printable(state.error))
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[_T]):
+    """A value with the revision to name when changing it."""
+
+    value: _T
+    revision: Revision
+
+
+_LONGEST_TEXT = 1 << 20
+"""Characters of a definition or state; ours have some hundreds a column."""
+
+_LONGEST_NAME = 4_096
+"""Characters of a name, a path or a type."""
+
+_MOST_COLUMNS = 2_000
+
+_KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+_STORED = {field.name for field in fields(Definition)} - {"fault"}
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    """A JSON object; raises StoreError for anything else, however large or deep."""
+    if len(text) > _LONGEST_TEXT:
+        raise StoreError(f"the store holds {len(text):,} characters where a definition should be")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"the store holds no JSON: {_first_line(error)}") from None
+    if not isinstance(data, dict):
+        raise StoreError(f"the store holds a {type(data).__name__} where a definition should be")
+    return data
+
+
+def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
+    """Names with their values, which are scalars; raises TypeError or ValueError."""
+    pairs = tuple((name, value) for name, value in given)
+    for name, value in pairs:
+        if not (_is_name(name) and type(value) in (bool, int, float, str)):
+            raise TypeError(f"{name!r:.100} is no parameter")
+    return pairs
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and printable(value) == value
+
+
+def _is_kind(value: object) -> bool:
+    return isinstance(value, str) and _KIND.fullmatch(value) is not None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0]

@@ -1,0 +1,50 @@
+"""Names of tables, in the one spelling that definitions are kept under."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from skipping.parser.literals import unquoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["qualified", "split_name", "sql_name"]
+
+
+def sql_name(parts: Sequence[str]) -> str:
+    """A dotted name, with backticks around what is not a plain word.
+
+    >>> sql_name(["spark_catalog", "my db", "t"])
+    'spark_catalog.`my db`.t'
+    """
+    return ".".join(
+        part if re.fullmatch(r"\w+", part) else f"`{part.replace('`', '``')}`" for part in parts
+    )
+
+
+def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
+    """The full name of a table that need not exist any more; a path as Hadoop spells it."""
+    if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
+        path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
+        return f"{parts[0].lower()}.`{path.rstrip('/')}`"
+    catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
+    if len(parts) > 1 and catalogs.isCatalogRegistered(parts[0]):
+        return sql_name(parts)
+    namespace = catalogs.currentNamespace() if len(parts) == 1 else ()
+    return sql_name([str(catalogs.currentCatalog().name()), *map(str, namespace), *parts])
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Catalog, database and table of a full name; a path is a table of no database.
+
+    >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
+    (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
+    """
+    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
+    if len(parts) < 2:
+        return "", "", name  # no name that this project gives
+    catalog, *databases, table = parts
+    return catalog, ".".join(databases), table

@@ -1,0 +1,1 @@
+"""Reading the indexed columns of Parquet files as Spark would, without Spark."""

@@ -1,0 +1,239 @@
+"""Read the indexed columns of one physical Parquet file as Spark would, without Spark.
+
+A file gives chunks of normalised values (`providers.values`), or says of a column that nothing is
+known of it, and why. What cannot be read exactly as Spark reads it is never guessed. Deletion
+vectors are passed over on purpose: a restored version shows the deleted rows again.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from providers.values import encode
+from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
+from skipping.tables import TableColumn
+from skipping.tables.filesystem import Locate, locate
+
+__all__ = [
+    "SETTLED",
+    "Chunk",
+    "Part",
+    "Unreadable",
+    "part_of",
+    "read_columns",
+    "require_settled",
+]
+
+ROWS = 1 << 16
+"""Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
+
+SETTLED = 2.0
+"""Seconds after which a write is sure to show in a modification time, as coarse as those are."""
+
+
+class Chunk:
+    """Some rows of one column, normalised: ask for as little as the kinds of the column need."""
+
+    __slots__ = ("_distinct", "_values", "column", "nulls")
+
+    def __init__(self, column: TableColumn, values: pa.Array, nulls: int) -> None:
+        self.column = column
+        self.nulls = nulls
+        self._values = values
+        self._distinct: pa.Array | None = None
+
+    @property
+    def values(self) -> pa.Array:
+        """Those that were read, null-free; of text that came dictionary-coded each once."""
+        return self._values
+
+    def distinct(self, most: int | None = None) -> pa.Array:
+        """The distinct values, null-free, in no order. Hashes every value once.
+
+        Where there are more than `most`, maybe not all, but more than that, with the least and the
+        greatest: of a column with too many values only the first of every chunk are hashed.
+        """
+        if self._distinct is None and most is not None and 2 * most < len(self._values):
+            first = pc.unique(self._values.slice(0, 2 * most))
+            if len(first) > most:
+                return pc.unique(pa.concat_arrays([first, self.extremes()]))
+        if self._distinct is None:
+            self._distinct = pc.unique(self._values)
+        return self._distinct
+
+    def extremes(self) -> pa.Array:
+        """The least and the greatest value, or nothing; 20 to 200 times cheaper than `distinct`."""
+        if not len(self._values):
+            return self._values
+        bounds = pc.min_max(self._values)
+        low, high = bounds["min"], bounds["max"]
+        return pa.array([low] if low == high else [low, high], self._values.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Nothing is known of the column in this file, whatever chunks of it came before.
+
+    `of_file`: the file could not be read at all, now; another time it may.
+    """
+
+    column: TableColumn
+    reason: str
+    of_file: bool = False
+
+
+Part: TypeAlias = Chunk | Unreadable
+
+
+def read_columns(
+    path: str,
+    columns: Sequence[TableColumn],
+    *,
+    size: int | None = None,
+    modified: int | None = None,
+    locate: Locate = locate,
+) -> Iterator[Part]:
+    """Read the columns of a file; every column yields a chunk or is said to be unreadable.
+
+    `path` is spelled as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). With
+    `size`, a file of another length is unreadable; with `modified` (milliseconds), one of another
+    modification time, before or after, and one so young that its next write could go unseen.
+    Memory: one row group of these columns, compressed, and ROWS rows. Raises TableError for storage
+    that Arrow cannot open; one bad file never raises.
+    """
+    filesystem, inner = locate(path)
+    return _guarded(filesystem, inner, tuple(columns), size, modified)
+
+
+def _guarded(
+    filesystem: pafs.FileSystem,
+    inner: str,
+    columns: Sequence[TableColumn],
+    size: int | None,
+    modified: int | None,
+) -> Iterator[Part]:
+    try:
+        if modified is not None:
+            before = _modified(filesystem, inner)
+            require_settled(before, modified)
+        with filesystem.open_input_file(inner) as source:
+            if size is not None and source.size() != size:
+                raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
+            yield from _read(source, columns, local=filesystem.type_name == "local")
+        if modified is not None and _modified(filesystem, inner) != before:
+            raise UnknownError("it was written while it was read")
+    except Exception as error:
+        # Anything a broken file can make a decoder do costs its skipping, never the build.
+        # Storage may answer another time, content of the right size will never be better.
+        passing = not isinstance(error, pa.ArrowInvalid)
+        for column in columns:
+            yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
+
+
+def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
+    return int(filesystem.get_file_info(inner).mtime_ns or 0)
+
+
+def require_settled(found: int, listed: int) -> None:
+    """Raise unless a file's time (nanoseconds) is that of the list (milliseconds), and old enough.
+
+    Object stores list milliseconds and say whole seconds of one file.
+    """
+    same = found // 1_000_000 == listed
+    whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
+    if not same and not whole:
+        raise UnknownError("it was written since it was listed")
+    if time.time() * 1_000 < listed + SETTLED * 1_000:
+        raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")
+
+
+def _short(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, UnknownError) else f"{type(error).__name__}: {text}"
+
+
+def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool) -> Iterator[Part]:
+    open_file = functools.partial(
+        pq.ParquetFile,
+        source,
+        coerce_int96_timestamp_unit="us",  # nanoseconds would wrap beyond 1677 and 2262
+        pre_buffer=not local,  # fewer, larger requests where each of them costs
+    )
+    file = open_file()
+    rows = file.metadata.num_rows
+    found: list[Found] = []
+    for column in columns:
+        try:
+            place = find(file, column)
+        except UnknownError as unknown:
+            yield Unreadable(column, str(unknown))
+            continue
+        # Every column gives at least one chunk: with no rows it is known and has no values.
+        stored = indexed_domain(column).stored
+        yield Chunk(column, pa.array([], stored), rows if place is None else 0)
+        if place is not None:
+            # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
+            found.append(replace(place, oldest=None) if column.proleptic else place)
+    if not file.num_row_groups:
+        return
+    file = open_file(metadata=file.metadata, read_dictionary=_in_dictionaries(file, found))
+    for group in range(file.num_row_groups):
+        # Where names have dots this may select more than was asked for, never less.
+        names = sorted({".".join(place.path) for place in found})
+        for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
+            for place in tuple(found):
+                part = _part(place, batch)
+                if isinstance(part, Unreadable):
+                    found.remove(place)
+                yield part
+
+
+def _part(place: Found, batch: pa.RecordBatch) -> Part:
+    array = batch.column(place.path[0])
+    if len(place.path) > 1:
+        # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
+        array = pc.struct_field(array, list(place.path[1:]))
+    return part_of(place, array)
+
+
+def part_of(place: Found, array: pa.Array) -> Part:
+    """Some rows of a column, normalised, unless a value cannot be."""
+    nulls = array.null_count
+    try:
+        if pa.types.is_dictionary(array.type):
+            values = encode(array.dictionary.take(pc.unique(array.indices.drop_null())))
+        else:
+            values = encode(array.drop_null() if nulls else array)
+    except pa.ArrowInvalid as error:
+        return Unreadable(place.column, f"a value cannot be normalised: {_short(error)}")
+    chunk = Chunk(place.column, values, nulls)
+    if place.oldest is not None and len(values) and chunk.extremes()[0].as_py() < place.oldest:
+        return Unreadable(place.column, "it holds old dates, maybe of another calendar")
+    return chunk
+
+
+def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:
+    """Text columns that are dictionary-coded throughout: their values are read once each.
+
+    The footer does not say so of the pages, so it is told by the size: a dictionary has up to a
+    megabyte, its indices up to 18 bits, and plain text takes 4 bytes a value before its own.
+    """
+    names = {".".join(place.path) for place in found}
+    group = file.metadata.row_group(0)
+    return [
+        chunk.path_in_schema
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema in names
+        and chunk.physical_type == "BYTE_ARRAY"
+        and chunk.has_dictionary_page
+        and chunk.total_uncompressed_size <= (5 << 18) + 3 * chunk.num_values
+    ]

@@ -1,0 +1,53 @@
+"""The statements of a skipping index: text in, immutable values out. Nothing is resolved or run."""
+
+from skipping.parser.errors import pointing
+from skipping.parser.lexer import is_ours
+from skipping.parser.parse import parse
+from skipping.parser.statements import (
+    Action,
+    AddColumns,
+    Alter,
+    Analyze,
+    ColumnDrop,
+    ColumnSpec,
+    Create,
+    Describe,
+    Disable,
+    Drop,
+    DropColumns,
+    Enable,
+    Name,
+    RecoverJob,
+    Refresh,
+    SetOptions,
+    Show,
+    Statement,
+    Vacuum,
+    display,
+)
+
+__all__ = [
+    "Action",
+    "AddColumns",
+    "Alter",
+    "Analyze",
+    "ColumnDrop",
+    "ColumnSpec",
+    "Create",
+    "Describe",
+    "Disable",
+    "Drop",
+    "DropColumns",
+    "Enable",
+    "Name",
+    "RecoverJob",
+    "Refresh",
+    "SetOptions",
+    "Show",
+    "Statement",
+    "Vacuum",
+    "display",
+    "is_ours",
+    "parse",
+    "pointing",
+]

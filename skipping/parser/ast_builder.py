@@ -1,0 +1,206 @@
+"""From the grammar's tree to a statement: names, constants, and what no grammar can check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from lark import Token, Tree
+
+from providers.base import Param
+from providers.errors import StatementError
+from skipping.parser import literals
+from skipping.parser.condition import parse_condition
+from skipping.parser.errors import pointing
+from skipping.parser.statements import (
+    Action,
+    AddColumns,
+    Alter,
+    Analyze,
+    ColumnDrop,
+    ColumnSpec,
+    Create,
+    Describe,
+    Disable,
+    Drop,
+    DropColumns,
+    Enable,
+    Name,
+    RecoverJob,
+    Refresh,
+    SetOptions,
+    Show,
+    Statement,
+    Vacuum,
+)
+
+__all__ = ["Reader"]
+
+_Key = TypeVar("_Key")
+
+
+class Reader:
+    """Reads the tree of one text. Raises StatementError that points into it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._marks: dict[str, int] = {}
+
+    def statement(self, tree: Tree[Token]) -> Statement:
+        """The statement that the grammar's `start` holds."""
+        (node,) = _parts(tree)
+        parts = {str(part.data): part for part in _parts(node)}
+        marks = MappingProxyType(self._marks)
+        if node.data == "recover":
+            job = next(t for t in _tokens(node) if t.type == "JOB_NAME")
+            self._mark("job", job)
+            return RecoverJob(self._name(job), marks=marks)
+        if node.data == "show":
+            scope = self._named(parts["scope"]) if "scope" in parts else None
+            return Show(scope, "extended" in parts, marks=marks)
+        table = self._named(parts["table"])
+        match node.data:
+            case "create":
+                columns = self._columns(parts["columns"])
+                where = self._where(parts.get("where"))
+                options = self._options(parts.get("options"))
+                return Create(table, columns, "if_not_exists" in parts, where, options, marks=marks)
+            case "alter":
+                return Alter(table, self._action(_parts(node)[-1]), marks=marks)
+            case "describe":
+                return Describe(table, "extended" in parts, marks=marks)
+            case "drop":
+                return Drop(table, "if_exists" in parts, marks=marks)
+            case "refresh":
+                return Refresh(table, marks=marks)
+            case "analyze":
+                return Analyze(table, marks=marks)
+        return Vacuum(table, marks=marks)
+
+    def _action(self, node: Tree[Token]) -> Action:
+        match node.data:
+            case "add":
+                return AddColumns(self._columns(_parts(node)[0]))
+            case "remove":
+                return DropColumns(self._removed(node))
+            case "options":
+                return SetOptions(self._options(node))
+            case "enable":
+                return Enable()
+        return Disable()
+
+    def _columns(self, node: Tree[Token]) -> tuple[ColumnSpec, ...]:
+        specs: dict[tuple[Name, str], ColumnSpec] = {}
+        for column in _parts(node):
+            path, *rest = _parts(column)
+            word = _tokens(column)[0]
+            kind = str(word).upper()
+            places = (_start(path), word.start_pos or 0)
+            spec = ColumnSpec(self._path(path), kind, *self._params(rest), *places)
+            # Spark's case sensitivity is not known here: `a` and `A` are left to who resolves them.
+            self._once(specs, (spec.parts, kind), f"{spec.name} {kind}", spec.position)
+            specs[spec.parts, kind] = spec
+        return tuple(specs.values())
+
+    def _removed(self, node: Tree[Token]) -> tuple[ColumnDrop, ...]:
+        drops: dict[tuple[Name, str | None], ColumnDrop] = {}
+        for column in _parts(node):
+            (path,) = _parts(column)
+            kind = next((str(token).upper() for token in _tokens(column)), None)
+            drop = ColumnDrop(self._path(path), kind, _start(path))
+            self._once(drops, (drop.parts, kind), f"{drop.name} {kind or ''}", drop.position)
+            drops[drop.parts, kind] = drop
+        return tuple(drops.values())
+
+    def _params(
+        self, nodes: Sequence[Tree[Token]]
+    ) -> tuple[tuple[Param, ...], Mapping[str, Param]]:
+        positional: list[Param] = []
+        named: dict[str, Param] = {}
+        for param in (param for node in nodes for param in _parts(node)):
+            tokens = _tokens(param)
+            value = self._value(tokens[-1])
+            if param.data == "named":
+                name = self._name(tokens[0])
+                self._once(named, name, f"the parameter {name}", _start(param))
+                named[name] = value
+            elif named:
+                raise self._wrong(tokens[0], "values without a name come before the named ones")
+            else:
+                positional.append(value)
+        return tuple(positional), MappingProxyType(named)
+
+    def _options(self, node: Tree[Token] | None) -> Mapping[str, Param]:
+        options: dict[str, Param] = {}
+        for option in _parts(node) if node else ():
+            (key,) = _parts(option)
+            tokens = [token for token in _tokens(key) if token.type != "DOT"]
+            if tokens[0].type == "STRING":
+                name = self._string(tokens[0])
+            else:
+                name = ".".join(self._name(token) for token in tokens)
+            self._once(options, name, f"the option {name}", _start(key))
+            self._mark(f"with.{name}", tokens[0])
+            options[name] = self._value(_tokens(option)[-1])
+        return MappingProxyType(options)
+
+    def _where(self, node: Tree[Token] | None) -> str | None:
+        if node is None:
+            return None
+        meta = _parts(node)[0].meta
+        self._marks["where"] = meta.start_pos
+        where = self._text[meta.start_pos : meta.end_pos]
+        parse_condition(where, within=self._text, position=meta.start_pos)
+        return where
+
+    def _named(self, node: Tree[Token]) -> Name:
+        self._marks[str(node.data)] = _start(node)
+        return self._path(node)
+
+    def _path(self, node: Tree[Token]) -> Name:
+        return tuple(self._name(token) for token in _tokens(node) if token.type != "DOT")
+
+    def _name(self, token: Token) -> str:
+        try:
+            return literals.unquoted(token)
+        except ValueError as error:
+            raise self._wrong(token, str(error)) from None
+
+    def _value(self, token: Token) -> Param:
+        if token.type in ("TRUE", "FALSE"):
+            return token.type == "TRUE"
+        if token.type == "STRING":
+            return self._string(token)
+        try:
+            return literals.number(token)
+        except ValueError as error:
+            raise self._wrong(token, str(error)) from None
+
+    def _string(self, token: Token) -> str:
+        try:
+            return literals.string(token)
+        except ValueError as error:
+            raise self._wrong(token, str(error)) from None
+
+    def _mark(self, what: str, token: Token) -> None:
+        self._marks[what] = token.start_pos or 0
+
+    def _once(self, seen: Mapping[_Key, object], key: _Key, what: str, position: int) -> None:
+        if key in seen:
+            raise pointing(self._text, position, f"{what.strip()} is given twice")
+
+    def _wrong(self, token: Token, message: str) -> StatementError:
+        return pointing(self._text, token.start_pos or 0, message)
+
+
+def _parts(node: Tree[Token]) -> list[Tree[Token]]:
+    return [child for child in node.children if isinstance(child, Tree)]
+
+
+def _tokens(node: Tree[Token]) -> list[Token]:
+    return [child for child in node.children if isinstance(child, Token)]
+
+
+def _start(node: Tree[Token]) -> int:
+    return int(node.meta.start_pos)

@@ -1,0 +1,323 @@
+"""The condition of WHERE as a tree of tests: data that is read, never text that somebody runs.
+
+A condition stands in the store, where others may write. So it is read by a grammar that knows
+comparisons, null tests, IN, LIKE, BETWEEN, AND, OR and NOT over columns and constants, and what is
+handed to Spark or PyIceberg is made of this tree (`skipping.tables.conditions`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedInput
+
+from skipping.parser import literals
+from skipping.parser.errors import pointing
+from skipping.parser.lexer import Unclosed, blank
+
+__all__ = [
+    "Between",
+    "Both",
+    "ColumnName",
+    "Comparison",
+    "Condition",
+    "Constant",
+    "Either",
+    "Like",
+    "Membership",
+    "Negation",
+    "NullTest",
+    "Operand",
+    "Value",
+    "parse_condition",
+]
+
+_LONGEST = 1 << 16
+"""Characters; a condition chooses files, it lists no keys."""
+
+_MOST = 1_000
+"""Tests in one condition. Spark plans a chain of them by recursion."""
+
+_DEEPEST = 50
+"""Parentheses and NOTs around one test."""
+
+Typed: TypeAlias = Literal["date", "timestamp", "timestamp_ntz", "timestamp_ltz"]
+Value: TypeAlias = bool | int | float | Decimal | str | bytes | None
+Compared: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnName:
+    """A column, or a field of one, by the parts of its name."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value; with `type` it is the text of a typed literal, such as DATE '2024-02-29'."""
+
+    value: Value
+    type: Typed | None = None
+
+
+Operand: TypeAlias = ColumnName | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left op right`."""
+
+    left: Operand
+    op: Compared
+    right: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """`operand [NOT] IN (values)`."""
+
+    operand: Operand
+    values: tuple[Operand, ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`operand [NOT] LIKE pattern [ESCAPE escape]`."""
+
+    operand: Operand
+    pattern: str
+    escape: str
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`operand [NOT] BETWEEN low AND high`."""
+
+    operand: Operand
+    low: Operand
+    high: Operand
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NullTest:
+    """`operand IS [NOT] NULL`."""
+
+    operand: Operand
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """`NOT leg`."""
+
+    leg: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """`leg AND leg ...`."""
+
+    legs: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """`leg OR leg ...`."""
+
+    legs: tuple[Condition, ...]
+
+
+Test: TypeAlias = Comparison | Membership | Like | Between | NullTest
+Condition: TypeAlias = Test | Negation | Both | Either
+
+_TAKES = (
+    "WHERE takes =, <>, <, <=, >, >=, <=>, IS [NOT] NULL, IN, LIKE and BETWEEN over columns and "
+    "constants, with AND, OR, NOT and parentheses"
+)
+_SPELLED: dict[str, Compared] = {"==": "=", "<>": "!="}
+_TYPED: dict[str, Typed] = {
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+    "TIMESTAMP_LTZ": "timestamp_ltz",
+}
+_WORD = re.compile(r"\w+|\S")
+
+
+def parse_condition(text: str, *, within: str | None = None, position: int = 0) -> Condition:
+    """The tree of a condition; raises StatementError that points at what it does not take.
+
+    `within` is the statement in which it stands, at `position`, for the mark under the word.
+
+    >>> parse_condition("a.b IS NOT NULL")
+    NullTest(operand=ColumnName(parts=('a', 'b')), negated=True)
+    """
+    try:
+        return _parsed(text)
+    except _Wrong as error:
+        whole, begin = (text, 0) if within is None else (within, position)
+        raise pointing(whole, begin + error.position, str(error)) from None
+
+
+class _Wrong(Exception):
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+# What the store holds is read again every few seconds.
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Condition:
+    if len(text) > _LONGEST:
+        raise _Wrong(0, f"a condition has at most {_LONGEST:,} characters, not {len(text):,}")
+    try:
+        tree = _grammar().parse(blank(text))
+    except Unclosed as error:
+        raise _Wrong(error.position, str(error)) from None
+    except UnexpectedInput as error:
+        at = error.pos_in_stream
+        end = len(blank(text).rstrip())
+        at = end if at is None or getattr(error, "token", None) == "" else min(at, end)
+        raise _unexpected(text, at) from None
+    (top,) = _trees(tree)  # parentheses are tokens beside it
+    return _Reader().condition(top)
+
+
+def _unexpected(text: str, position: int) -> _Wrong:
+    word = _WORD.match(text, position)
+    if word is None:
+        return _Wrong(position, f"the condition ends too early: {_TAKES}")
+    if word[0] == "(" and (function := re.search(r"\w+\s*\Z", text[:position])):
+        return _Wrong(function.start(), f"{function[0].strip()} is a function: {_TAKES}")
+    return _Wrong(position, f"{word[0]} cannot stand here: {_TAKES}")
+
+
+@lru_cache(maxsize=1)
+def _grammar() -> Lark:
+    grammar = files("skipping.parser").joinpath("condition.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", propagate_positions=True, g_regex_flags=re.ASCII)
+
+
+class _Reader:
+    """Reads one tree of the grammar's."""
+
+    def __init__(self) -> None:
+        self._tests = 0
+
+    def condition(self, node: Tree[Token], depth: int = 0) -> Condition:
+        if depth > _DEEPEST:
+            raise _Wrong(_start(node), f"a condition nests at most {_DEEPEST} deep")
+        match node.data:
+            case "either":
+                return Either(self._legs(node, depth))
+            case "both":
+                return Both(self._legs(node, depth))
+            case "negation":
+                return Negation(self._legs(node, depth)[0])
+        self._tests += 1
+        if self._tests > _MOST:
+            raise _Wrong(_start(node), f"a condition has at most {_MOST:,} tests")
+        return _test(node)
+
+    def _legs(self, node: Tree[Token], depth: int) -> tuple[Condition, ...]:
+        return tuple(self.condition(leg, depth + 1) for leg in _trees(node))
+
+
+def _test(node: Tree[Token]) -> Test:
+    operands = tuple(_operand(each) for each in _trees(node))
+    words = [token for token in node.children if isinstance(token, Token)]
+    negated = any(token.type == "NOT" for token in words)
+    match node.data:
+        case "comparison":
+            sign = str(words[0])
+            return Comparison(operands[0], _SPELLED.get(sign, sign), operands[1])  # type: ignore[arg-type]
+        case "membership":
+            return Membership(operands[0], operands[1:], negated)
+        case "between":
+            operand, low, high = operands
+            return Between(operand, low, high, negated)
+        case "like":
+            pattern, *escape = [token for token in words if token.type == "STRING"]
+            return Like(operands[0], _string(pattern), _escape(escape), negated)
+    return NullTest(operands[0], negated)
+
+
+def _operand(node: Tree[Token]) -> Operand:
+    tokens = [token for token in node.children if isinstance(token, Token)]
+    (first, *_) = tokens
+    match node.data:
+        case "column":
+            return ColumnName(tuple(_name(token) for token in tokens if token.type == "NAME"))
+        case "typed":
+            return _typed(first, tokens[1])
+        case "number":
+            return Constant(_number(first))
+        case "text":
+            return Constant(_string(first))
+        case "truth":
+            return Constant(first.type == "TRUE")
+    return Constant(None)
+
+
+def _typed(name: Token, text: Token) -> Constant:
+    kind = name.upper()
+    if kind in _TYPED:
+        return Constant(_string(text), _TYPED[kind])
+    if kind == "X":
+        try:
+            return Constant(bytes.fromhex(_string(text)))
+        except ValueError:
+            raise _Wrong(text.start_pos or 0, "X takes pairs of hexadecimal digits") from None
+    known = ", ".join((*_TYPED, "X"))
+    raise _Wrong(name.start_pos or 0, f"no constant of type {name}: there are {known}")
+
+
+def _number(token: Token) -> int | float | Decimal:
+    try:
+        value = literals.number(token)
+    except ValueError as error:
+        raise _Wrong(token.start_pos or 0, str(error)) from None
+    # Without an exponent Spark reads digits as they are.
+    return value if isinstance(value, int) or "e" in token.lower() else Decimal(str(token))
+
+
+def _escape(tokens: Sequence[Token]) -> str:
+    if not tokens:
+        return "\\"
+    escape = _string(tokens[0])
+    if len(escape) != 1:
+        raise _Wrong(tokens[0].start_pos or 0, "ESCAPE takes one character")
+    return escape
+
+
+def _string(token: Token) -> str:
+    try:
+        return literals.string(token)
+    except ValueError as error:
+        raise _Wrong(token.start_pos or 0, str(error)) from None
+
+
+def _name(token: Token) -> str:
+    try:
+        return literals.unquoted(token)
+    except ValueError as error:
+        raise _Wrong(token.start_pos or 0, str(error)) from None
+
+
+def _trees(node: Tree[Token]) -> list[Tree[Token]]:
+    return [child for child in node.children if isinstance(child, Tree)]
+
+
+def _start(node: Tree[Token]) -> int:
+    return int(node.meta.start_pos)

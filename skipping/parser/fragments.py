@@ -1,0 +1,29 @@
+"""Parts of statements on their own, as the Python twin takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skipping.parser.parse import parse
+from skipping.parser.statements import Alter, ColumnDrop, ColumnSpec, Create, DropColumns
+
+__all__ = ["column_drops", "column_specs"]
+
+
+def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
+    """`"a MIN_MAX, b.c VALUE_LIST(10)"` as CREATE has it; raises StatementError."""
+    if not isinstance(columns, str):
+        return columns
+    statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
+    assert isinstance(statement, Create), "the text above is a CREATE"
+    return statement.columns
+
+
+def column_drops(columns: str | Sequence[ColumnDrop]) -> Sequence[ColumnDrop]:
+    """`"a, b.c MIN_MAX"` as ALTER ... DROP has it; raises StatementError."""
+    if not isinstance(columns, str):
+        return columns
+    statement = parse(f"ALTER SKIPPING INDEX ON t DROP ({columns})")
+    assert isinstance(statement, Alter), "the text above is an ALTER"
+    assert isinstance(statement.action, DropColumns), "the text above says DROP"
+    return statement.action.columns

@@ -1,0 +1,262 @@
+"""What a text says, as values. Nothing here is resolved: tables, columns and kinds are names.
+
+Every statement knows the columns of its answer before it runs (`schema`, a Spark DDL string, empty
+for no columns), and where in the text its parts stand (`marks`), for errors found later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias
+
+from providers.base import Param
+
+__all__ = [
+    "Action",
+    "AddColumns",
+    "Alter",
+    "Analyze",
+    "ColumnDrop",
+    "ColumnSpec",
+    "Create",
+    "Describe",
+    "Disable",
+    "Drop",
+    "DropColumns",
+    "Enable",
+    "Name",
+    "RecoverJob",
+    "Refresh",
+    "SetOptions",
+    "Show",
+    "Statement",
+    "Vacuum",
+    "display",
+]
+
+Name: TypeAlias = tuple[str, ...]
+"""The parts of a name, without backticks: `("spark_catalog", "default", "flights")`."""
+
+
+def _nothing() -> Mapping[str, Param]:
+    return MappingProxyType({})
+
+
+def _nowhere() -> Mapping[str, int]:
+    return MappingProxyType({})
+
+
+def display(parts: Name) -> str:
+    r"""The parts with dots between them; backticks only where a part holds a dot or a backtick.
+
+    >>> display(("a", "b c")), display(("a.b", "c"))
+    ('a.b c', '`a.b`.c')
+    """
+    return ".".join(
+        f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """One column with one kind: `a.b VALUE_LIST(10)`, `c BLOOM_FILTER(fpp => 0.01)`.
+
+    `kind` is in upper case. Positional parameters stay apart from named ones: only the kind knows
+    their names. `position` and `kind_position` are where column and kind begin in the text.
+    """
+
+    parts: Name
+    kind: str
+    positional: tuple[Param, ...] = ()
+    named: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
+    position: int = field(default=0, compare=False, repr=False)
+    kind_position: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The column as it is shown (`display`)."""
+        return display(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDrop:
+    """A column to take out of an index, with all its kinds (None) or one."""
+
+    parts: Name
+    kind: str | None = None
+    position: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The column as it is shown (`display`)."""
+        return display(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """`ADD (a MIN_MAX, ...)`."""
+
+    columns: tuple[ColumnSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    """`DROP (a, b MIN_MAX, ...)`."""
+
+    columns: tuple[ColumnDrop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """`WITH (k = v, ...)`."""
+
+    options: Mapping[str, Param] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Enable:
+    """`ENABLE`: queries ask the index again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disable:
+    """`DISABLE`: queries do not ask the index, which stays."""
+
+
+Action: TypeAlias = AddColumns | DropColumns | SetOptions | Enable | Disable
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    # Positions in the text of "table", "scope", "job", "where", and "with.k" for the option k.
+    marks: Mapping[str, int] = field(
+        default_factory=_nowhere, kw_only=True, compare=False, repr=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Create(_Marked):
+    """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t (...) [WHERE ...] [WITH (...)]`.
+
+    `where` is the condition exactly as written, comments inside it included.
+    """
+
+    schema: ClassVar[str] = ""
+    table: Name
+    columns: tuple[ColumnSpec, ...]
+    if_not_exists: bool = False
+    where: str | None = None
+    options: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh(_Marked):
+    """`REFRESH SKIPPING INDEX ON t`."""
+
+    schema: ClassVar[str] = ""
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(_Marked):
+    """`DESC[RIBE] SKIPPING INDEX [EXTENDED] ON t`.
+
+    A row for each column and kind, under Flint's names and one of ours. EXTENDED answers with rows
+    `item`, `value` instead: first the facts about the index, then `column a.b`, `bigint MIN_MAX`
+    for each column and kind, so that one name finds one fact and no row has empty cells.
+    """
+
+    table: Name
+    extended: bool = False
+
+    @property
+    def schema(self) -> str:
+        """That of the rows, with or without EXTENDED."""
+        if self.extended:
+            return "item string, value string"
+        return "indexed_col_name string, data_type string, skip_type string, params string"
+
+
+@dataclass(frozen=True, slots=True)
+class Show(_Marked):
+    """`SHOW SKIPPING INDEXES [EXTENDED] [IN catalog[.db]]`, also `SHOW FLINT INDEX[ES]`.
+
+    A row for each index. Flint's columns come first, under its names, then ours.
+    """
+
+    scope: Name | None = None
+    extended: bool = False
+
+    @property
+    def schema(self) -> str:
+        """That of the rows, with or without EXTENDED."""
+        columns = (
+            "flint_index_name string, kind string, database string, `table` string, "
+            "index_name string, auto_refresh boolean, status string"
+        )
+        if self.extended:
+            columns += ", error string"
+        columns += ", catalog string, orphan boolean"
+        if self.extended:
+            columns += ", covered bigint, files bigint, bytes bigint"
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class Alter(_Marked):
+    """`ALTER SKIPPING INDEX ON t`, then one action."""
+
+    schema: ClassVar[str] = ""
+    table: Name
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Analyze(_Marked):
+    """`ANALYZE SKIPPING INDEX ON t`: a row for each column and kind, Flint's columns first.
+
+    `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column. A
+    kind that is advised has the whole statement in `ddl`.
+    """
+
+    schema: ClassVar[str] = (
+        "column_name string, column_type string, reason string, skipping_type string, "
+        "advised boolean, kept_1 double, kept_10 double, kept_100 double, "
+        "bytes_a_file double, ms_a_file double, "
+        "sorted_1 double, sorted_10 double, sorted_100 double, "
+        "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
+        "average_depth double, average_overlaps double, ddl string"
+    )
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(_Marked):
+    """`DROP SKIPPING INDEX [IF EXISTS] ON t`."""
+
+    schema: ClassVar[str] = ""
+    table: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuum(_Marked):
+    """`VACUUM SKIPPING INDEX ON t`."""
+
+    schema: ClassVar[str] = ""
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverJob(_Marked):
+    """`RECOVER INDEX JOB name`, Flint's way to restart a failed refresh."""
+
+    schema: ClassVar[str] = ""
+    job: str
+
+
+Statement: TypeAlias = (
+    Create | Refresh | Describe | Show | Alter | Analyze | Drop | Vacuum | RecoverJob
+)

@@ -1,0 +1,133 @@
+"""A copy of all that a store keeps, of one moment, in another store of the same sort or of another.
+
+A copy is written where nobody asks it, read again and compared, and only then can be asked: an
+SQLite file gets its name last; elsewhere definitions are disabled until all of it is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from tqdm.auto import tqdm
+
+from providers.errors import NoStore, StoreError
+from skipping.model.definition import Definition, Versioned
+from skipping.stores import IndexStore
+from skipping.stores.sqlite.store import SqliteStore
+
+__all__ = ["Copied", "copy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy has: how many indexes, and entries of files in all of them."""
+
+    indexes: int
+    entries: int
+
+
+def copy(source: IndexStore, target: IndexStore) -> Copied:
+    """Copy every index that was not dropped, and say how much that was.
+
+    Raises StoreError if the target has indexes already, if the source cannot be read whole, and if
+    what was read again is not what was written.
+    """
+    if source.location == target.location:
+        raise StoreError(f"{target.location} is the store to be copied: name another")
+    try:
+        there = target.definitions()
+    except NoStore:
+        there = ()
+    if there:
+        names = ", ".join(sorted(each.value.name for each in there))
+        raise StoreError(f"{target.location} has indexes already ({names}): name an empty store")
+    if isinstance(target, SqliteStore):
+        if isinstance(source, SqliteStore):
+            with source.copied_to(target) as draft:
+                return _alike(draft, _counted(draft))
+        with target.drafted() as draft:
+            return _poured(source, draft)
+    return _poured(source, target)
+
+
+def _poured(source: IndexStore, target: IndexStore) -> Copied:
+    """Entry by entry, from a store of another sort."""
+    live = [each for each in source.definitions() if not each.value.dropped]
+    for each in live:
+        if each.value.fault is not None:
+            raise StoreError(
+                f"the index of {each.value.name} cannot be copied: {each.value.fault}. "
+                "DROP it first"
+            )
+    total, written = 0, []
+    for each in live:
+        index = each.value.index
+        state = source.state(index)
+        before = source.catalogue(index)
+        revision = target.define(replace(each.value, enabled=False), expect=None)
+        target.reserve(index, before.below)
+        digests = _Digest()
+        with tqdm(total=len(before.files), unit="files", desc=each.value.name) as bar:
+            for part in source.entries(index):
+                target.write(index, part, revision=revision)
+                digests.add(part)
+                bar.update(len(part))
+        if source.catalogue(index).generation != before.generation:
+            raise StoreError(f"the index of {each.value.name} was written meanwhile: copy again")
+        _compare(target, each.value, digests)
+        total += digests.rows
+        written.append((each, revision, state))
+    for each, revision, state in written:
+        last = target.define(each.value, expect=revision)
+        same = state.revision == each.revision
+        target.report(each.value.index, replace(state, revision=last if same else None))
+    return Copied(len(written), total)
+
+
+def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> None:
+    found = _Digest()
+    for part in target.entries(definition.index):
+        found.add(part)
+    if found.value != wanted.value:
+        raise StoreError(
+            f"the copy of the index of {definition.name} in {target.location} is not what was "
+            "written: drop it there, and copy again"
+        )
+
+
+def _counted(store: SqliteStore) -> list[tuple[Versioned[Definition], int]]:
+    live = [each for each in store.definitions() if not each.value.dropped]
+    return [(each, len(store.catalogue(each.value.index).files)) for each in live]
+
+
+def _alike(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> Copied:
+    """Read all there is, which verifies it."""
+    total = 0
+    for each, files in counted:
+        with tqdm(total=files, unit="files", desc=f"{each.value.name}: verify") as bar:
+            for part in draft.entries(each.value.index):
+                bar.update(len(part))
+                total += len(part)
+    if total != sum(files for _, files in counted):
+        raise StoreError(f"the copy {draft.location} lacks entries: copy again")
+    return Copied(len(counted), total)
+
+
+class _Digest:
+    """A checksum of entries in any order and in any parts; lists are sets, an empty one is none."""
+
+    def __init__(self) -> None:
+        self.value = self.rows = 0
+
+    def add(self, entries: pa.Table) -> None:
+        for row in entries.to_pylist():
+            said = sorted(
+                (name, sorted(set(value)) if isinstance(value, list) else value)
+                for name, value in row.items()
+                if value is not None and value != []
+            )
+            found = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
+            self.value = (self.value + int.from_bytes(found, "little")) & (2**64 - 1)
+            self.rows += 1

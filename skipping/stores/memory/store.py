@@ -1,0 +1,276 @@
+"""A store in this process's memory: the double that tests use, and the oracle of the others.
+
+It does nothing clever: entries are one Arrow table an index, tests go to the reference evaluator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import Conflict, StoreError
+from providers.evaluate import disproved_rows
+from providers.index_predicate import Test
+from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.lease import Lease
+from skipping.stores import IDENTITY, Catalogue, Generation, identities
+from skipping.stores.entries import (
+    ORDINALS,
+    answerable,
+    checked,
+    compact,
+    is_scalar,
+    taken,
+)
+from skipping.stores.forking import Lock
+from skipping.stores.generations import following, rewound
+from skipping.stores.memory.entries import filled, placed
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Replaced whole by every change: a process may fork at any moment."""
+
+    definition: Definition
+    revision: Revision = 1
+    state: State = field(default_factory=State)
+    lease: Lease = field(default_factory=Lease)
+    next: int = 0
+    generation: Generation = 0
+    erased: bool = False
+    entries: pa.Table = field(default_factory=IDENTITY.empty_table)
+    changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    removed: Mapping[int, Generation] = field(default_factory=dict)
+    history: frozenset[Generation] = frozenset((0,))
+
+
+class MemoryStore:
+    """An `IndexStore` that lives as long as the process.
+
+    >>> store = MemoryStore("here")
+    >>> store.location, store.definitions()
+    ('memory:here', ())
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._indexes: dict[IndexId, _Index] = {}
+        self._lock = Lock()
+
+    @property
+    def location(self) -> str:
+        """`memory:` and its name."""
+        return f"memory:{self._name}"
+
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        with self._lock:
+            live = [index for index in self._indexes.values() if not index.erased]
+            return tuple(Versioned(index.definition, index.revision) for index in live)
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        with self._lock:
+            index = self._indexes.get(definition.index)
+            found = None if index is None else index.revision
+            if found != expect or (index is not None and index.erased):
+                raise Conflict(f"index {definition.index} is at revision {found}, not {expect}")
+            for id, other in self._indexes.items():
+                live = not (other.erased or other.definition.dropped or definition.dropped)
+                if live and id != definition.index and other.definition.table == definition.table:
+                    raise Conflict(f"there is an index on {definition.name} already: {id}")
+            if index is None:
+                self._indexes[definition.index] = _Index(definition)
+                return 1
+            self._indexes[definition.index] = replace(
+                index, definition=definition, revision=index.revision + 1
+            )
+            return index.revision + 1
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        with self._lock:
+            return self._at(index).state
+
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
+        """Say how it stands."""
+        with self._lock:
+            found = self._at(index)
+            _require(index, found.lease, token)
+            self._indexes[index] = replace(found, state=state)
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        with self._lock:
+            return self._at(index).lease
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+        with self._lock:
+            found = self._at(index)
+            if found.lease != expect:
+                raise Conflict(f"index {index} has another lease: {found.lease.described()}")
+            self._indexes[index] = replace(found, lease=lease)
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+        with self._lock:
+            found = self._at(index)
+            if n < 0 or found.next + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            self._indexes[index] = replace(found, next=found.next + n)
+            return range(found.next, found.next + n)
+
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        with self._lock:
+            found = self._at(index)
+            if found.definition.dropped or found.revision != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            _require(index, found.lease, token)
+            base, at, rows = placed(found.entries, entries, end=found.next, removed=found.removed)
+            merged, touched = filled(base, entries, at, rows)
+            touched[len(found.entries) :] = True
+            if not touched.any():
+                return
+            generation = following(found.generation)
+            changed = np.full(len(merged), generation)
+            changed[: len(found.changed)] = found.changed
+            changed[touched] = generation
+            order = np.argsort(merged["ordinal"].to_numpy())
+            columns = {name: taken(merged[name], pa.array(order)) for name in merged.schema.names}
+            self._indexes[index] = replace(
+                found,
+                generation=generation,
+                history=found.history | {generation},
+                entries=compact(pa.table(columns)),
+                changed=changed[order],
+            )
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._lock:
+            found = self._at(index)
+            gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
+            if not gone.any():
+                return
+            generation = following(found.generation)
+            ordinals_gone = found.entries["ordinal"].to_numpy()[gone].tolist()
+            self._indexes[index] = replace(
+                found,
+                generation=generation,
+                history=found.history | {generation},
+                entries=compact(found.entries.filter(pa.array(~gone))),
+                changed=found.changed[~gone],
+                removed={**found.removed, **dict.fromkeys(ordinals_gone, generation)},
+            )
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        with self._lock:
+            found = self._indexes.get(index)
+            if found is None:
+                raise StoreError(f"the store has no index {index}")
+            if not (found.erased or found.definition.dropped):
+                raise StoreError(f"index {index} is live: drop it before it is erased")
+            self._indexes[index] = _Index(found.definition, erased=True)
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        with self._lock:
+            found = self._at(index)
+            if since is not None and since not in found.history:
+                raise rewound(self.location, index)
+            entries, changed, generation = found.entries, found.changed, found.generation
+            removed = [o for o, g in found.removed.items() if since is not None and g > since]
+        below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
+        columns = {name: entries[name] for name in IDENTITY.names}
+        for name in fields:
+            known = name in entries.schema.names
+            columns[name] = entries[name] if known else pa.nulls(len(entries))
+            if not is_scalar(columns[name].type):
+                raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
+        files = pa.table(columns)
+        if since is not None:
+            files = files.filter(pa.array(changed > since))
+        return Catalogue(generation, below, files, pa.array(sorted(removed), pa.int64()))
+
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        with self._lock:
+            entries = self._at(index).entries
+        held = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
+        return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
+
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        with self._lock:
+            entries = self._at(index).entries
+        for batch in entries.to_batches():
+            yield pa.Table.from_batches([batch])
+
+    def disproved(
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            found = self._at(index)
+            if generation is not None and generation not in found.history:
+                raise rewound(self.location, index)
+            entries = found.entries
+        entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
+        types = dict(zip(entries.schema.names, entries.schema.types, strict=True))
+        ordinals = entries["ordinal"].to_numpy()
+        answers = []
+        for test in tests:
+            if time.monotonic() >= deadline:
+                raise StoreError(f"{self.location} did not answer within {timeout} s")
+            asked = answerable(test, types)
+            # In the chunks that there are: together they may be too much for one.
+            parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches() if asked]
+            rows = [disproved_rows(test, part) for part in parts]
+            there = np.concatenate([np.zeros(0, np.bool_), *rows])
+            answers.append(BitMap(ordinals[there] if asked else ()))
+        return answers
+
+    def _at(self, index: IndexId) -> _Index:
+        found = self._indexes.get(index)
+        if found is None or found.erased:
+            raise StoreError(f"the store has no index {index}: it was erased, or never was here")
+        return found
+
+
+def _require(index: IndexId, lease: Lease, token: int | None) -> None:
+    if not lease.admits(token):
+        raise Conflict(f"index {index} was taken over by another owner")

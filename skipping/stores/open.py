@@ -1,0 +1,86 @@
+"""From the setting `spark.skipping.store` to a store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from providers.errors import SettingError
+from skipping.stores import IndexStore
+from skipping.stores.fields import KEPT
+from skipping.stores.forking import Lock
+from skipping.stores.memory.store import MemoryStore
+from skipping.stores.opensearch.access import SCHEMES, Access, server
+from skipping.stores.sqlite.store import SqliteStore
+
+__all__ = ["open_store"]
+
+# Two letters at least, so that C:\x is a path.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_SUPPORTED = (
+    "supported are sqlite:/path, a path, file:/path, memory:name, opensearch://host:9200 and "
+    "opensearch+https://host:9200"
+)
+
+_memory: dict[str, MemoryStore] = {}
+# Each keeps its connections, and fields of its indexes.
+_clusters: dict[tuple[str, Access, int], IndexStore] = {}
+_files: dict[tuple[Path, int], SqliteStore] = {}
+_lock = Lock()
+
+
+def open_store(
+    url: str, *, access: Callable[[str], Access] = Access.of, kept: int = KEPT
+) -> IndexStore:
+    """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path, or at
+    `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks the
+    server.
+
+    One address is one store for the whole process, a cluster for one access. `kept` is how many
+    bytes of fields it keeps here. Nothing is opened or created yet.
+    Raises SettingError for anything else, and for OpenSearch without the extra of that name.
+
+    >>> open_store("memory:a") is open_store("memory:a")
+    True
+    >>> open_store("sqlite:/tmp/skipping.db").location
+    'sqlite:/tmp/skipping.db'
+    """
+    match = _SCHEME.fullmatch(url)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
+    if scheme == "memory":
+        with _lock:
+            return _memory.setdefault(rest, MemoryStore(rest))
+    if scheme in SCHEMES:
+        address = server(url)
+        return _opensearch(address, access(address), kept)
+    if scheme == "file":
+        parts = urlsplit(url)
+        local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
+        rest = unquote(parts.path) if local else ""
+    elif scheme == "sqlite" and rest.startswith("//"):
+        # sqlite:///path is how SQLAlchemy spells it; sqlite://host is nothing we can reach.
+        rest = rest[2:] if rest.startswith("///") else ""
+    elif scheme not in ("", "sqlite"):
+        raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
+    if not rest or "\0" in rest:
+        raise SettingError(f"spark.skipping.store: {url!r} names no local path; {_SUPPORTED}")
+    path = Path(rest).absolute()
+    with _lock:
+        return _files.setdefault((path, kept), SqliteStore(path, kept=kept))
+
+
+def _opensearch(server: str, access: Access, kept: int) -> IndexStore:
+    try:
+        from skipping.stores.opensearch.store import OpenSearchStore
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "opensearchpy":
+            raise
+        raise SettingError(
+            "spark.skipping.store: OpenSearch needs its client, "
+            "pip install 'lakehouse-file-skipping[opensearch]'"
+        ) from error
+    with _lock:
+        key = server, access, kept
+        return _clusters.setdefault(key, OpenSearchStore(server, access, kept=kept))

@@ -1,0 +1,1 @@
+"""The store for production: one OpenSearch cluster."""

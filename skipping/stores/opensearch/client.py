@@ -1,0 +1,324 @@
+"""One cluster over HTTP: requests with a deadline, and everything that goes wrong as StoreError.
+
+An answer counts only when it is whole: no failed shard, no timeout, no early end. Nothing is tried
+again here but what was refused for load (429) and surely not done. Every search has a number that
+its answer must carry, and every document is known by its id. No path is asked that names anything
+but one index, and a document in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from opensearchpy import Connection, OpenSearch
+from opensearchpy.exceptions import SerializationError, TransportError
+
+from providers.errors import StoreError
+from skipping.stores.forking import Lock
+from skipping.stores.opensearch.access import STORE, Access
+from skipping.stores.opensearch.pauses import Pauses
+from skipping.stores.opensearch.wire import Wire
+
+__all__ = ["PAGE_SIZE", "Body", "Client", "Refused"]
+
+Body: TypeAlias = dict[str, Any]
+
+PAGE_SIZE = 10_000
+"""What a search may return unless an index says otherwise."""
+
+_CHUNK = 4 * 2**20  # bytes of one bulk request: far below what servers take (100 MB)
+_LOAD = 429
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_SLOW = 0.25  # seconds after which a failure was a wait
+
+# One index by its own name: no wildcard, list, `_all` or date expression is a request.
+_PATH = re.compile(
+    r"/[a-z0-9][a-z0-9_.-]{0,254}(?:/_(?:search|bulk|refresh|mapping|doc/[A-Za-z0-9][\w.-]{0,511}))?",
+    re.ASCII,
+)
+
+
+class Refused(StoreError):
+    """The cluster answered, with an error: `status`, and `kind` as the server names it."""
+
+    def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+class _Connection(Connection):
+    """Gives questions of the library to a wire."""
+
+    def __init__(self, *, wire: Wire, **more: Any) -> None:
+        super().__init__(**more)
+        self._wire = wire
+
+    def perform_request(  # type: ignore[override]  # the base class says Any of everything
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        timeout: float = 0.0,
+        ignore: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The status, the headers and the body; raises what the library makes of an error."""
+        path = f"{url}?{urlencode(params)}" if params else url
+        said = {**self.headers, **(headers or {})}
+        deadline = time.monotonic() + timeout
+        reply = self._wire.exchange(method, path, body, said, deadline=deadline)
+        if not 200 <= reply.status < 300:
+            self._raise_error(reply.status, reply.body, reply.headers.get("content-type"))
+        return reply.status, reply.headers, reply.body
+
+
+class Client:
+    """Talks to one server. Safe to use from several threads; a pickled copy connects anew."""
+
+    def __init__(self, server: str, access: Access, *, patience: float) -> None:
+        self.server = server
+        self.patience = patience
+        self._access = access
+        self._pauses = Pauses(server)
+        self._wire = Wire(server, ca=access.ca, certificate=access.certificate, key=access.key)
+        self._made: OpenSearch | None = None
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _client, (self.server, self._access, self.patience)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Body | str | None = None,
+        *,
+        timeout: float | None = None,
+        **params: str | int,
+    ) -> Any:
+        """The JSON object of an answer; raises Refused for an error, StoreError for no answer.
+
+        Who names a timeout is refused while the store pauses (`opensearch_pauses`).
+        """
+        if not _PATH.fullmatch(path):
+            raise StoreError(f"{path!r} names no index or document of a store")
+        if timeout is not None:
+            self._pauses.admit(timeout)
+        deadline = time.monotonic() + (self.patience if timeout is None else timeout)
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self._once(method, path, body, deadline, params)
+            except Refused as error:
+                if error.status != _LOAD or time.monotonic() + pause >= deadline:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def search(self, index: str, body: Body, *, timeout: float | None = None) -> Any:
+        """A complete answer; raises StoreError for one that lacks anything."""
+        left = self.patience if timeout is None else timeout
+        # The server gives up by itself, so that nobody's question outlives its asker.
+        bound = f"{max(1, int(left * 1000))}ms"
+        asked = secrets.token_hex(8)
+        # It collects nothing: there is no such field.
+        number = {"asked": {"max": {"field": "asked"}, "meta": {"number": asked}}}
+        answer = self.call(
+            *("POST", f"/{index}/_search"),
+            {**body, "timeout": bound, "aggs": {**body.get("aggs", {}), **number}},
+            timeout=timeout,
+            allow_partial_search_results="false",
+            cancel_after_time_interval=bound,
+        )
+        shards = answer.get("_shards", {})
+        if answer.get("timed_out") or answer.get("terminated_early"):
+            raise StoreError(f"{self.server} did not answer within {left:.3g} s")
+        if shards.get("failed") or shards.get("successful") != shards.get("total"):
+            raise StoreError(f"{self.server}: {shards} shards of {index} answered, not all")
+        try:
+            answered = answer["aggregations"]["asked"]["meta"]["number"]
+            hits = answer["hits"]["hits"]
+        except (LookupError, TypeError) as error:
+            raise StoreError(f"{self.server} answered with no search: {error}") from error
+        if answered != asked:
+            self._wire.close()
+            raise StoreError(f"{self.server} gave the answer to another question")
+        if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
+            raise StoreError(f"{self.server} answered with no hits")
+        return answer
+
+    def document(self, index: str, id: str, *, timeout: float | None = None) -> Any:
+        """A document, with what a change of it has to name; raises Refused if it is not there."""
+        found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout)
+        if found.get("_id") != id:
+            self._wire.close()
+            raise StoreError(f"{self.server} gave the answer to another question")
+        return found
+
+    def pages(
+        self,
+        index: str,
+        body: Body,
+        *,
+        by: Sequence[str],
+        size: int = PAGE_SIZE,
+        timeout: float | None = None,
+    ) -> Iterator[Body]:
+        """Every hit, in the order of the fields `by`, which together are unique; `size` at once."""
+        deadline = time.monotonic() + (self.patience if timeout is None else timeout)
+        body = {"track_total_hits": False, **body, "size": size, "sort": list(by)}
+        while True:
+            hits = self.search(index, body, timeout=deadline - time.monotonic())["hits"]["hits"]
+            yield from hits
+            if len(hits) < size:
+                return
+            body["search_after"] = hits[-1]["sort"]
+
+    def bulk(
+        self,
+        index: str,
+        items: Iterable[tuple[Body, Body | None]],
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Do every item, those refused for load again; raises StoreError if one fails.
+
+        An item is an action, as {"create": {"_id": ...}}, and its document. Ids are the writer's
+        own: one that is there already came from an earlier try. `beat` is called before each
+        request.
+        """
+        lines = [
+            "\n".join(json.dumps(part) for part in item if part is not None) + "\n"
+            for item in items
+        ]
+        deadline = time.monotonic() + self.patience
+        pause = _FIRST_PAUSE
+        while lines:
+            again: list[str] = []
+            for chunk in _chunks(lines):
+                beat()
+                again += self._bulk_once(index, chunk)
+            if len(again) < len(lines):
+                deadline = time.monotonic() + self.patience
+            lines = again
+            if lines:
+                if time.monotonic() + pause >= deadline:
+                    raise StoreError(f"{self.server} is too busy to write: try again later")
+                time.sleep(pause * random.uniform(0.5, 1))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _bulk_once(self, index: str, lines: list[str]) -> list[str]:
+        """The lines to be sent again."""
+        answer = self.call("POST", f"/{index}/_bulk", "".join(lines))
+        if not answer.get("errors"):
+            return []
+        again = []
+        for line, item in zip(lines, answer["items"], strict=True):
+            ((action, result),) = item.items()
+            status = result["status"]
+            done = status < 300 or (action, status) in (("create", 409), ("delete", 404))
+            if status == _LOAD:
+                again.append(line)
+            elif not done:
+                # The reason would show values.
+                kind = result.get("error", {}).get("type", "no reason")
+                raise Refused(
+                    f"{self.server} refused to write into {index}: {kind}", status=status, kind=kind
+                )
+        return again
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        body: Body | str | None,
+        deadline: float,
+        params: Mapping[str, str | int],
+    ) -> Any:
+        began = time.monotonic()
+        if began >= deadline:
+            raise StoreError(f"{self.server} did not answer in time")
+        asked = {**params, "request_timeout": deadline - began}
+        try:
+            answer = self._client().transport.perform_request(method, path, params=asked, body=body)
+        except TransportError as error:
+            self._pauses.answered()
+            raise self._refusal(error, path) from error
+        except (SerializationError, RecursionError, MemoryError) as error:
+            raise StoreError(
+                f"{self.server} answered with no JSON that anybody can read"
+            ) from error
+        except StoreError:
+            if time.monotonic() - began > _SLOW:
+                self._pauses.failed(began)
+            raise
+        self._pauses.answered()
+        if not isinstance(answer, dict):
+            raise StoreError(f"{self.server} answered with no JSON object")
+        return answer
+
+    def _refusal(self, error: TransportError, path: str) -> Refused:
+        status = error.status_code if isinstance(error.status_code, int) else 0
+        kind = error.error if isinstance(error.error, str) and len(error.error) < 100 else "error"
+        who = self._access.user or "whoever asks without a user"
+        if status == 401:
+            text = f"{self.server} does not accept the user or the password of {who}"
+            if self._access.withheld:
+                text += (
+                    ": the credentials that there are belong to the server that was named at start"
+                    f"-up, in {STORE} or spark.skipping.store; name this one there, or give "
+                    "spark.skipping.opensearch.user and .password with it"
+                )
+        elif status == 403:
+            text = f"{self.server} does not allow {who} the use of {path} ({kind})"
+        elif status == _LOAD:
+            text = f"{self.server} is too busy: try again later"
+        else:
+            text = f"{self.server} answered {status} {kind}"
+        return Refused(text, status=status, kind=kind)
+
+    def _client(self) -> OpenSearch:
+        with self._lock:
+            if self._made is None:
+                self._made = OpenSearch(
+                    self.server,
+                    headers=_login(self._access),
+                    connection_class=_Connection,
+                    max_retries=0,
+                    wire=self._wire,
+                )
+            return self._made
+
+
+def _client(server: str, access: Access, patience: float) -> Client:
+    return Client(server, access, patience=patience)
+
+
+def _login(access: Access) -> dict[str, str]:
+    if access.user is None:
+        return {}
+    # As UTF-8, which servers expect; urllib3 would take Latin-1.
+    pair = base64.b64encode(f"{access.user}:{access.password}".encode())
+    return {"authorization": f"Basic {pair.decode()}"}
+
+
+def _chunks(lines: list[str]) -> list[list[str]]:
+    chunks: list[list[str]] = []
+    room = 0
+    for line in lines:
+        if len(line) > room:
+            chunks.append([])
+            room = _CHUNK
+        chunks[-1].append(line)
+        room -= len(line)
+    return chunks

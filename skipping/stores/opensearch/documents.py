@@ -1,0 +1,301 @@
+"""Entries on their way from Arrow into documents, and back.
+
+A document is what one write said about one file: its identity and sketches, or, for sketches that
+were added to an entry later, those and the ordinal. A removed entry leaves a tombstone with its
+ordinal in `removed`. Pages are copies of many entries (`opensearch_pages`). TERMS and BYTES are not
+kept in the source, which is read for catalogues.
+
+Text is a keyword, ordered by its bytes; bytes are a keyword too, in hexadecimal, which keeps their
+order. A term has at most 32,766 bytes: a sketch with a longer one is stored as unknown, never
+without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import StoreError
+from skipping.model.definition import Definition
+from skipping.stores import IDENTITY
+from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.opensearch.client import Body
+from skipping.stores.opensearch.registry import FORMAT
+
+__all__ = [
+    "BYTES",
+    "TERMS",
+    "TYPES",
+    "Found",
+    "described",
+    "documents",
+    "folder_of",
+    "identities",
+    "name_of",
+    "spelled",
+    "table_of",
+    "types_of",
+    "unspelled",
+]
+
+TERMS = "terms"
+"""The object that TERMS fields are in; the source does without it."""
+
+BYTES = "bytes"
+"""The object that BYTES fields are in, as doc values for scripts; the source does without it."""
+
+LONGEST = 32_766
+
+_SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()}}
+TYPES["large_binary"] = pa.large_binary()
+"""The types of fields by what the catalogue calls them."""
+_NAMES = {type: name for name, type in TYPES.items()}
+
+_MAPPED: dict[str, Body] = {
+    "bool": {"type": "boolean"},
+    "int64": {"type": "long"},
+    "string": {"type": "keyword"},
+    "binary": {"type": "keyword"},
+    "large_binary": {"type": "binary", "doc_values": True},
+}
+_KEPT: Body = {"type": "keyword", "index": False, "doc_values": False}  # in the source only
+_IDENTITY: Body = {
+    "ordinal": {"type": "integer"},
+    "generation": {"type": "long"},
+    "identity": {"type": "keyword", "doc_values": False},
+    "removed": {"type": "integer"},
+    "page": _KEPT,
+    "page_number": {"type": "integer"},
+    "path": _KEPT,
+    "size": {"type": "long", "index": False, "doc_values": False},
+    "stamp": {"type": "long", "index": False, "doc_values": False},
+    "partition": _KEPT,
+}
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is already about the files of a write."""
+
+    holders: dict[str, int]  # of each identity the ordinal
+    entries: dict[int, str]  # of each ordinal the identity
+    flags: dict[int, set[str]]  # of each ordinal the sketches it has, by their known flags
+    removed: set[int]
+
+
+def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
+    """The types of fields, as Arrow's; raises StoreError for one of a newer release's."""
+    try:
+        return {name: TYPES[type] for name, type in fields.items()}
+    except KeyError as error:
+        raise StoreError(f"the store has a field of type {error}: upgrade") from error
+
+
+def described(definition: Definition, fields: dict[str, str]) -> Body:
+    """How an index with these fields is made; anything else in a document is refused."""
+    properties = dict(_IDENTITY)
+    inner: dict[str, Body] = {TERMS: {}, BYTES: {}}
+    for name, type in fields.items():
+        mapped = _MAPPED[type.removeprefix("list<").removesuffix(">")]
+        folder = folder_of(TYPES[type])
+        (inner[folder] if folder else properties)[name] = mapped
+    for folder, names in inner.items():
+        properties[folder] = {"dynamic": "strict", "properties": names}
+    about = {
+        "format": FORMAT,
+        "kind": "skipping index",
+        "source": definition.name,
+        "where": definition.where,
+        "columns": [
+            {"name": c.name, "kind": c.kind, "sketch": c.sketch} for c in definition.columns
+        ],
+    }
+    mappings = {
+        "dynamic": "strict",
+        "properties": properties,
+        "_meta": about,
+        "_source": {"excludes": [TERMS, BYTES]},
+    }
+    settings = {
+        "number_of_shards": 1,
+        "auto_expand_replicas": "0-1",
+        "max_docvalue_fields_search": 1_000,
+    }
+    return {"mappings": mappings, "settings": {"index": settings}}
+
+
+def folder_of(type: pa.DataType) -> str:
+    """The object that fields of a type are in; SCALAR ones are in none."""
+    if is_scalar(type):
+        return ""
+    return TERMS if pa.types.is_list(type) else BYTES
+
+
+def name_of(type: pa.DataType) -> str:
+    """What the catalogue calls a type."""
+    return _NAMES[type]
+
+
+def spelled(values: pa.Array) -> list[Any]:
+    """Values as documents and queries have them; raises StoreError for none of the three types."""
+    if values.type == pa.binary():
+        return [None if value is None else value.hex() for value in values.to_pylist()]
+    listed: list[Any] = values.to_pylist()
+    return listed
+
+
+def unspelled(type: pa.DataType, values: list[Any]) -> Any:
+    """What doc values say of a TERMS or BYTES field, as it was before `spelled`."""
+    if pa.types.is_large_binary(type):
+        # The server spells it without padding; versions differ in the last two signs.
+        return b64decode(values[0].translate(_URL_SAFE) + "=" * (-len(values[0]) % 4))
+    if type.value_type == pa.binary():
+        return [bytes.fromhex(value) for value in values]
+    return values
+
+
+def identities(entries: pa.Table) -> list[str]:
+    """One short name for the identity of each row."""
+    rows = zip(*(entries[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
+    return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]
+
+
+def documents(
+    entries: pa.Table, names: Sequence[str], found: Found, *, end: int, generation: int
+) -> list[tuple[Body, Body]]:
+    """The documents to create: new entries, and the sketches that others have not yet.
+
+    `names` are the rows' identities, `end` the first ordinal that was not reserved. Raises
+    StoreError for an ordinal that belongs to another file.
+    """
+    made = []
+    for row, ordinal in _placed(entries["ordinal"].to_pylist(), names, found, end):
+        body: Body = {"ordinal": ordinal, "generation": generation}
+        if ordinal not in found.entries:
+            body["identity"] = names[row]
+            for name in IDENTITY.names[1:]:
+                body[name] = entries[name][row].as_py()
+        made.append((row, body))
+    columns = {
+        name: [value for chunk in entries[name].chunks for value in _column(chunk)]
+        for name in entries.schema.names
+        if name not in IDENTITY.names
+    }
+    for names_of_sketch in sketches(entries.schema.names).values():
+        flag, *fields = names_of_sketch
+        fitting = _fitting(entries, fields)
+        for row, body in made:
+            known = columns[flag][row]
+            if known is None or flag in found.flags.get(body["ordinal"], ()):
+                continue
+            body[flag] = known and fitting[row]
+            if fitting[row]:
+                for name in fields:
+                    folder = folder_of(entries.schema.field(name).type)
+                    to = body.setdefault(folder, {}) if folder else body
+                    to[name] = columns[name][row]
+    return [
+        ({"create": {"_id": f"{body['ordinal']}.{generation}"}}, body)
+        for _, body in made
+        if len(body) > 2  # it says something new
+    ]
+
+
+def _placed(
+    ordinals: Sequence[int], names: Sequence[str], found: Found, end: int
+) -> Iterable[tuple[int, int]]:
+    """Rows with their ordinals, without those that lost a race or were removed."""
+    holders, there = dict(found.holders), dict(found.entries)
+    placed = []
+    for row, (ordinal, name) in enumerate(zip(ordinals, names, strict=True)):
+        if ordinal >= end:
+            raise StoreError(f"ordinal {ordinal} was never reserved")
+        if holders.setdefault(name, ordinal) != ordinal:  # a race was lost
+            continue
+        if ordinal in found.removed:  # a straggler's: the file has to be offered anew
+            del holders[name]
+            continue
+        if there.setdefault(ordinal, name) != name:
+            raise StoreError(f"ordinal {ordinal} belongs to another file")
+        placed.append((row, ordinal))
+    return placed
+
+
+def _column(values: pa.Array) -> list[Any]:
+    if pa.types.is_large_binary(values.type):
+        return [None if v is None else b64encode(v).decode() for v in values.to_pylist()]
+    if not pa.types.is_list(values.type):
+        return spelled(values)
+    terms = spelled(pc.list_flatten(values))
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
+    lists, start = [], 0
+    for length in lengths:
+        lists.append(terms[start : start + length])
+        start += length
+    return lists
+
+
+def _fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
+    """Of each row, whether every value of these fields fits a term."""
+    fits = [True] * len(entries)
+    for name in fields:
+        begin = 0
+        for chunk in entries[name].chunks:  # all of a column may be too large for one array
+            for row in _too_long(chunk):
+                fits[begin + row] = False
+            begin += len(chunk)
+    return fits
+
+
+def _too_long(values: pa.Array) -> Iterable[int]:
+    owners: Any = range(len(values))
+    if pa.types.is_list(values.type):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
+        owners = [row for row, length in enumerate(lengths) for _ in range(length)]
+        values = pc.list_flatten(values)
+    if values.type not in (pa.string(), pa.binary()):
+        return
+    longest = LONGEST if values.type == pa.string() else LONGEST // 2
+    for at in pc.indices_nonzero(pc.greater(pc.binary_length(values), longest)).to_pylist():
+        yield owners[at]
+
+
+def table_of(
+    sources: Iterable[Body],
+    fields: Sequence[str],
+    types: dict[str, pa.DataType],
+    *,
+    identity: Sequence[str] = IDENTITY.names,
+) -> pa.Table:
+    """The entries that documents tell of, in the order of their ordinals.
+
+    A document without its part of an entry's identity adds to one; alone it is nothing.
+    """
+    files: dict[int, Body] = {}
+    for source in sources:
+        held = files.setdefault(source["ordinal"], source)
+        if held is not source:
+            held.update({k: v for k, v in source.items() if v is not None})
+    rows = [file for _, file in sorted(files.items()) if "path" in file or "path" not in identity]
+    columns = {
+        field.name: pa.array([row.get(field.name) for row in rows], field.type)
+        for field in map(IDENTITY.field, identity)
+    }
+    for name in fields:
+        values = [row.get(name) for row in rows]
+        type = types.get(name, pa.null())
+        if type == pa.binary():
+            values = [None if value is None else bytes.fromhex(value) for value in values]
+        columns[name] = pa.array(values, type)
+    return pa.table(columns)

@@ -1,0 +1,261 @@
+"""Which files tests disprove, asked of one index: one search for all that a query can say.
+
+The others have too many keys. Those on SCALAR fields are evaluated here, on the fields that are
+kept (`fields`), and so are those with few keys once the fields are there. "Some term is none of
+these many keys" is answered from the terms of the few files that it could disprove. What is left
+disproves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import StoreError
+from providers.evaluate import disproved_rows
+from providers.index_predicate import BitsSet, Compare, ContainsOther, Escapes, Overlaps, Test
+from skipping.model.definition import IndexId
+from skipping.stores import Catalogue
+from skipping.stores.entries import answerable, bitmap_of, is_scalar
+from skipping.stores.fields import Fields, brought_up
+from skipping.stores.opensearch.client import Body, Refused
+from skipping.stores.opensearch.documents import TERMS, spelled, types_of
+from skipping.stores.opensearch.index import Entries
+from skipping.stores.opensearch.queries import (
+    among,
+    candidates_query,
+    disproved_query,
+    has_many_numbers,
+    ordinals_query,
+)
+from skipping.stores.opensearch.registry import Head
+from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, words
+
+__all__ = ["Answers"]
+
+_CANDIDATES = 10_000
+_SCALAR = (Compare, Overlaps, Escapes)
+
+
+class Answers:
+    """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._runs_aggregations = True  # scripts as such, until a question fails for it
+        self._runs_filters = True
+        self._has_bitmaps: bool | None = None
+        self._fields = fields
+
+    def disproved(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        tests: Sequence[Test],
+        held: Mapping[str, Catalogue | None],
+        *,
+        below: int,
+        deadline: float,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`.
+
+        `held` are the sketches' fields that were kept before the head was read.
+        """
+        below = min(below, head.next)
+        answers = [BitMap() for _ in tests]
+        if below <= 0 or not head.generation:
+            return answers
+        types = types_of(head.fields)
+        queries: dict[int, Body] = {}
+        for i, test in enumerate(tests):
+            if not answerable(test, types):
+                continue
+            if isinstance(test, _SCALAR) and _is_of(head, held[test.sketch]):
+                continue
+            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
+            query = disproved_query(test, bitmaps=bitmaps)
+            if query is not None:
+                queries[i] = query
+            elif isinstance(test, ContainsOther):
+                answers[i] = _without_other(head, entries, test, below, deadline)
+        scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
+        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
+            answers[i] = found
+        for i, test in enumerate(tests):
+            if not isinstance(test, _SCALAR) or not answerable(test, types):
+                continue
+            if i not in queries:
+                kept = self._kept(index, head, entries, test.sketch, held[test.sketch], deadline)
+                if kept is not None:
+                    answers[i] = _evaluated(test, kept.files, below)
+                _left(deadline)
+            elif self._fields.fits(index, test.sketch):
+                # For the questions to come; nobody waits for it, or minds if it fails.
+                with suppress(StoreError):
+                    self._kept(index, head, entries, test.sketch, held[test.sketch], -math.inf)
+        gone = BitMap(entries.unswept(timeout=_left(deadline)))
+        return [answer - gone for answer in answers]
+
+    def _kept(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        sketch: str,
+        held: Catalogue | None,
+        deadline: float,
+    ) -> Catalogue | None:
+        """The sketch's fields as of the head; None if they cannot be had in time."""
+        if held is not None and not head.has_been(held.generation):  # of before a restore
+            self._fields.drop(index)
+            held = None
+        if held is not None and _is_of(head, held):
+            return held
+        names = [n for n in head.fields if n.startswith(f"{sketch}_")]
+        names = [n for n in names if is_scalar(types_of(head.fields)[n])]
+
+        def read() -> Catalogue:
+            if held is None:
+                return entries.scalars(names)
+            return brought_up(held, entries.scalars(names, since=held.generation))
+
+        newest = self._fields.loaded(index, sketch, read, deadline=deadline)
+        return newest if _is_of(head, newest) else None
+
+    def _searched(
+        self,
+        head: Head,
+        entries: Entries,
+        queries: Mapping[int, Body],
+        scripted: Set[int],
+        below: int,
+        deadline: float,
+    ) -> dict[int, BitMap]:
+        n = (below + 63) // 64
+        scope = ordinals_query(head.visible, below)
+        while True:
+            known = self._runs_aggregations, self._runs_filters
+            asked = {i: q for i, q in queries.items() if self._runs_filters or i not in scripted}
+            if not asked:
+                return {}
+            try:
+                # Words for mostly empty numbers would cost more than the few numbers themselves.
+                if self._runs_aggregations and n <= WORDS:
+                    return _by_script(entries, scope, asked, n, deadline)
+                return _by_pages(entries, scope, asked, deadline)
+            except Refused as error:
+                learned = known != (self._runs_aggregations, self._runs_filters)  # by another
+                if not learned and not self._runs_less(entries, error, deadline):
+                    raise
+
+    def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
+        """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
+        if self._has_bitmaps is None:
+            query = among("generation", pa.array([head.generation]))
+            body = {"query": query, "size": 1, "_source": False}
+            try:
+                answer = entries.search(body, timeout=_left(deadline))
+                self._has_bitmaps = bool(answer["hits"]["hits"])
+            except Refused as error:
+                if error.status != 400:
+                    raise
+                self._has_bitmaps = False
+        return self._has_bitmaps
+
+    def _runs_less(self, entries: Entries, error: Refused, deadline: float) -> bool:
+        """Whether it was for a script that a question failed: ask simple ones."""
+        if error.status not in (400, 403, 500):
+            return False
+        before = self._runs_aggregations, self._runs_filters
+        words = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+        if before[0]:
+            self._runs_aggregations = _is_taken(entries, words, error, deadline)
+        if before[1]:
+            self._runs_filters = _is_taken(entries, {"query": ANY_FILTER}, error, deadline)
+        return before != (self._runs_aggregations, self._runs_filters)
+
+
+def _is_of(head: Head, kept: Catalogue | None) -> bool:
+    return kept is not None and kept.generation == head.generation
+
+
+def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> bool:
+    try:
+        entries.search(body, timeout=_left(deadline))
+    except Refused as again:
+        return again.status != error.status
+    return True
+
+
+def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
+    files = files.filter(pc.less(files["ordinal"], below)).combine_chunks()
+    return bitmap_of(files["ordinal"].to_numpy()[disproved_rows(test, files)])
+
+
+def _by_script(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], n: int, deadline: float
+) -> dict[int, BitMap]:
+    filters = {str(i): query for i, query in queries.items()}
+    body = {
+        # Without hits or their total, the counting of hits ends early and the answer says so.
+        "size": 1,
+        "track_total_hits": True,
+        "_source": False,
+        "query": scope,
+        "aggs": {"tests": {"filters": {"filters": filters}, "aggs": {"words": bitmap(n)}}},
+    }
+    answer = entries.search(body, timeout=_left(deadline))
+    try:
+        buckets = answer["aggregations"]["tests"]["buckets"]
+        found = {i: words(buckets[str(i)]["words"]["value"]) for i in queries}
+    except (LookupError, TypeError) as error:
+        raise StoreError(f"the answer lacks a test: {error}") from error
+    _left(deadline)
+    return found
+
+
+def _by_pages(
+    entries: Entries, scope: Body, queries: Mapping[int, Body], deadline: float
+) -> dict[int, BitMap]:
+    found = {}
+    for i, query in queries.items():
+        both = {"bool": {"filter": [scope, query]}}
+        found[i] = BitMap(entries.ordinals(both, timeout=_left(deadline)))
+    return found
+
+
+def _without_other(
+    head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
+) -> BitMap:
+    """The files all of whose terms are among many keys; none if too many files could be."""
+    field = f"{TERMS}.{test.sketch}_{test.field}"
+    body = {
+        "query": {
+            "bool": {"filter": [ordinals_query(head.visible, below), candidates_query(test)]}
+        },
+        "size": _CANDIDATES,
+        "sort": ["ordinal"],
+        "_source": False,
+        "docvalue_fields": [field],
+        "track_total_hits": False,
+    }
+    hits = entries.search(body, timeout=_left(deadline))["hits"]["hits"]
+    if len(hits) == _CANDIDATES:
+        return BitMap()
+    keys = set(spelled(test.keys))
+    return BitMap(
+        hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
+    )
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise StoreError("the store did not answer in time")
+    return left

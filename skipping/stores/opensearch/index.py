@@ -1,0 +1,337 @@
+"""The OpenSearch index that holds the entries of one incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import StoreError
+from skipping.model.definition import Definition
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import is_scalar
+from skipping.stores.generations import alike, rewound
+from skipping.stores.opensearch.attempts import LostHistory
+from skipping.stores.opensearch.client import PAGE_SIZE, Body, Client, Refused
+from skipping.stores.opensearch.documents import (
+    Found,
+    described,
+    folder_of,
+    table_of,
+    types_of,
+    unspelled,
+)
+from skipping.stores.opensearch.pages import NUMBER, PAGE, unpacked
+from skipping.stores.opensearch.registry import Head
+
+__all__ = ["Entries"]
+
+_MANY = 10_000  # terms of one query
+_ENTRY: Body = {"exists": {"field": "ordinal"}}
+_PACKED = 16  # pages at once, each of which may have MB
+_ORDER = ("ordinal", "generation")  # of two writes about one file the later comes later
+
+
+class Entries:
+    """The documents of one index, as far as a head shows them."""
+
+    def __init__(self, client: Client, head: Head) -> None:
+        self._client = client
+        self._head = head
+        self._name = head.entries
+
+    def prepare(self, fields: dict[str, str]) -> None:
+        """Make place for documents with these fields, and say in words what they are about."""
+        assert self._head.definition is not None
+        body = described(Definition.from_json(self._head.definition), fields)
+        grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
+        if not self._head.generation:
+            try:
+                self._client.call("PUT", f"/{self._name}", body)
+                return
+            except Refused as error:  # an attempt before this one was aborted
+                if error.kind != "resource_already_exists_exception":
+                    raise
+        with self._there():
+            self._client.call("PUT", f"/{self._name}/_mapping", grown)
+
+    def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
+        """What there is about files of these ordinals or these identities."""
+        found = Found({}, {}, {}, set())
+        if not self._head.generation:
+            return found
+        for field, values in (("ordinal", ordinals), ("identity", names)):
+            wanted = ["ordinal", "identity", "*_known"]
+            for source in self._with(field, values, wanted, _ORDER):
+                ordinal = source["ordinal"]
+                flags = {name for name in source if name.endswith("_known")}
+                found.flags.setdefault(ordinal, set()).update(flags)
+                if "identity" in source:
+                    found.entries[ordinal] = source["identity"]
+                    found.holders[source["identity"]] = ordinal
+        tombs = self._with("removed", ordinals, ["removed"], ("removed", "generation"))
+        found.removed.update(source["removed"] for source in tombs)
+        return found
+
+    def create(
+        self,
+        items: Sequence[tuple[Body, Body]],
+        *,
+        generation: Generation,
+        beat: Callable[[], None],
+    ) -> None:
+        """Create documents and let searches see them; `beat` is called now and then.
+
+        Raises LostHistory if there are documents that count as many changes, or more: the catalogue
+        is older than they are, and would number others like them.
+        """
+        newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
+        if self._head.aborted:
+            newer["must_not"] = [{"terms": {"generation": list(self._head.aborted)}}]
+        body = {
+            "query": {"bool": newer},
+            "size": 1,
+            "track_total_hits": True,
+            "_source": False,
+            "aggs": {"lost": {"terms": {"field": "generation", "size": _MANY}}},
+        }
+        answer = self.search(body, timeout=self._client.patience)
+        if answer["hits"]["hits"]:
+            raise LostHistory(
+                f"the catalogue at {self._client.server} is older than {self._name}: restore both "
+                "from one backup, or drop the skipping index and create it anew",
+                [bucket["key"] for bucket in answer["aggregations"]["lost"]["buckets"]],
+            )
+        self._client.bulk(self._name, items, beat=beat)
+        beat()
+        self._client.call("POST", f"/{self._name}/_refresh")
+
+    def sweep(self, generation: Generation, *, beat: Callable[[], None]) -> None:
+        """Delete the documents of what was removed at a generation; the tombstones stay."""
+        ordinals = self._removed({"term": {"generation": generation}})
+        for start in range(0, len(ordinals), _MANY):
+            beat()
+            part = ordinals[start : start + _MANY]
+            query = {"terms": {"ordinal": part}}
+            body = {"query": query, "_source": False}
+            items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self._pages(body, _ORDER)]
+            self._client.bulk(self._name, items, beat=beat)
+        self._client.call("POST", f"/{self._name}/_refresh")
+
+    def catalogue(
+        self,
+        fields: Sequence[str],
+        *,
+        since: Generation | None = None,
+        timeout: float | None = None,
+    ) -> Catalogue:
+        """The entries, or those that changed after a generation."""
+        head = self._head
+        types = types_of(head.fields)
+        if any(not is_scalar(types.get(name, pa.null())) for name in fields):
+            raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
+        if since is not None and not head.has_been(since):
+            raise rewound(self._client.server, self._name)
+        if not head.generation:
+            return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
+        if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
+            files, below = packed
+            return Catalogue(head.generation, below, files, pa.array([], pa.int64()))
+        wanted = [*IDENTITY.names, *fields]
+        after = {"range": {"generation": {"gt": since or 0}}}
+        # All of a source takes less time than parts of it; no terms or bytes are in it.
+        body = {"query": self._visible(after, _ENTRY)}
+        sources = [hit["_source"] for hit in self._pages(body, _ORDER, timeout=timeout)]
+        # Of an entry that only got more sketches, the rest was written before.
+        whole = {source["ordinal"] for source in sources if "path" in source}
+        partial = sorted({source["ordinal"] for source in sources} - whole)
+        sources[:0] = self._with("ordinal", partial, wanted, _ORDER, timeout=timeout)
+        gone = set(self.unswept(timeout=timeout))
+        files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
+        removed = [] if since is None else self._removed(after, timeout=timeout)
+        below = self._below(gone, timeout=timeout)
+        return Catalogue(head.generation, below, files, pa.array(removed, pa.int64()))
+
+    def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
+        """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
+        head = self._head
+        if since is None and (packed := self._packed(fields)) is not None:
+            files = packed[0].select(["ordinal", *fields])
+            return Catalogue(head.generation, head.next, files, pa.array([], pa.int64()))
+        wanted = [name for name in fields if name in head.fields]
+        after = {"range": {"generation": {"gt": since or 0}}}
+        body = {
+            "query": self._visible(after, _ENTRY),
+            "_source": False,
+            "stored_fields": "_none_",
+            "docvalue_fields": wanted,
+        }
+        sources = [_flat(hit) for hit in self._pages(body, _ORDER)]
+        if since is not None:
+            # What was written before about the same entries.
+            ordinals = sorted({source["ordinal"] for source in sources})
+            before = {"range": {"generation": {"lte": since}}}
+            for start in range(0, len(ordinals), _MANY):
+                some = {"terms": {"ordinal": ordinals[start : start + _MANY]}}
+                body["query"] = self._visible(before, some)
+                sources[:0] = [_flat(hit) for hit in self._pages(body, _ORDER)]
+        gone = set(self.unswept())
+        kept = [source for source in sources if source["ordinal"] not in gone]
+        files = table_of(kept, fields, types_of(head.fields), identity=("ordinal",))
+        removed = [] if since is None else self._removed(after)
+        return Catalogue(head.generation, head.next, files, pa.array(removed, pa.int64()))
+
+    def entries(self) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them, so many at a time.
+
+        The source has no lists and no filters; they are read out of doc values, which are sets.
+        """
+        types = types_of(self._head.fields)
+        whole = self.catalogue([name for name, type in types.items() if is_scalar(type)])
+        packed = {f"{folder_of(t)}.{name}": (name, t) for name, t in types.items() if folder_of(t)}
+        ordinals = whole.files["ordinal"]
+        for start in range(0, whole.below, _MANY):
+            within = pc.and_(pc.greater_equal(ordinals, start), pc.less(ordinals, start + _MANY))
+            part = whole.files.filter(within)
+            some = {"range": {"ordinal": {"gte": start, "lt": start + _MANY}}}
+            body = {
+                "query": self._visible(some),
+                "_source": False,
+                "stored_fields": "_none_",
+                "docvalue_fields": list(packed),
+            }
+            found: dict[str, dict[int, Any]] = {field: {} for field in packed}
+            for hit in self._pages(body, _ORDER):
+                for field, values in hit.get("fields", {}).items():
+                    found[field][hit["sort"][0]] = unspelled(packed[field][1], values)
+            for field, (name, type) in packed.items():
+                column = [found[field].get(ordinal) for ordinal in part["ordinal"].to_pylist()]
+                part = part.append_column(name, pa.array(column, type))
+            if len(part):
+                yield part
+
+    def unswept(self, *, timeout: float | None = None) -> list[int]:
+        """Ordinals that were removed and may still have documents."""
+        if self._head.unswept is None:
+            return []
+        return self._removed({"term": {"generation": self._head.unswept}}, timeout=timeout)
+
+    def search(self, body: Body, *, timeout: float) -> Body:
+        """One complete answer."""
+        with self._there():
+            answer: Body = self._client.search(self._name, body, timeout=timeout)
+            return answer
+
+    def ordinals(self, query: Body, *, timeout: float) -> list[int]:
+        """The ordinals of all documents that a query selects."""
+        pages = self._pages({"query": query, "_source": False}, _ORDER, timeout=timeout)
+        return [hit["sort"][0] for hit in pages]
+
+    def drop(self) -> None:
+        """Delete it, if it is there; its name was derived, and stands for itself only."""
+        try:
+            self._client.call(
+                *("DELETE", f"/{self._name}"), expand_wildcards="none", allow_no_indices="false"
+            )
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    def _packed(
+        self, fields: Sequence[str], *, timeout: float | None = None
+    ) -> tuple[pa.Table, int] | None:
+        """The entries out of pages, and one more than the greatest ordinal.
+
+        None if the pages do not tell of all files: some writer left none, or a removal goes on.
+        """
+        body = {"query": self._visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
+        hits = self._pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
+        removed = self._removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        try:
+            files = unpacked(
+                (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
+            )
+        except (ValueError, LookupError, TypeError, OSError):
+            return None
+        counted = {
+            "query": self._visible({"exists": {"field": "identity"}}),
+            "_source": False,
+            "size": 1,
+            "track_total_hits": True,
+        }
+        left = self._client.patience if timeout is None else timeout
+        if self.search(counted, timeout=left)["hits"]["total"]["value"] != len(files):
+            return None
+        return files, files["ordinal"][-1].as_py() + 1 if len(files) else 0
+
+    def _below(self, gone: set[int], *, timeout: float | None) -> int:
+        """One more than the greatest ordinal there is, changed or not."""
+        query = self._visible(_ENTRY)
+        if gone:
+            query["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
+        body = {
+            "query": query,
+            "_source": False,
+            "size": 1,
+            "sort": [{"ordinal": "desc"}],
+            "track_total_hits": False,
+        }
+        left = self._client.patience if timeout is None else timeout
+        hits = self.search(body, timeout=left)["hits"]["hits"]
+        return hits[0]["sort"][0] + 1 if hits else 0
+
+    def _removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
+        query = self._visible(which, {"exists": {"field": "removed"}})
+        body = {"query": query, "_source": False}
+        pages = self._pages(body, ("removed", "generation"), timeout=timeout)
+        return [hit["sort"][0] for hit in pages]
+
+    def _with(
+        self,
+        field: str,
+        values: Sequence[int | str],
+        wanted: Sequence[str],
+        order: Sequence[str],
+        *,
+        timeout: float | None = None,
+    ) -> Iterator[Body]:
+        for start in range(0, len(values), _MANY):
+            some = {"terms": {field: list(values[start : start + _MANY])}}
+            body = {"query": self._visible(some), "_source": list(wanted)}
+            for hit in self._pages(body, order, timeout=timeout):
+                yield hit["_source"]
+
+    def _visible(self, *also: Body) -> Body:
+        return {"bool": {"filter": [self._head.visible, *also]}}
+
+    def _pages(
+        self,
+        body: Body,
+        order: Sequence[str],
+        *,
+        size: int = PAGE_SIZE,
+        timeout: float | None = None,
+    ) -> Iterator[Body]:
+        with self._there():
+            yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as error:
+            if error.kind != "index_not_found_exception":
+                raise
+            raise StoreError(
+                f"{self._client.server} has no index {self._name} any more: drop the skipping "
+                "index and create it anew"
+            ) from error
+
+
+def _flat(hit: Body) -> Body:
+    """A hit with doc values as if it were a source."""
+    values = {name: value[0] for name, value in hit.get("fields", {}).items()}
+    return {"ordinal": hit["sort"][0], **values}

@@ -1,0 +1,235 @@
+"""Tests as queries: which documents a test holds for, and how their ordinals come back.
+
+Disproved is what is known and does not hold: `bool {filter: [known], must_not: [holds]}`. So that
+is what is asked for, and whatever an answer lacks is read.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from providers.index_predicate import (
+    BitsSet,
+    Compare,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Escapes,
+    Overlaps,
+    Test,
+)
+from providers.values import Value
+from skipping.stores.opensearch.client import Body
+from skipping.stores.opensearch.documents import BYTES, LONGEST, TERMS, spelled
+from skipping.stores.opensearch.scripts import unset_bits
+
+__all__ = [
+    "among",
+    "candidates_query",
+    "disproved_query",
+    "has_many_numbers",
+    "ordinals_query",
+]
+
+MANY = 1_000
+"""More numbers than these are asked for as a bitmap, where the cluster knows them."""
+
+_TERMS = 65_536  # the most terms that one `terms` query takes
+_CLAUSES = 256  # of the 1,024 that a query may have, each with two ranges
+_BOUND = 500  # bytes; 2.19 takes ranges to 1,000 ("input automaton is too large")
+
+_NOTHING: Body = {"match_none": {}}
+_OPS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+
+def ordinals_query(visible: Body, below: int) -> Body:
+    """The visible documents of ordinals under `below`."""
+    return {"bool": {"filter": [visible, {"range": {"ordinal": {"lte": below - 1}}}]}}
+
+
+def has_many_numbers(test: Test) -> bool:
+    """Whether its keys would better go as a bitmap."""
+    return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
+
+
+def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
+    """The documents that a test disproves; None if a query cannot say it.
+
+    That is when it has too many keys, or too long a bound. With `bitmaps`, many numbers go as one.
+    """
+    if isinstance(test, BitsSet):
+        return _bits_query(test)
+    if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
+        holds: Body | None = among(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
+    else:
+        holds = None if any(map(_is_too_long, _bounds(test))) else _holds(test)
+    if holds is None:
+        return None
+    return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}], "must_not": [holds]}}
+
+
+def _bits_query(test: BitsSet) -> Body:
+    """Documents of a layout that is asked about, each with a script of its own."""
+    asked = [
+        {"bool": {"filter": [{"term": {f"{test.sketch}_{test.layout}": layout}}, script]}}
+        for layout, keys in test.probes
+        if (script := unset_bits(f"{BYTES}.{test.sketch}_{test.field}", keys)) is not None
+    ]
+    return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}, _some(asked)]}}
+
+
+def among(field: str, numbers: pa.Array) -> Body:
+    """Documents with one of many numbers, as 64-bit bitmaps: one of each sign.
+
+    A server walks a bitmap and the numbers it has side by side. The bitmap begins with 0 and ends
+    with -1, the server's numbers do not: of {-1, 2} together 3.8 finds the 2 only.
+    """
+    found = numbers.drop_null().to_numpy()
+    signs = [part for part in (found[found < 0], found[found >= 0]) if len(part)]
+    return _some({"terms": {field: [_packed(part)], "value_type": "bitmap"}} for part in signs)
+
+
+def _packed(numbers: npt.NDArray[np.int64]) -> str:
+    return base64.b64encode(BitMap64(numbers.view(np.uint64)).serialize()).decode()
+
+
+def candidates_query(test: ContainsOther) -> Body:
+    """Known documents that may have no other term than the keys, by the least and greatest."""
+    field = f"{TERMS}.{test.sketch}_{test.field}"
+    ends = pc.min_max(_possible(test.keys))
+    outside = [
+        _within(field, [(op, end)])
+        for op, end in (("<", ends["min"].as_py()), (">", ends["max"].as_py()))
+        if end is not None and not _is_too_long(end)
+    ]
+    known = {"term": {f"{test.sketch}_known": True}}
+    return {"bool": {"filter": [known], "must_not": outside}}
+
+
+def _bounds(test: Test) -> Sequence[Value | None]:
+    """What ranges of a test begin and end with."""
+    match test:
+        case Compare(_, _, value):
+            return [value]
+        case ContainsRange(_, low, high):
+            return [low, high]
+        case Overlaps(_, _, keys) | ContainsOther(_, keys) if len(keys) <= _CLAUSES:
+            listed: list[Value] = keys.to_pylist()
+            return listed
+        case Escapes(_, _, starts, ends) if len(starts) <= _CLAUSES:
+            listed = [*starts.to_pylist(), *ends.to_pylist()]
+            return listed
+        case _:
+            return []
+
+
+def _is_too_long(value: Value | None) -> bool:
+    return isinstance(value, str | bytes) and len(_spelled(value)) > _BOUND
+
+
+def _holds(
+    test: Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange,
+) -> Body | None:
+    sketch = f"{test.sketch}_"
+    match test:
+        case Compare(name, op, value):
+            return _compare(sketch + name, op, value)
+        case Overlaps(low, high, keys):
+            return _overlaps(sketch + low, sketch + high, keys)
+        case Escapes(low, high, starts, ends):
+            return _escapes(sketch + low, sketch + high, starts, ends)
+        case Contains(name, keys):
+            return _contains(f"{TERMS}.{sketch}{name}", keys)
+        case ContainsOther(name, keys):
+            return _contains_other(f"{TERMS}.{sketch}{name}", keys)
+        case ContainsRange(name, low_value, high_value, includes_low, includes_high):
+            bounds: list[tuple[str, Value]] = []
+            if low_value is not None:
+                bounds.append((">=" if includes_low else ">", low_value))
+            if high_value is not None:
+                bounds.append(("<=" if includes_high else "<", high_value))
+            return _within(f"{TERMS}.{sketch}{name}", bounds)
+
+
+def _compare(field: str, op: str, value: Value) -> Body:
+    if op == "=":
+        return {"term": {field: _json(value)}}
+    if op == "!=":
+        different = {"term": {field: _json(value)}}
+        return {"bool": {"filter": [{"exists": {"field": field}}], "must_not": [different]}}
+    return _within(field, [(op, value)])
+
+
+def _within(field: str, bounds: Sequence[tuple[str, Value]]) -> Body:
+    if not bounds:
+        return {"exists": {"field": field}}
+    return {"range": {field: {_OPS[op]: _json(value) for op, value in bounds}}}
+
+
+def _overlaps(low: str, high: str, keys: pa.Array) -> Body | None:
+    if len(keys) > _CLAUSES:
+        return None
+    return _some(
+        {"bool": {"filter": [_within(low, [("<=", key)]), _within(high, [(">=", key)])]}}
+        for key in keys.to_pylist()
+    )
+
+
+def _escapes(low: str, high: str, starts: pa.Array, ends: pa.Array) -> Body | None:
+    if len(starts) > _CLAUSES:
+        return None
+    within = [
+        {"bool": {"filter": [_within(low, [(">=", start)]), _within(high, [("<=", end)])]}}
+        for start, end in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
+    ]
+    there = [{"exists": {"field": low}}, {"exists": {"field": high}}]
+    return {"bool": {"filter": there, "must_not": within}}
+
+
+def _contains(field: str, keys: pa.Array) -> Body:
+    values = spelled(_possible(keys))
+    parts = [values[i : i + _TERMS] for i in range(0, len(values), _TERMS)]
+    return _some({"terms": {field: part}} for part in parts)
+
+
+def _contains_other(field: str, keys: pa.Array) -> Body | None:
+    """Some term lies below, between or above the keys."""
+    keys = _possible(keys)
+    if len(keys) > _CLAUSES:
+        return None
+    if not len(keys):
+        return {"exists": {"field": field}}
+    values = keys.to_pylist()
+    gaps = [_within(field, [(">", a), ("<", b)]) for a, b in pairwise(values)]
+    outside = [_within(field, [("<", values[0])]), _within(field, [(">", values[-1])])]
+    return _some([*outside, *gaps])
+
+
+def _some(queries: Iterable[Body]) -> Body:
+    should = list(queries)
+    return {"bool": {"should": should, "minimum_should_match": 1}} if should else _NOTHING
+
+
+def _possible(keys: pa.Array) -> pa.Array:
+    """The keys that a term can equal; the others are longer than terms are."""
+    keys = keys.drop_null()
+    if keys.type == pa.int64():
+        return keys
+    longest = LONGEST if keys.type == pa.string() else LONGEST // 2
+    return keys.filter(pc.less_equal(pc.binary_length(keys), longest))
+
+
+def _json(value: Value) -> int | str:
+    return value if isinstance(value, int) else _spelled(value).decode()
+
+
+def _spelled(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value.hex().encode()

@@ -1,0 +1,356 @@
+"""The catalogue of an OpenSearch store: what there is, and how it stands.
+
+One document a table holds the *heads* of all indexes the table ever had. Every change of one is a
+compare-and-set of that document (`if_seq_no`), so each is atomic: that a table has one live index,
+that ordinals are reserved once, that a commit meets the revision it was made for. How the lock in a
+head makes a write whole stands in `opensearch_attempts`.
+
+Others may write into a cluster too, so what a document says is checked: its id, and the names of
+the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
+that says something else, or nothing that a release would write, is foreign: it is left alone, and
+stands among the definitions as one with a fault. So is one of a newer release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from providers.errors import Conflict, NoStore, StoreError
+from skipping.model.definition import IndexId, TableId
+from skipping.stores import Generation
+from skipping.stores.generations import REMEMBERED
+from skipping.stores.opensearch.client import Body, Client, Refused
+
+__all__ = ["FORMAT", "Catalogues", "Foreign", "Head"]
+
+FORMAT = 1
+"""Version of what is written. A newer one is refused."""
+
+_MAPPING: Body = {
+    "dynamic": "strict",
+    "_meta": {"format": FORMAT},
+    "properties": {
+        "format": {"type": "integer"},
+        "key": {"type": "keyword"},
+        "indexes": {"type": "keyword"},
+        "heads": {"type": "object", "enabled": False},
+    },
+}
+
+_PAUSE = 0.02
+_KEY = re.compile(r"[0-9a-f]{64}")
+_NUMBERS = 2**63  # are below
+_PAGE = 1_000  # documents at once, each with every index that its table ever had
+_UNAVAILABLE = 503
+_NOT_FOUND = "index_not_found_exception"
+_SETTINGS: Body = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+
+
+class Foreign(StoreError):
+    """A document that this release did not write, or not so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How one index stands; `definition` None: it was erased."""
+
+    entries: str
+    definition: str | None
+    revision: int = 1
+    dropped: bool = False
+    state: str | None = None
+    next: int = 0
+    generation: Generation = 0
+    recent: tuple[Generation, ...] = ()
+    attempt: int = 0
+    writer: int | None = None
+    beat: int = 0
+    aborted: tuple[int, ...] = ()
+    unswept: int | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    lease: str | None = None
+
+    @property
+    def visible(self) -> Body:
+        """What selects the documents that count."""
+        counted: Body = {"filter": [{"range": {"generation": {"lte": self.generation}}}]}
+        if self.aborted:
+            counted["must_not"] = [{"terms": {"generation": list(self.aborted)}}]
+        return {"bool": counted}
+
+    def has_been(self, generation: Generation) -> bool:
+        """Whether a generation is the present one or came before it, as far as is known."""
+        return not generation or generation in self.recent
+
+    def advanced(self, generation: Generation) -> Head:
+        """With a generation made the present one."""
+        recent = self.recent if generation in self.recent else (*self.recent, generation)
+        return replace(self, generation=generation, recent=recent[-REMEMBERED:])
+
+
+class Catalogues:
+    """The heads of all indexes of a store. Safe to use from several threads and processes."""
+
+    def __init__(self, client: Client, prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._name = f"{prefix}catalogue"
+        self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
+
+    def all(self, *, timeout: float | None = None) -> Sequence[tuple[IndexId, Head | Foreign]]:
+        """Every index with its head; of a document that no release wrote, its id and why.
+
+        Raises NoStore where nothing was created yet.
+        """
+        found: list[tuple[IndexId, Head | Foreign]] = []
+        with self._there():
+            for hit in self._client.pages(self._name, {}, by=["key"], size=_PAGE, timeout=timeout):
+                try:
+                    found += self._heads(hit).items()
+                except Foreign as error:
+                    found.append((str(hit.get("_id"))[:100], error))
+        return found
+
+    def define(
+        self,
+        index: IndexId,
+        table: TableId,
+        definition: str,
+        *,
+        dropped: bool,
+        expect: int | None,
+        name: str,
+    ) -> int:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        key = _key_of(table.format, table.id, table.root)
+        if expect is None:
+            self._create()
+            if self._key(index, default=key) != key:
+                raise Conflict(f"index {index} is there already, of another table")
+
+        def change(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
+            head = heads.get(index)
+            found = None if head is None else head.revision
+            if found != expect or (head is not None and head.definition is None):
+                raise Conflict(f"index {index} is at revision {found}, not {expect}")
+            live = [i for i, h in heads.items() if i != index and h.definition and not h.dropped]
+            if live and not dropped:
+                raise Conflict(f"there is an index on {name} already: {live[0]}")
+            if head is None or found is None:
+                head = Head(self._folder(key, index), definition, dropped=dropped)
+            else:
+                head = replace(head, definition=definition, dropped=dropped, revision=found + 1)
+            return {**heads, index: head}
+
+        # Refreshed, so that `all` finds it, and who asks for the index by its id.
+        return self._change(key, change, refresh="true")[index].revision
+
+    def head(self, index: IndexId, *, timeout: float | None = None) -> Head:
+        """How an index stands now; raises StoreError if it was erased or never was here."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        key = self._key(index, timeout=timeout)
+        left = None if deadline is None else deadline - time.monotonic()
+        return _alive(index, self._read(key, timeout=left)[0].get(index))
+
+    def update(self, index: IndexId, change: Callable[[Head], Head]) -> Head:
+        """The head after a change, which may be asked for more than once."""
+
+        def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
+            return {**heads, index: change(_alive(index, heads.get(index)))}
+
+        return self._change(self._key(index), at)[index]
+
+    def erase(self, index: IndexId) -> Head:
+        """Mark a dropped index as erased, again if need be."""
+
+        def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
+            head = heads.get(index)
+            if head is None:
+                raise StoreError(f"the store has no index {index}")
+            if head.definition is not None and not head.dropped:
+                raise StoreError(f"index {index} is live: drop it before it is erased")
+            return {
+                **heads,
+                index: replace(head, definition=None, state=None, fields={}, lease=None),
+            }
+
+        return self._change(self._key(index), at, refresh="true")[index]
+
+    def _folder(self, key: str, index: IndexId) -> str:
+        """The index that holds the entries of an incarnation."""
+        return f"{self._prefix}{key[:16]}-{_spelled(index)}"
+
+    def _heads(self, hit: Body) -> dict[IndexId, Head]:
+        """What a document of the catalogue says; raises Foreign if no release wrote it."""
+        key, source = str(hit.get("_id")), hit.get("_source", {})
+        what = f"document {key[:80]!r} of {self._name}"
+        try:
+            if source["format"] > FORMAT:
+                raise Foreign(
+                    f"{what} is of format {source['format']}, this release reads up to {FORMAT}: "
+                    "upgrade, or name another prefix"
+                )
+            heads = {index: _head(said) for index, said in source["heads"].items()}
+            for index, head in heads.items():
+                if head.entries != self._folder(key, index):
+                    raise Foreign(f"{what} names {str(head.entries)[:255]!r}, no index of ours")
+                if head.definition is not None and _key_in(head.definition) != key:
+                    raise Foreign(f"{what} has an index of another table")
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise Foreign(f"{what} holds what no release wrote: {error}") from error
+        return heads
+
+    def _create(self) -> None:
+        body: Body = {"mappings": _MAPPING, "settings": {"index": _SETTINGS}}
+        try:
+            self._client.call("PUT", f"/{self._name}", body)
+        except Refused as error:
+            if error.kind != "resource_already_exists_exception":
+                raise
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until the catalogue that somebody else just made can be asked."""
+        deadline = time.monotonic() + self._client.patience
+        while True:
+            try:
+                self._client.search(self._name, {"size": 1, "_source": False})
+                return
+            except Refused as error:
+                if error.status != _UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _key(
+        self, index: IndexId, *, default: str | None = None, timeout: float | None = None
+    ) -> str:
+        """Which document has an index."""
+        if index not in self._keys:
+            body: Body = {"query": {"term": {"indexes": index}}, "_source": False, "size": 1}
+            with self._there():
+                hits = self._client.search(self._name, body, timeout=timeout)["hits"]["hits"]
+            if not hits and default is not None:
+                return default
+            if not hits:
+                raise StoreError(f"the store has no index {index}: it was never here")
+            key = hits[0].get("_id")
+            if not isinstance(key, str) or not _KEY.fullmatch(key):
+                raise Foreign(f"document {key!r} of {self._name} was written by nobody we know")
+            self._keys[index] = key
+        return self._keys[index]
+
+    def _read(
+        self, key: str, *, timeout: float | None = None
+    ) -> tuple[dict[IndexId, Head], dict[str, int]]:
+        """The heads of a table, and what to name when changing them."""
+        try:
+            found = self._client.document(self._name, key, timeout=timeout)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            if error.kind == _NOT_FOUND:
+                raise _no_store(self._client, self._name) from error
+            return {}, {}
+        seen = {"if_seq_no": found.get("_seq_no"), "if_primary_term": found.get("_primary_term")}
+        if not all(map(_is_number, seen.values())):
+            raise StoreError(f"{self._client.server} answered with no document")
+        return self._heads(found), seen
+
+    def _change(
+        self,
+        key: str,
+        change: Callable[[dict[IndexId, Head]], dict[IndexId, Head]],
+        *,
+        refresh: str = "false",
+    ) -> dict[IndexId, Head]:
+        deadline = time.monotonic() + self._client.patience
+        while True:
+            heads, seen = self._read(key)
+            changed = change(heads)
+            if changed == heads:
+                return heads
+            body = {
+                "format": FORMAT,
+                "key": key,
+                "indexes": list(changed),
+                "heads": {index: asdict(head) for index, head in changed.items()},
+            }
+            params: dict[str, Any] = seen or {"op_type": "create"}
+            try:
+                self._client.call(
+                    "PUT", f"/{self._name}/_doc/{key}", body, refresh=refresh, **params
+                )
+                return changed
+            except Refused as error:
+                if error.kind == _NOT_FOUND:
+                    raise _no_store(self._client, self._name) from error
+                if error.status != 409 or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0, _PAUSE))
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as error:
+            if error.kind == _NOT_FOUND:
+                raise _no_store(self._client, self._name) from error
+            raise
+
+
+def _head(said: Any) -> Head:
+    """Raises TypeError, ValueError or LookupError for what no release wrote."""
+    head = Head(**{**said, **{name: tuple(said[name]) for name in ("aborted", "recent")}})
+    texts = head.definition, head.state, head.lease
+    numbers = head.revision, head.next, head.generation, head.attempt, head.beat
+    optional = (n for n in (head.writer, head.unswept) if n is not None)
+    fields = head.fields.items()
+    if not (
+        all(text is None or isinstance(text, str) for text in texts)
+        and all(map(_is_number, (*numbers, *optional, *head.recent, *head.aborted)))
+        and isinstance(head.dropped, bool)
+        and all(isinstance(name, str) and isinstance(type, str) for name, type in fields)
+    ):
+        raise TypeError("a value of another type")
+    return head
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < _NUMBERS
+
+
+def _key_of(format: str, id: str, root: str) -> str:
+    """The document that has the indexes of a table."""
+    return hashlib.sha256(json.dumps([format, id, root]).encode()).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _key_in(definition: str) -> str:
+    """That of the table in a definition."""
+    table = json.loads(definition)["table"]
+    return _key_of(table["format"], table["id"], table["root"])
+
+
+def _alive(index: IndexId, head: Head | None) -> Head:
+    if head is None or head.definition is None:
+        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
+    return head
+
+
+def _no_store(client: Client, name: str) -> NoStore:
+    return NoStore(f"there is no {name} at {client.server}: create the index anew")
+
+
+def _spelled(index: IndexId) -> str:
+    """An incarnation as part of the name of an index, which takes little else than a UUID does."""
+    plain = index.replace("-", "").isalnum() and index.isascii() and index == index.lower()
+    return index if plain and len(index) <= 64 else hashlib.sha256(index.encode()).hexdigest()

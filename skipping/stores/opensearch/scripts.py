@@ -1,0 +1,91 @@
+"""What runs inside the cluster: scripts over doc values, where they are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import StoreError
+from skipping.stores.entries import bitmap_of
+from skipping.stores.opensearch.client import Body
+
+__all__ = ["ANY_FILTER", "WORDS", "bitmap", "unset_bits", "words"]
+
+WORDS = 2**16
+"""The most words of a bitmap that are asked for; four million ordinals."""
+
+ANY_FILTER: Body = {"script": {"script": "return false"}}
+"""A query that fails where scripts may not select documents."""
+
+_TURNS = 1_000_000  # of its loops a script may take
+
+_BITMAP: Body = {
+    "init_script": "state.w = new long[params.n];",
+    "map_script": "int o = (int) doc['ordinal'].value; state.w[o >> 6] |= (1L << (o & 63));",
+    "combine_script": "return state.w",
+    "reduce_script": (
+        "long[] r = new long[params.n]; for (s in states) { if (s != null) {"
+        " for (int i = 0; i < params.n; i++) { r[i] |= s[i]; } } } return r;"
+    ),
+}
+
+# Half of the bits of a full filter are set: most keys are done with after two of theirs.
+_UNSET_BITS = """
+def values = doc[params.field];
+if (values.size() == 0) return false;
+BytesRef value = values.value;
+if (value.length < params.least) return false;
+byte[] bytes = value.bytes;
+int start = value.offset;
+List bits = params.bits;
+int slices = params.slices;
+for (int key = 0, end = 0; key < params.keys; key++) {
+  int at = end;
+  end += slices;
+  while (at < end) {
+    int bit = (int) bits.get(at);
+    if ((bytes[start + (bit >> 3)] >> (bit & 7) & 1) == 0) break;
+    at++;
+  }
+  if (at == end) return false;
+}
+return true;
+"""
+
+
+def bitmap(n: int) -> Body:
+    """The aggregation that gives the ordinals of all documents as `n` words of 64 bits."""
+    return {"scripted_metric": {**_BITMAP, "params": {"n": n}}}
+
+
+def words(values: Sequence[int] | None) -> BitMap:
+    """The ordinals in the words of a bitmap."""
+    try:
+        packed = np.array(values or (), np.int64).view(np.uint8)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StoreError(f"the answer holds no bitmap: {error}") from error
+    return bitmap_of(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
+
+
+def unset_bits(field: str, keys: pa.FixedSizeListArray) -> Body | None:
+    """Documents whose bytes are long enough and have, of every key, some bit not set.
+
+    None if that is more than a script may do.
+    """
+    bits = keys.flatten()
+    positions = bits.to_numpy()
+    slices = keys.type.list_size
+    in_range = not len(positions) or 0 <= positions.min() <= positions.max() < 2**31
+    if not in_range or len(positions) + len(keys) >= _TURNS:
+        return None
+    params = {
+        "field": field,
+        "least": int(positions.max()) // 8 + 1 if len(positions) else 0,
+        "bits": bits.to_pylist(),
+        "slices": slices,
+        "keys": len(keys),
+    }
+    return {"script": {"script": {"source": _UNSET_BITS, "params": params}}}

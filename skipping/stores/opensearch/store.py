@@ -1,0 +1,320 @@
+"""The store for production: one OpenSearch cluster, for everybody who reaches it.
+
+A catalogue index holds what there is (`opensearch_catalogue`), and each incarnation of an index has
+an index of its own, of one shard, with one document a file (`opensearch_entries`). A write is all
+or nothing by the number it commits under (`opensearch_attempts`). All tests of a scan go in one
+search (`opensearch_queries`); those with too many keys for a query are evaluated here, on the
+SCALAR fields of this generation. Needs the extra `opensearch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Conflict, StoreError
+from providers.index_predicate import Test
+from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.lease import Lease
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.fields import KEPT, Fields
+from skipping.stores.generations import rewound
+from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.attempts import Attempt, attempt
+from skipping.stores.opensearch.client import Client
+from skipping.stores.opensearch.documents import documents, identities, name_of, types_of
+from skipping.stores.opensearch.evaluate import Answers
+from skipping.stores.opensearch.index import Entries
+from skipping.stores.opensearch.pages import pages
+from skipping.stores.opensearch.registry import Catalogues, Foreign, Head
+
+__all__ = ["OpenSearchStore"]
+
+_PATIENCE = 30.0
+_LEASE = 30.0
+_BROKEN = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    pa.ArrowException,
+)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _understood(use: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raises StoreError for an answer that is not what releases write, whatever that breaks."""
+
+    @wraps(use)
+    def checked(*args: _P.args, **more: _P.kwargs) -> _T:
+        try:
+            return use(*args, **more)
+        except _BROKEN as error:
+            raise StoreError(
+                f"the store holds, or was given, what no release writes ({type(error).__name__})"
+            ) from error
+
+    return checked
+
+
+class OpenSearchStore:
+    """An `IndexStore` in a cluster, at `http://host:port` or `https://host:port`.
+
+    `patience` is how many seconds an operation may take; `lease`, after how many a writer that does
+    not move counts as dead; `kept`, how many bytes of fields are kept here.
+
+    >>> OpenSearchStore("http://127.0.0.1:9200").location
+    'opensearch://127.0.0.1:9200/skipping-'
+    """
+
+    def __init__(
+        self,
+        server: str,
+        access: Access | None = None,
+        *,
+        patience: float = _PATIENCE,
+        lease: float = _LEASE,
+        kept: int = KEPT,
+    ) -> None:
+        self._access = Access() if access is None else access
+        self._client = Client(server, self._access, patience=patience)
+        self._catalogues = Catalogues(self._client, self._access.prefix)
+        self._fields = Fields(kept)
+        self._answers = Answers(self._fields)
+        self._lease = lease
+
+    def __reduce__(self) -> tuple[object, ...]:
+        client = self._client
+        kept = self._fields.most
+        return _store, (client.server, self._access, client.patience, self._lease, kept)
+
+    @property
+    def location(self) -> str:
+        """`opensearch://host:port/prefix`, without whoever asks."""
+        scheme, _, host = self._client.server.partition("://")
+        name = "opensearch" if scheme == "http" else "opensearch+https"
+        return f"{name}://{host}/{self._access.prefix}"
+
+    @_understood
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        found = tuple(
+            Versioned(Definition.unreadable(index, str(head)), 0)
+            if isinstance(head, Foreign)
+            else Versioned(Definition.read(head.definition or "", index), head.revision)
+            for index, head in self._catalogues.all(timeout=timeout)
+            if isinstance(head, Foreign) or head.definition is not None
+        )
+        self._fields.retain({each.value.index for each in found if not each.value.dropped})
+        return found
+
+    @_understood
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        return self._catalogues.define(
+            definition.index,
+            definition.table,
+            definition.to_json(),
+            dropped=definition.dropped,
+            expect=expect,
+            name=definition.name,
+        )
+
+    @_understood
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        text = self._catalogues.head(index).state
+        return State() if text is None else State.from_json(text)
+
+    @_understood
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
+        """Say how it stands."""
+
+        def say(head: Head) -> Head:
+            _require(index, head, token)
+            return replace(head, state=state.to_json())
+
+        self._catalogues.update(index, say)
+
+    @_understood
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        return _lease_of(self._catalogues.head(index))
+
+    @_understood
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+
+        def take(head: Head) -> Head:
+            if (found := _lease_of(head)) != expect:
+                raise Conflict(f"index {index} has another lease by now: {found.described()}")
+            return replace(head, lease=lease.to_json())
+
+        self._catalogues.update(index, take)
+
+    @_understood
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+
+        def take(head: Head) -> Head:
+            if n < 0 or head.next + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            return replace(head, next=head.next + n)
+
+        end = self._catalogues.update(index, take).next
+        return range(end - n, end)
+
+    @_understood
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        names = identities(entries)
+
+        def admit(head: Head) -> None:
+            if head.dropped or head.revision != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            _require(index, head, token)
+
+        with self._attempt(index, admit) as held:
+            fields = _grown(held.head.fields, entries)
+            kept = self._entries(held.head)
+            found = kept.found(entries["ordinal"].to_pylist(), names)
+            made = documents(entries, names, found, end=held.head.next, generation=held.number)
+            if made:
+                if fields != held.head.fields or not held.head.generation:
+                    kept.prepare(fields)
+                copies = pages(made, types_of(fields), generation=held.number)
+                kept.create([*made, *copies], generation=held.number, beat=held.beat)
+                held.commit(fields=fields, writer=None)
+
+    @_understood
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._attempt(index, lambda head: None) as held:
+            kept = self._entries(held.head)
+            there = sorted(kept.found(ordinals.to_pylist(), ()).entries)
+            if there:
+                n = held.number
+                tombs = [
+                    ({"create": {"_id": f"r{o}.{n}"}}, {"removed": o, "generation": n})
+                    for o in there
+                ]
+                kept.create(tombs, generation=n, beat=held.beat)
+                held.commit(unswept=n)
+                self._swept(held)
+
+    @_understood
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        self._entries(self._catalogues.erase(index)).drop()
+        self._fields.drop(index)
+
+    @_understood
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        entries = self._entries(self._catalogues.head(index, timeout=timeout))
+        left = None if deadline is None else deadline - time.monotonic()
+        return entries.catalogue(fields, since=since, timeout=left)
+
+    @_understood
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        return self._entries(self._catalogues.head(index)).entries()
+
+    @_understood
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        entries, names = self._entries(self._catalogues.head(index)), identities(files)
+        holders = entries.found((), names).holders
+        removed = entries.found(list(holders.values()), ()).removed if holders else set()
+        held = (holders.get(name) for name in names)
+        return pa.array([None if o in removed else o for o in held], pa.int64())
+
+    @_understood
+    def disproved(
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        held = {test.sketch: self._fields.held(index, test.sketch) for test in tests}
+        head = self._catalogues.head(index, timeout=timeout)
+        if generation is not None and not head.has_been(generation):
+            raise rewound(self.location, index)
+        return self._answers.disproved(
+            index, head, self._entries(head), tests, held, below=below, deadline=deadline
+        )
+
+    def _entries(self, head: Head) -> Entries:
+        return Entries(self._client, head)
+
+    @contextmanager
+    def _attempt(self, index: IndexId, admit: Callable[[Head], None]) -> Iterator[Attempt]:
+        patience = self._client.patience
+        with attempt(self._catalogues, index, admit, lease=self._lease, patience=patience) as held:
+            self._swept(held)
+            yield held
+
+    def _swept(self, held: Attempt) -> None:
+        """Finish what a removal began, this one or one that died over it."""
+        if held.head.unswept is not None:
+            self._entries(held.head).sweep(held.head.unswept, beat=held.beat)
+            held.note(unswept=None)
+
+
+def _store(
+    server: str, access: Access, patience: float, lease: float, kept: int
+) -> OpenSearchStore:
+    return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
+
+
+def _lease_of(head: Head) -> Lease:
+    return Lease() if head.lease is None else Lease.from_json(head.lease)
+
+
+def _require(index: IndexId, head: Head, token: int | None) -> None:
+    if not _lease_of(head).admits(token):
+        raise Conflict(f"index {index} was taken over by another owner")
+
+
+def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
+    """The fields there are with those of the entries; raises StoreError for another type."""
+    grown = dict(fields)
+    for field in entries.schema:
+        if field.name not in IDENTITY.names:
+            type = name_of(field.type)
+            if grown.setdefault(field.name, type) != type:
+                raise StoreError(f"{field.name} is of type {grown[field.name]}, not {type}")
+    return grown

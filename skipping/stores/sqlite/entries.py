@@ -1,0 +1,317 @@
+"""Entries on their way from Arrow into the parts of an index in an SQLite store.
+
+The table ``entry`` only says which identity has which ordinal, so that a file gets one of them;
+what questions are answered from are the parts (`sqlite_fields`, `sqlite_terms`, `sqlite_bytes`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Damaged, StoreError
+from skipping.stores import IDENTITY, Generation, identities
+from skipping.stores.entries import is_scalar, portions, sketches
+from skipping.stores.sqlite.bytes import insert_bytes, sweep_bytes, values_of
+from skipping.stores.sqlite.fields import (
+    FILES,
+    TYPES,
+    append,
+    removed_of,
+    replace_rows,
+    table_of,
+)
+from skipping.stores.sqlite.heads import Head
+from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
+
+__all__ = [
+    "Placed",
+    "entries_of",
+    "forget",
+    "holders",
+    "place",
+    "plain",
+    "store_sketches",
+    "sweep",
+    "take",
+]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_NAMES = {type: name for name, type in TYPES.items()}
+_VARIABLES = 500  # of a query at a time
+_FILES = 4_096  # of a table of whole entries
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The rows of a write that hold their ordinal: those just created, and those there before."""
+
+    created: Numbers
+    before: Numbers
+
+
+def holders(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Array:
+    """Of each file (path, size, stamp) the ordinal of its entry, or null."""
+    found: dict[tuple[str, int, int | None], int] = {}
+    paths = files["path"].to_pylist()
+    for start in range(0, len(paths), _VARIABLES):
+        some = paths[start : start + _VARIABLES]
+        for ordinal, *identity in connection.execute(
+            "SELECT ordinal, path, size, stamp FROM entry"
+            f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
+            (head.id, *some),
+        ):
+            found[tuple(identity)] = ordinal
+    return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
+
+
+def place(
+    connection: sqlite3.Connection, head: Head, entries: pa.Table, generation: Generation
+) -> Placed:
+    """Create the entries that are new.
+
+    Raises StoreError for an ordinal that belongs to another file.
+    """
+    connection.execute(
+        "CREATE TEMP TABLE incoming (row INTEGER PRIMARY KEY, ordinal INTEGER,"
+        " path TEXT, size INTEGER, stamp INTEGER, removed INTEGER)"
+    )
+    columns = [entries[name].to_pylist() for name in IDENTITY.names[:4]]
+    gone = np.isin(entries["ordinal"].to_numpy(), removed_of(connection, head)).tolist()
+    connection.executemany(
+        "INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?)",
+        zip(range(len(entries)), *columns, gone, strict=True),
+    )
+    there = connection.execute(
+        "SELECT i.row FROM temp.incoming i CROSS JOIN entry e"
+        " ON e.index_ = ? AND e.ordinal = i.ordinal",
+        (head.id,),
+    ).fetchall()
+    # Ignored: an identity that is there (a race was lost, or this adds to it) and an ordinal that
+    # is there (it adds to it, or is an error found below).
+    connection.execute(
+        "INSERT OR IGNORE INTO entry (index_, ordinal, path, size, stamp)"
+        " SELECT ?, ordinal, path, size, stamp FROM temp.incoming"
+        " WHERE NOT removed ORDER BY row",
+        (head.id,),
+    )
+    rows = []
+    for row, ordinal, holder, removed in connection.execute(
+        "SELECT i.row, i.ordinal, e.ordinal, i.removed"
+        " FROM temp.incoming i LEFT JOIN entry e ON e.index_ = ?1 AND e.path = i.path"
+        " AND e.size = i.size AND (e.stamp IS NULL) = (i.stamp IS NULL)"
+        " AND ifnull(e.stamp, 0) = ifnull(i.stamp, 0) ORDER BY i.row",
+        (head.id,),
+    ):
+        if holder is None and not removed:
+            raise StoreError(f"ordinal {ordinal} belongs to another file")
+        if holder == ordinal:
+            rows.append(row)
+    old = np.isin(rows, np.array(there, np.int64).reshape(len(there)))
+    held = np.array(rows, np.int64)
+    placed = Placed(held[~old], held[old])
+    new = entries.select(IDENTITY.names).take(pa.array(placed.created)).combine_chunks()
+    append(connection, head, FILES, new.sort_by("ordinal"), generation)
+    if len(new):
+        head.below = max(head.below, 1 + int(new["ordinal"].to_numpy().max()))
+    _compare(connection, head, entries.take(pa.array(placed.before)))
+    return placed
+
+
+def _compare(connection: sqlite3.Connection, head: Head, entries: pa.Table) -> None:
+    """Raise Damaged unless the parts have the same identities: ``entry`` is not verified."""
+    if len(entries):
+        files = table_of(connection, head, FILES)
+        kept = dict(zip(files["ordinal"].to_pylist(), identities(files), strict=True))
+        said = zip(entries["ordinal"].to_pylist(), identities(entries), strict=True)
+        if any(kept.get(ordinal) != identity for ordinal, identity in said):
+            raise Damaged(f"the ordinals of index {head.name} are damaged: create it anew")
+
+
+def take(connection: sqlite3.Connection, head: Head, ordinals: pa.Array) -> Numbers:
+    """Take these out of ``entry``; those that were there, in order."""
+    connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
+    connection.executemany(
+        "INSERT OR IGNORE INTO temp.incoming VALUES (?)", zip(ordinals.to_pylist(), strict=True)
+    )
+    rows = connection.execute(
+        "SELECT i.ordinal FROM temp.incoming i"
+        " CROSS JOIN entry e ON e.index_ = ? AND e.ordinal = i.ordinal",
+        (head.id,),
+    ).fetchall()
+    connection.execute(
+        "DELETE FROM entry WHERE index_ = ? AND ordinal IN temp.incoming", (head.id,)
+    )
+    return np.sort(np.array(rows, np.int64).reshape(len(rows)))
+
+
+def store_sketches(
+    connection: sqlite3.Connection,
+    head: Head,
+    entries: pa.Table,
+    placed: Placed,
+    generation: Generation,
+) -> bool:
+    """Give the entries the sketches they have not yet; whether there was one."""
+    ordinals = entries["ordinal"].to_numpy()
+    rows = np.sort(np.concatenate([placed.created, placed.before]))
+    stored = False
+    for sketch, names in sketches(entries.schema.names).items():
+        for name in names:
+            _declare(head, name, entries.schema.field(name).type)
+        there: Numbers = np.zeros(0, np.int64)
+        if len(placed.before):
+            there = table_of(connection, head, sketch)["ordinal"].to_numpy()
+        comes = entries[names[0]].is_valid().to_numpy()
+        fresh = rows[comes[rows] & ~np.isin(ordinals[rows], there)]
+        stored |= bool(len(fresh))
+        for some in portions(entries.select(["ordinal", *names]), fresh):
+            _insert(connection, head, sketch, some.sort_by("ordinal"), generation)
+    return stored
+
+
+def _declare(head: Head, name: str, type: pa.DataType) -> None:
+    found = TYPES[head.fields.setdefault(name, _NAMES[type])]
+    if found != type:
+        raise StoreError(f"{name} is of type {found}, not {type}")
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    head: Head,
+    sketch: str,
+    rows: pa.Table,
+    generation: Generation,
+) -> None:
+    files = rows["ordinal"].to_numpy()
+    scalars = {"ordinal": rows["ordinal"]}
+    for name in rows.schema.names[1:]:
+        values = rows[name].combine_chunks()
+        if pa.types.is_list(values.type):
+            counts = insert_terms(connection, head, name, generation, files, values)
+            scalars[name] = pa.array(counts, pa.int64())
+        elif is_scalar(values.type):
+            scalars[name] = values
+        else:
+            insert_bytes(connection, head, name, generation, files, values)
+    append(connection, head, sketch, pa.table(scalars), generation)
+
+
+def sweep(connection: sqlite3.Connection, head: Head, removed: Numbers) -> None:
+    """Delete what only removed files had, once as many files left as there are.
+
+    What there is of removed files is harmless (they are never reported), so the walk over all parts
+    can wait until it is paid for by what was removed since the last.
+    """
+    (there,) = connection.execute(
+        "SELECT count(*) FROM entry WHERE index_ = ?", (head.id,)
+    ).fetchone()
+    if len(removed_of(connection, head, since=head.swept)) <= there:
+        return
+    files = table_of(connection, head, FILES)["ordinal"].to_numpy()
+    stay = np.setdiff1d(files, removed)
+    live = BitMap(stay.astype(np.uint32))
+    for part in (FILES, *{name.partition("_")[0] for name in head.fields}):
+        replace_rows(connection, head, part, stay)
+    for name, spelled in head.fields.items():
+        type = TYPES[spelled]
+        if pa.types.is_list(type):
+            sweep_terms(connection, head, name, plain(type), live)
+        elif not is_scalar(type):
+            sweep_bytes(connection, head, name, live)
+    head.swept = head.generation
+
+
+def plain(type: pa.DataType) -> pa.DataType:
+    """How the terms of a list type are kept: text as its bytes."""
+    return pa.binary() if type.value_type == pa.string() else type.value_type
+
+
+def forget(connection: sqlite3.Connection, head: Head) -> None:
+    """Delete all entries of an index and what there is about them."""
+    for first, checksums in connection.execute(
+        "SELECT first, checksums FROM run WHERE index_ = ?", (head.id,)
+    ).fetchall():
+        connection.execute(
+            "DELETE FROM block WHERE id >= ? AND id < ?", (first, first + len(checksums) // 4)
+        )
+    for table in ("run", "entry"):
+        connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (head.id,))
+    head.definition, head.fields, head.sums = None, {}, {}
+
+
+def entries_of(connection: sqlite3.Connection, head: Head) -> Iterator[pa.Table]:
+    """The whole entries in the order of their ordinals, some thousand at a time."""
+    gone = removed_of(connection, head)
+    files = table_of(connection, head, FILES)
+    for start in range(0, len(files), _FILES):
+        some = files.slice(start, _FILES)
+        some = some.filter(pa.array(~np.isin(some["ordinal"].to_numpy(), gone)))
+        if len(some):
+            yield _filled(connection, head, some.select(IDENTITY.names))
+
+
+def _filled(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Table:
+    ordinals = files["ordinal"].to_numpy()
+    for sketch, names in sketches(list(head.fields)).items():
+        rows = table_of(connection, head, sketch)
+        at = np.searchsorted(rows["ordinal"].to_numpy(), ordinals)
+        missing = np.append(rows["ordinal"].to_numpy(), -1)[at] != ordinals
+        for name in names:
+            type = TYPES[head.fields[name]]
+            kept: pa.Array = pa.nulls(len(ordinals), type if is_scalar(type) else pa.int64())
+            if name in rows.schema.names:
+                kept = rows[name].combine_chunks().take(pa.array(at, mask=missing))
+            if pa.types.is_list(type):
+                kept = _lists(connection, head, name, type, ordinals, kept)
+            elif not is_scalar(type):
+                kept = _values(connection, head, name, ordinals)
+            files = files.append_column(name, kept)
+    return files
+
+
+def _lists(
+    connection: sqlite3.Connection,
+    head: Head,
+    name: str,
+    type: pa.DataType,
+    ordinals: Numbers,
+    counts: pa.Array,
+) -> pa.Array:
+    """The terms of each of these files; the order of a list is lost, as is what was twice in it."""
+    found: list[pa.Array] = []
+    owners: list[Numbers] = []
+    for postings in postings_of(connection, head, name, plain(type)):
+        terms, numbers = postings.pairs()
+        at = np.searchsorted(ordinals, numbers)
+        asked = np.append(ordinals, -1)[at] == numbers
+        found.append(terms.filter(pa.array(asked)))
+        owners.append(at[asked])
+    terms = pa.concat_arrays(found) if found else pa.array([], plain(type))
+    owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+    order = np.argsort(owner, kind="stable")
+    lengths = np.bincount(owner, minlength=len(ordinals))
+    if np.any(lengths != counts.fill_null(0).to_numpy()):
+        raise Damaged(f"the terms of {name} of index {head.name} are damaged: create it anew")
+    ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+    values = terms.take(pa.array(order)).cast(type.value_type)
+    return pa.ListArray.from_arrays(ends, values, type=type, mask=counts.is_null())
+
+
+def _values(connection: sqlite3.Connection, head: Head, name: str, ordinals: Numbers) -> pa.Array:
+    """The bytes of each of these files."""
+    found: list[bytes | None] = [None] * len(ordinals)
+    for numbers, values in values_of(connection, head, name):
+        at = np.searchsorted(ordinals, numbers)
+        asked = np.append(ordinals, -1)[at] == numbers
+        for place_, value in zip(at[asked].tolist(), np.flatnonzero(asked).tolist(), strict=True):
+            found[place_] = values[value]
+    return pa.array(found, pa.large_binary())

@@ -1,0 +1,209 @@
+"""Identities and SCALAR fields in an SQLite store: runs of Arrow tables.
+
+============  =========================================================
+part          columns, beside `ordinal` and the `generation` of the row
+============  =========================================================
+``files``     the identities
+``removed``   none: these ordinals had an entry
+``s3``, ...   the SCALAR fields of a sketch, its known flag, and for each TERMS field how many terms
+              the file has; no row for a file whose flag is null
+============  =========================================================
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import Damaged, StoreError
+from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores.entries import is_scalar
+from skipping.stores.sqlite.heads import Head
+from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small
+
+__all__ = [
+    "FILES",
+    "REMOVED",
+    "TYPES",
+    "append",
+    "catalogue",
+    "removed_of",
+    "replace_rows",
+    "sketch_fields",
+    "table_of",
+]
+
+FILES, REMOVED = "files", "removed"
+"""The parts every index has."""
+
+_SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+TYPES = {
+    **_SCALARS,
+    **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()},
+    "large_binary": pa.large_binary(),
+}
+"""The types of fields by how they are spelled in the row of an index."""
+
+_ROWS = 1 << 14  # of a block
+_MOST = 1 << 13  # rows beyond which a run is not put together with others
+
+
+def append(
+    connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table, generation: Generation
+) -> None:
+    """Add rows to a part; their generation is this one."""
+    if not len(rows):
+        return
+    rows = rows.append_column("generation", pa.array(np.full(len(rows), generation)))
+    old = small(runs(connection, head, part), len(rows), most=_MOST)
+    tables = [_read(connection, run) for run in old]
+    for run in old:
+        delete(connection, head, part, run)
+    _add(connection, head, part, pa.concat_tables([*tables, rows], promote_options="default"))
+
+
+def replace_rows(
+    connection: sqlite3.Connection, head: Head, part: str, stay: npt.NDArray[np.int64]
+) -> None:
+    """Keep only the rows of these ordinals."""
+    rows = table_of(connection, head, part)
+    kept = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), stay)))
+    if len(kept) < len(rows):
+        for run in runs(connection, head, part):
+            delete(connection, head, part, run)
+        _add(connection, head, part, kept)
+
+
+def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) -> None:
+    packed = []
+    for start in range(0, len(rows), _ROWS):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows.slice(start, _ROWS))
+        packed.append(sink.getvalue().to_pybytes())
+    if packed:
+        newest = pc.max(rows["generation"]).as_py()
+        add(connection, head, part, packed, generation=newest, items=len(rows))
+
+
+def _read(connection: sqlite3.Connection, run: Run) -> pa.Table:
+    found = [pa.ipc.open_stream(data).read_all() for _, data in blocks(connection, run)]
+    return pa.concat_tables(found)
+
+
+def table_of(
+    connection: sqlite3.Connection, head: Head, part: str, *, since: Generation | None = None
+) -> pa.Table:
+    """The rows of a part in the order of their ordinals, all or those that came after `since`.
+
+    Raises Damaged for an ordinal that is there twice.
+    """
+    after = -1 if since is None else since
+    found = [
+        _read(connection, run) for run in runs(connection, head, part) if run.generation > after
+    ]
+    if not found:
+        return pa.table(
+            {"ordinal": pa.array([], pa.int64()), "generation": pa.array([], pa.int64())}
+        )
+    rows = pa.concat_tables(found, promote_options="default")
+    if since is not None:
+        rows = rows.filter(pc.greater(rows["generation"], since))
+    ordinals = rows["ordinal"].to_numpy()
+    if np.any(ordinals[1:] <= ordinals[:-1]):
+        rows = rows.sort_by("ordinal")
+        ordinals = rows["ordinal"].to_numpy()
+        if np.any(ordinals[1:] == ordinals[:-1]):
+            raise Damaged(f"part {part} of index {head.name} has an ordinal twice: create it anew")
+    return rows
+
+
+def removed_of(
+    connection: sqlite3.Connection, head: Head, *, since: Generation | None = None
+) -> npt.NDArray[np.int64]:
+    """The ordinals that had an entry, all or those removed after `since`."""
+    found: npt.NDArray[np.int64] = (
+        table_of(connection, head, REMOVED, since=since)["ordinal"].combine_chunks().to_numpy()
+    )
+    return found
+
+
+def _live(connection: sqlite3.Connection, head: Head, rows: pa.Table) -> pa.Table:
+    gone = removed_of(connection, head)
+    if not len(gone):
+        return rows
+    return rows.filter(pa.array(~np.isin(rows["ordinal"].to_numpy(), gone)))
+
+
+def catalogue(
+    connection: sqlite3.Connection,
+    head: Head,
+    *,
+    since: Generation | None,
+    fields: Sequence[str],
+) -> Catalogue:
+    """What `IndexStore.catalogue` gives."""
+    files, removed = IDENTITY.empty_table(), pa.array([], pa.int64())
+    if since is None or since != head.generation:
+        rows = table_of(connection, head, FILES, since=since)
+        if since is not None:
+            removed = pa.array(removed_of(connection, head, since=since))
+            touched = _touched(connection, head, since)
+            if not np.isin(touched, rows["ordinal"].to_numpy()).all():
+                came = np.union1d(touched, rows["ordinal"].to_numpy())
+                rows = table_of(connection, head, FILES)
+                rows = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), came)))
+        if len(rows):
+            files = _live(connection, head, rows).select(IDENTITY.names).combine_chunks()
+    ordinals = files["ordinal"].to_numpy()
+    for name in fields:
+        files = files.append_column(name, _column(connection, head, name, ordinals))
+    return Catalogue(head.generation, head.below, files, removed)
+
+
+def _touched(
+    connection: sqlite3.Connection, head: Head, since: Generation
+) -> npt.NDArray[np.int64]:
+    """The ordinals that got a sketch after `since`."""
+    parts = {name.partition("_")[0] for name in head.fields}
+    found = [table_of(connection, head, part, since=since)["ordinal"].to_numpy() for part in parts]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _column(
+    connection: sqlite3.Connection, head: Head, name: str, ordinals: npt.NDArray[np.int64]
+) -> pa.Array:
+    """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
+    if name in head.fields and not is_scalar(TYPES[head.fields[name]]):
+        raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
+    rows = table_of(connection, head, name.partition("_")[0])
+    if name not in rows.schema.names or name not in head.fields:
+        return pa.nulls(len(ordinals))
+    there = rows["ordinal"].to_numpy()
+    at = np.searchsorted(there, ordinals)
+    missing = np.append(there, -1)[at] != ordinals
+    return rows[name].combine_chunks().take(pa.array(at, mask=missing))
+
+
+def sketch_fields(
+    connection: sqlite3.Connection,
+    head: Head,
+    sketch: str,
+    *,
+    since: Generation | None = None,
+) -> Catalogue:
+    """`ordinal` and the SCALAR fields of a sketch, of all entries or of those changed `since`.
+
+    A TERMS field is there as how many terms a file has.
+    """
+    rows = _live(connection, head, table_of(connection, head, sketch, since=since))
+    rows = rows.drop_columns("generation").combine_chunks()
+    removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+    if since is not None:
+        removed = removed_of(connection, head, since=since)
+    return Catalogue(head.generation, head.below, rows, pa.array(removed))

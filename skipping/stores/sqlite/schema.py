@@ -1,0 +1,296 @@
+"""The SQLite file of a store: its tables, how it comes to be, and how it is opened.
+
+Nothing here reads or writes entries. The schema is fixed, no table is made for an index or a kind:
+
+=========== ========================================= =============================================
+table       one row                                   remark
+=========== ========================================= =============================================
+``index_``  an index; its definition is null once     the row stays, so that no id is used again;
+            it was erased                             all else is verified against it
+``entry``   a file                                    one identity once, a null stamp equals a null
+``run``     some files' share of a part of an index   never changed; with checksums of
+``block``   some KiB of a run
+=========== ========================================= =============================================
+
+What the parts of an index are, and how they are verified, stands in `sqlite_runs`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from providers.errors import Damaged, NoStore, StoreError
+from skipping.stores.forking import Gate
+from skipping.stores.sqlite.upgrade import BEFORE, upgrade, viewed
+
+__all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "drafted_store", "opened"]
+
+APPLICATION_ID = 0x736B6970
+"""In the file's header: "skip"."""
+
+VERSION = 2
+"""Of the schema, in the file's header. A newer one is refused."""
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_TICK = 0.05  # seconds after which a file system surely stamps a change with another time
+_log = logging.getLogger(__name__)
+_open = Gate()
+_STEPS = 10_000  # SQLite's virtual machine asks that often whether time is up
+
+_SCHEMA = """
+CREATE TABLE index_ (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, table_ TEXT NOT NULL, definition TEXT,
+    revision INTEGER NOT NULL, dropped INTEGER NOT NULL, state TEXT, lease TEXT,
+    next INTEGER NOT NULL, below INTEGER NOT NULL, swept INTEGER NOT NULL,
+    generations BLOB NOT NULL, fields TEXT NOT NULL, sums TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX index_live ON index_ (table_) WHERE NOT dropped;
+CREATE TABLE entry (
+    index_ INTEGER NOT NULL, ordinal INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
+    stamp INTEGER, PRIMARY KEY (index_, ordinal)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX entry_identity ON entry (index_, path, size, stamp IS NULL, ifnull(stamp, 0));
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY, index_ INTEGER NOT NULL, part TEXT NOT NULL,
+    generation INTEGER NOT NULL, items INTEGER NOT NULL, first INTEGER NOT NULL,
+    checksums BLOB NOT NULL, about BLOB NOT NULL
+);
+CREATE INDEX run_part ON run (index_, part);
+CREATE TABLE block (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+
+_ADVICE = (
+    ("database is locked", "another process has held it for longer than {wait:g} s: try again"),
+    ("interrupted", "it did not answer within {wait:g} s"),
+    (
+        "not a database",
+        "it is something else, or damaged: move it away and create the indexes anew",
+    ),
+    ("malformed", "the file is damaged: move it away and create the indexes anew"),
+    ("no such", "the file is damaged: move it away and create the indexes anew"),
+    ("unable to open", "check that it and its folder may be read, and that it is no folder"),
+    ("readonly", "this user may not write it: check the rights of the file and of its folder"),
+    ("disk is full", "make room on the disk"),
+)
+
+
+def create(path: Path) -> None:
+    """Make an empty store, or do nothing when there is one; raises StoreError when it cannot.
+
+    It appears under its name only when it is complete: of several processes one succeeds, and
+    nobody ever reads half a schema.
+    """
+    with _translated(path, wait=0), _open:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _wal(path).exists() and not path.exists():
+            # SQLite would replay what a deleted store left behind into the new one.
+            raise StoreError(f"{_wal(path)} is left of a store that was deleted: delete it too")
+        with _drafted(path) as draft:
+            _make(draft)
+            _publish(draft, path)
+
+
+def _make(draft: Path) -> None:
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def drafted_store(path: Path) -> Iterator[Path]:
+    """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
+    with _translated(path, wait=0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for each in _files(path):
+            if each.exists():
+                raise StoreError(f"{each} is there already: name another file, or delete it")
+        with _drafted(path) as draft:
+            _make(draft)
+            yield draft
+            if not _publish(draft, path):
+                raise StoreError(f"{path} was made meanwhile: name another file")
+
+
+def copy_into(
+    draft: Path, source: sqlite3.Connection, progress: Callable[[int, int, int], object]
+) -> None:
+    """Copy all that a transaction sees, page by page, over a store that nobody has open."""
+    with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+        source.backup(target, pages=1_024, progress=progress)
+        target.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def _drafted(path: Path) -> Iterator[Path]:
+    """An empty file beside a path, which nobody else may read, deleted at the end."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        yield draft
+    finally:
+        for each in _files(draft):
+            each.unlink(missing_ok=True)
+
+
+def _publish(draft: Path, path: Path) -> bool:
+    """Give a finished file its name, unless that is taken; whether it was not."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _renamed(draft, path)
+    return True
+
+
+def _renamed(draft: Path, path: Path) -> bool:
+    """As `_publish`, where there are no hard links: a rename would replace what is there."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if path.exists():
+            return False
+        draft.rename(path)
+        return True
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection to a store that is there, within a transaction, closed at the end.
+
+    Who writes commits. Waits `wait` seconds for locks; a connection that only reads is interrupted
+    after them. Raises StoreError for everything that SQLite, the file system or the file's content
+    can do wrong.
+    """
+    with _translated(path, wait=wait), _open:
+        if _open.is_carried:
+            raise StoreError(f"{path} was open while this process was forked: use another process")
+        if not path.exists():
+            raise NoStore(f"the store {path} is not there: create the index anew")
+        if not path.is_file():
+            raise StoreError(f"the store {path} is no file: name one")
+        mode = "rw" if os.access(path, os.W_OK) else "ro"
+        before = None
+        if write:
+            _close_to_others(path)
+        try:
+            connection = _connected(path, mode, wait)
+        except sqlite3.OperationalError as error:
+            # Even a reader shares its state through files beside the store. Who cannot make them
+            # may read a store that nobody has open, if it really stays like that meanwhile.
+            private = any(text in str(error) for text in ("unable to open", "readonly"))
+            if write or not private or _wal(path).exists():
+                raise
+            before = _settled(path)
+            connection = _connected(path, "ro&immutable=1", wait)
+        with closing(connection):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if write:
+                connection.execute("PRAGMA temp_store = MEMORY")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA cache_size = -65536")
+                connection.execute("BEGIN IMMEDIATE")
+                if version == BEFORE:
+                    upgrade(connection, _SCHEMA, VERSION, str(path))
+            else:
+                deadline = time.monotonic() + wait
+                connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
+                if version == BEFORE:
+                    connection.execute("PRAGMA temp_store = MEMORY")
+                    viewed(connection, _SCHEMA)
+                connection.execute("BEGIN")
+            yield connection
+        if before is not None and (_wal(path).exists() or _stamp(path) != before):
+            raise StoreError(f"the store {path} was written while it was read: try again")
+
+
+def _close_to_others(path: Path) -> None:
+    """Take what everybody may do with a file of ours; what its group may, somebody has chosen."""
+    stat = path.stat()
+    if stat.st_mode & 0o007 and stat.st_uid == os.geteuid():
+        for each in _files(path):
+            if each.exists():
+                each.chmod(each.stat().st_mode & 0o770)
+        _log.warning("the store %s was open to every user: now to its owner and group", path)
+
+
+def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+    # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
+    size = 0 if _wal(path).exists() else path.stat().st_size
+    uri = f"file:{quote(str(path))}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+        if application != APPLICATION_ID:
+            raise StoreError(f"{path} is no store of indexes: name another file, or move it away")
+        if version > VERSION:
+            raise StoreError(
+                f"the store {path} is of format {version}, this release reads up to {VERSION}: "
+                "upgrade, or name another file"
+            )
+        if size % page:
+            raise Damaged("it is cut off: move it away, create the indexes anew")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, and those that SQLite has beside it; they get its mode."""
+    return [path, _wal(path), path.with_name(f"{path.name}-shm")]
+
+
+def _settled(path: Path) -> tuple[int, int, int]:
+    """What changes with every write from now on: not within the tick of the last one."""
+    if 0 <= time.time() - path.stat().st_mtime < _TICK:
+        time.sleep(_TICK)
+    return _stamp(path)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+@contextmanager
+def _translated(path: Path, *, wait: float) -> Iterator[None]:
+    try:
+        yield
+    except Damaged as error:
+        raise Damaged(f"the store {path} is damaged: {error}") from error
+    except StoreError:
+        raise
+    except sqlite3.Error as error:
+        advice = next((a for text, a in _ADVICE if text in str(error)), "see the cause")
+        message = f"the store {path} cannot be used ({error}): {advice.format(wait=wait)}"
+        raise (Damaged if "damaged" in advice else StoreError)(message) from error
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be used: {error}") from error
+    except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError) as error:
+        # SQLite does not check the type of what it stores: a damaged file shows up here.
+        raise Damaged(f"the store {path} holds what no release wrote: {error}") from error

@@ -1,0 +1,283 @@
+"""The embedded store: one SQLite file, for the threads and processes of one host.
+
+Every operation opens the file and closes it again, so that nothing is held between operations and
+a deleted file is noticed. Writers queue up, readers never wait for them (WAL).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyroaring import BitMap
+from tqdm.auto import tqdm
+
+from providers.errors import Conflict, StoreError
+from providers.index_predicate import Test
+from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.lease import Lease
+from skipping.stores import Catalogue, Generation
+from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.fields import KEPT, Fields, brought_up
+from skipping.stores.generations import following, rewound
+from skipping.stores.sqlite import heads
+from skipping.stores.sqlite.entries import (
+    entries_of,
+    forget,
+    holders,
+    place,
+    store_sketches,
+    sweep,
+    take,
+)
+from skipping.stores.sqlite.evaluate import Snapshot
+from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
+from skipping.stores.sqlite.heads import Head, opened_head
+from skipping.stores.sqlite.schema import copy_into, create, drafted_store, opened
+
+__all__ = ["SqliteStore"]
+
+_PATIENCE = 30.0
+
+
+class SqliteStore:
+    """An `IndexStore` in one file, made by the first `define` of a new index.
+
+    `patience` is how many seconds a lock of another process is waited for, `kept`, how many bytes
+    of fields are kept here.
+
+    >>> SqliteStore("/tmp/not there.db").definitions()
+    Traceback (most recent call last):
+    providers.errors.StoreError: the store /tmp/not there.db is not there: create the index anew
+    """
+
+    def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
+        self._path = Path(path).absolute()
+        self._patience = patience
+        self._fields = Fields(kept)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _store, (self._path, self._patience, self._fields.most)
+
+    @property
+    def location(self) -> str:
+        """`sqlite:` and the absolute path."""
+        return f"sqlite:{self._path}"
+
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+        """Every definition, dropped ones too until they are erased."""
+        with self._reading(wait=timeout) as connection:
+            rows = heads.heads(connection)
+        found = tuple(
+            Versioned(Definition.read(row.definition or "", row.name), row.revision)
+            if isinstance(row, Head)
+            else Versioned(Definition.unreadable(row[0], str(row[1])), 0)
+            for row in rows
+        )
+        self._fields.retain({each.value.index for each in found if not each.value.dropped})
+        return found
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        if expect is None and not self._path.exists():
+            create(self._path)
+        with self._writing() as connection:
+            revision = heads.define(connection, definition, expect)
+        if expect is None:
+            self._fields.drop(definition.index)  # of a file that was deleted
+        return revision
+
+    def state(self, index: IndexId) -> State:
+        """How it stands."""
+        with self._reading() as connection:
+            return opened_head(connection, index).stands()
+
+    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
+        """Say how it stands."""
+        with self._writing() as connection:
+            head = opened_head(connection, index)
+            heads.require(head, token)
+            head.state = state.to_json()
+            heads.save(connection, head)
+
+    def lease(self, index: IndexId) -> Lease:
+        """Who keeps it up to date."""
+        with self._reading() as connection:
+            return opened_head(connection, index).held_by()
+
+    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not."""
+        with self._writing() as connection:
+            heads.hold(connection, index, lease, expect)
+
+    def reserve(self, index: IndexId, n: int) -> range:
+        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
+        with self._writing() as connection:
+            head = opened_head(connection, index)
+            start = head.next
+            if n < 0 or start + n > ORDINALS:
+                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
+            head.next += n
+            heads.save(connection, head)
+            return range(start, start + n)
+
+    def write(
+        self,
+        index: IndexId,
+        entries: pa.Table,
+        *,
+        revision: Revision,
+        token: int | None = None,
+    ) -> None:
+        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        entries = checked(entries)
+        with self._writing() as connection:
+            head = opened_head(connection, index)
+            if head.dropped or head.revision != revision:
+                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
+            heads.require(head, token)
+            ordinals = entries["ordinal"].to_numpy()
+            if len(ordinals) and ordinals.max() >= head.next:
+                raise StoreError(f"ordinal {ordinals.max()} was never reserved")
+            generation = following(head.generation)
+            placed = place(connection, head, entries, generation)
+            stored = store_sketches(connection, head, entries, placed, generation)
+            if stored or len(placed.created):
+                head.advance(generation)
+            heads.save(connection, head)
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        """Forget entries; ordinals without an entry are passed over."""
+        with self._writing() as connection:
+            head = opened_head(connection, index)
+            gone = take(connection, head, ordinals)
+            if not len(gone):
+                return
+            generation = following(head.generation)
+            append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
+            head.advance(generation)
+            sweep(connection, head, removed_of(connection, head))
+            heads.save(connection, head)
+
+    def erase(self, index: IndexId) -> None:
+        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        with self._writing() as connection:
+            head = opened_head(connection, index, erased=True)
+            if not head.dropped:
+                raise StoreError(f"index {index} is live: drop it before it is erased")
+            forget(connection, head)
+            heads.save(connection, head)
+        self._fields.drop(index)
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Catalogue:
+        """The entries in the order of their ordinals, or those changed after `since`."""
+        with self._reading(wait=timeout) as connection:
+            head = opened_head(connection, index)
+            if since is not None and not head.has_been(since):
+                raise rewound(self.location, index)
+            return catalogue(connection, head, since=since, fields=fields)
+
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        """Of each of these files the ordinal of its entry, or null."""
+        with self._reading() as connection:
+            return holders(connection, opened_head(connection, index), files)
+
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        """All entries with all their sketches, as `write` takes them."""
+        with self._reading() as connection:
+            connection.set_progress_handler(None, 0)  # it takes as long as it takes
+            yield from entries_of(connection, opened_head(connection, index))
+
+    def disproved(
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
+    ) -> Sequence[BitMap]:
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        deadline = time.monotonic() + timeout
+        held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
+        with self._reading(wait=deadline - time.monotonic()) as connection:
+            head = opened_head(connection, index)
+            if generation is not None and not head.has_been(generation):
+                raise rewound(self.location, index)
+            for sketch, kept in held.items():
+                if kept is not None and kept.generation != head.generation:
+                    held[sketch] = self._newest(connection, head, sketch, kept)
+            snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
+            return [snapshot.disproved(test) for test in tests]
+
+    def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
+        """The fields of a sketch, as of now or earlier; None if that takes too long."""
+
+        def read() -> Catalogue:
+            with self._reading() as connection:
+                return sketch_fields(connection, opened_head(connection, index), sketch)
+
+        held = self._fields.held(index, sketch)
+        return held or self._fields.loaded(index, sketch, read, deadline=deadline)
+
+    def _newest(
+        self, connection: sqlite3.Connection, head: Head, sketch: str, kept: Catalogue
+    ) -> Catalogue:
+        """What is kept brought up to what a transaction sees."""
+        if head.has_been(kept.generation):
+            change = sketch_fields(connection, head, sketch, since=kept.generation)
+            newest = brought_up(kept, change)
+        else:
+            self._fields.drop(head.name)
+            newest = sketch_fields(connection, head, sketch)
+        self._fields.keep(head.name, sketch, newest)
+        return newest
+
+    @contextmanager
+    def copied_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
+        """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
+        with target.drafted() as draft:
+            with (
+                opened(self._path, wait=self._patience) as connection,
+                tqdm(unit="pages", desc="copy") as bar,
+            ):
+
+                def shown(status: int, left: int, total: int) -> None:
+                    bar.total = total
+                    bar.update(total - left - bar.n)
+
+                connection.set_progress_handler(None, 0)  # it takes as long as it takes
+                copy_into(draft._path, connection, shown)
+            yield draft
+
+    @contextmanager
+    def drafted(self) -> Iterator[SqliteStore]:
+        """An empty store that becomes this one at the end, unless something fails."""
+        with drafted_store(self._path) as draft:
+            yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
+
+    @contextmanager
+    def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
+        with opened(self._path, wait=self._patience if wait is None else wait) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with opened(self._path, wait=self._patience, write=True) as connection:
+            yield connection
+            connection.execute("COMMIT")
+
+
+def _store(path: Path, patience: float, kept: int) -> SqliteStore:
+    return SqliteStore(path, patience=patience, kept=kept)

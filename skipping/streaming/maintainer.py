@@ -1,0 +1,360 @@
+"""Keeps one index up to date from this process, for as long as it holds the index's lease."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from providers.errors import Conflict, DefinitionError, SkippingError, StoreError, TableError
+from skipping.config.options import IndexOptions
+from skipping.index import SkippingIndex
+from skipping.model.definition import Definition, IndexId, Versioned
+from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
+from skipping.parser.errors import printable
+from skipping.stores import IndexStore
+from skipping.streaming.checkpoints import checkpoint_of
+from skipping.streaming.source import FileEvents
+
+__all__ = ["LEAVING", "Keeper"]
+
+log = logging.getLogger("skipping")
+
+_LONGEST = 300.0
+"""Seconds between two starts of a query that fails each time, at most."""
+
+LEAVING = 10.0
+"""Seconds that who ends a stream waits for it."""
+
+_LONGEST_TEXT = 1_000
+"""Characters of an error that are said."""
+
+_NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
+"""What differs between failures of one kind: numbers, and the ids of Spark's queries."""
+
+_KINDS = 100
+"""Kinds of failures that are remembered, so as to say each once."""
+
+
+class Keeper:
+    """The streaming query of one index, and a thread that looks after both.
+
+    The thread moves the lease, starts the query again when it failed (after a pause that doubles),
+    or anew when its options were altered, waits while another process holds the lease, and ends
+    when the index was dropped, follows its table no more, has its checkpoint where the session lets
+    no stream write, or the Spark context ended. Whatever a store or a table raises is a failure
+    like any other, said once and described in the index's state.
+    """
+
+    def __init__(
+        self, spark: SparkSession, store: IndexStore, name: str, *, patience: float = PATIENCE
+    ) -> None:
+        """`name` is that of the definition; `patience` makes a silent owner a dead one."""
+        self._spark = spark
+        self._store = store
+        self._name = name
+        self._patience = patience
+        self._application = spark.sparkContext.applicationId
+        self._owner = owner_of(self._application)
+        self._watch = Watch(patience)
+        self._index: IndexId | None = None
+        self._leases: dict[IndexId, Lease] = {}  # of the incarnations there were, too
+        self._lock = threading.Lock()  # of the two above
+        self._options = IndexOptions()
+        self._failures = 0
+        self._due = 0.0
+        self._ended = threading.Event()
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"keep {name}", daemon=True)
+        self._said = set[str]()
+        self._told = False  # by a batch of this query why it fails
+        self._astray = False  # the last look failed
+        self._unread: str | None = None  # the checkpoint that the query has yet to go on from
+        self._spoilt: str | None = None  # one that a query could not go on from
+        self._temporary: str | None = None
+        self.query: StreamingQuery | None = None
+        self.error: str | None = None
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begin to end; returns at once."""
+        self._ended.set()
+        self._woken.set()
+
+    def stop(self, *, timeout: float | None = None) -> None:
+        """End the query and give the lease back; returns when that is done, or time is up.
+
+        That is after `timeout` seconds, or `LEAVING`.
+        """
+        self.end()
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(LEAVING if timeout is None else timeout)
+        if self._thread.is_alive():
+            log.warning("the stream of the skipping index of %s is still stopping", self._name)
+            # The thread may be waiting for the store; the query need not wait for the thread.
+            with suppress(RuntimeError):  # the process ends
+                threading.Thread(target=self._stop_query, daemon=True).start()
+
+    def wake(self) -> None:
+        """Look at once, and forget failures: something was altered, or mended."""
+        self._failures, self._due, self._spoilt = 0, 0.0, None
+        self._woken.set()
+
+    def serves(self, spark: SparkSession) -> bool:
+        """Whether it looks after the index, running or waiting, in the application of a session."""
+        same = self._application == spark.sparkContext.applicationId
+        return same and self._thread.is_alive() and not self._ended.is_set()
+
+    @property
+    def owns(self) -> bool:
+        """Whether it holds the lease."""
+        return self._index in self._leases
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set() and not self._is_over():
+                try:
+                    if not self._looked_after():
+                        break
+                    self._found_its_way()
+                except Exception as error:
+                    if self._is_over():
+                        break
+                    self._astray = True
+                    self._failed(error)
+                left = self._due - time.monotonic()
+                pause = self._patience / 6
+                self._woken.wait(pause if left < 0 else min(pause, left + 0.1))
+                self._woken.clear()
+        finally:
+            self._stop_query()
+            with suppress(Exception):
+                self._release()
+
+    def _is_over(self) -> bool:
+        """Whether the Spark context ended, or is about to."""
+        context = self._spark.sparkContext._jsc
+        try:
+            return context is None or bool(context.sc().isStopped())
+        except (Py4JError, OSError):
+            return True  # with Java
+
+    def _looked_after(self) -> bool:
+        """One look; false if there is nothing to keep any more."""
+        definition = self._definition()
+        if definition is None:
+            return False
+        if definition.fault is not None:
+            self._say(definition.fault)
+            return False
+        options = IndexOptions.of(dict(definition.options))
+        if not options.streamed:
+            return False
+        held = self._held(definition.index)
+        if self._ended.is_set():
+            return False
+        if not held:
+            self._stop_query()
+        elif self.query is not None and not self.query.isActive:
+            ended = self.query
+            self._stop_query()
+            self._doubt_checkpoint()
+            said = None if self._told else ended.exception() or "its streaming query was stopped"
+            self._failed(said)
+        elif (self.query is None and time.monotonic() >= self._due) or options != self._options:
+            self._stop_query()
+            self._options = options
+            try:
+                place = checkpoint_of(self._spark, options, definition.index)
+            except DefinitionError as refused:
+                self._failed(refused)
+                return False
+            try:
+                self.query = self._started(place)
+            except Exception:
+                self._doubt_checkpoint()
+                raise
+        return True
+
+    def _found_its_way(self) -> None:
+        """Forget a look that failed while the query went on: no batch need come to say so."""
+        if self._astray and self.query is not None and self.query.isActive:
+            self._astray, self._failures, self.error = False, 0, None
+
+    def _definition(self) -> Definition | None:
+        """That of the index by now: another incarnation of the table has another."""
+        live = [d.value for d in self._definitions() if not d.value.dropped]
+        mine = [d for d in live if d.name == self._name]
+        same = [d for d in mine if d.index == self._index]
+        return next(iter((*same, *mine)), None)
+
+    def _definitions(self) -> Sequence[Versioned[Definition]]:
+        # Before the lease counts as dead there has to be time for another try.
+        return self._store.definitions(timeout=self._patience / 3)
+
+    def _held(self, index: IndexId) -> bool:
+        """Whether the lease of an index is this one's, after moving or claiming it."""
+        with self._lock:
+            if self._index != index:
+                self._index, self._watch = index, Watch(self._patience)
+            mine = self._leases.pop(index, None)
+            if mine is not None:
+                expect, wanted = mine, mine.moved()
+            else:
+                expect = self._store.lease(index)
+                if not self._watch.is_free(expect):
+                    return False
+                wanted = expect.claimed(self._owner)
+            try:
+                self._store.hold(index, wanted, expect=expect)
+            except Conflict:
+                return False
+            except Exception:
+                if mine is not None:
+                    self._leases[index] = mine  # until somebody else says otherwise
+                raise
+            self._leases[index] = wanted
+            return True
+
+    def _release(self) -> None:
+        with self._lock:
+            for index, lease in self._leases.items():
+                with suppress(StoreError):  # it was erased, or taken over
+                    self._store.hold(index, lease.released(), expect=lease)
+            self._leases.clear()
+
+    def _started(self, place: str | None) -> StreamingQuery:
+        """The query, going on from a checkpoint, or with None and with a spoilt one from none."""
+        limit = self._options.max_files_per_batch
+        source = FileEvents(self._spark, self._name, self._opened, self._guard, limit=limit)
+        self._stopping.clear()
+        self._told, self._unread = False, None
+        if place is None or place == self._spoilt:
+            self._temporary = tempfile.mkdtemp(prefix="skipping-stream-")
+            place = f"file:{self._temporary}"
+        else:
+            self._unread = place
+        milliseconds = max(1, round(self._options.refresh_interval * 1_000))
+        writer = (
+            source.stream()
+            .writeStream.queryName(f"skipping index of {self._name}")
+            .trigger(processingTime=f"{milliseconds} milliseconds")
+            .foreachBatch(lambda events, id: self._batch(source, events))
+            .option("checkpointLocation", place)
+        )
+        return writer.start()
+
+    def _doubt_checkpoint(self) -> None:
+        """If the query ended before its source was asked, let the next one do without.
+
+        Nothing is deleted: the folder's name stands in the store.
+        """
+        if self._unread is not None:
+            self._spoilt, self._unread = self._unread, None
+            log.warning(
+                "the stream of the skipping index of %s could not go on from its checkpoint, "
+                "and uses a temporary one: delete %s, and say RECOVER INDEX JOB",
+                self._name,
+                self._spoilt,
+            )
+
+    def _opened(self) -> SkippingIndex:
+        return SkippingIndex.on(self._spark, self._name, store=self._store)
+
+    def _batch(self, source: FileEvents, events: DataFrame) -> None:
+        with self._guard():
+            events.count()  # so that Spark's progress counts them
+            index = self._opened()
+            index.carry_over()
+            id = index.definition.index
+            lease = self._leases.get(id)
+            if lease is None and self._held(id):
+                lease = self._leases.get(id)
+            if lease is None:
+                raise Conflict(f"another owner took over the skipping index of {self._name}")
+            limit = self._options.max_files_per_batch
+            try:
+                index.refresh(token=lease.token, limit=limit, until=source.until, retry=False)
+            except TableError:  # the log of that version is gone by now
+                index.refresh(token=lease.token, limit=limit, retry=False)
+            self._failures, self.error = 0, None
+            self._said.clear()
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        self._unread = None
+        try:
+            yield
+        except Exception as error:
+            if self._stopping.is_set() or self._is_over():
+                return  # its thread was interrupted
+            self._told = True
+            self._say(error)
+            raise SkippingError(self.error) from None
+
+    def _failed(self, error: object) -> None:
+        """Note why there is no query (None: it has been said), and when to start the next."""
+        self._due = time.monotonic() + min(2.0 ** min(self._failures, 30), _LONGEST)
+        self._failures += 1
+        if error is not None:
+            self._say(error)
+        index = self._index
+        lease = None if index is None else self._leases.get(index)
+        if index is not None and lease is not None:
+            with suppress(Exception):  # the store may be what failed
+                state = self._store.state(index)
+                # A refresh that failed has said so itself.
+                if state.status != "failed" or (error is not None and state.error != self.error):
+                    failed = replace(state, status="failed", error=self.error)
+                    self._store.report(index, failed, token=lease.token)
+
+    def _stop_query(self) -> None:
+        query, self.query = self.query, None
+        temporary, self._temporary = self._temporary, None
+        if query is not None:
+            self._stopping.set()
+            with suppress(Exception):  # Java has ended, or the session's stopTimeout has passed
+                query.stop()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _say(self, error: object) -> None:
+        text = _described(error)
+        kind = _NUMBERS.sub("0", text)
+        if kind not in self._said:
+            if len(self._said) >= _KINDS:
+                self._said.clear()
+            self._said.add(kind)
+            log.warning("the skipping index of %s is not kept: %s", self._name, text)
+        self.error = text
+
+
+def _described(error: object) -> str:
+    """One line; with its type where the text of an error may not say much without."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        lines = []
+    line = printable(lines[0])[:_LONGEST_TEXT] if lines else ""
+    if line and isinstance(error, str | SkippingError | PySparkException | Py4JError):
+        return line
+    name = type(error).__name__
+    return f"{name}: {line}" if line else name

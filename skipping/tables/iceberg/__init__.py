@@ -1,0 +1,1 @@
+"""Iceberg tables, as Spark and as PyIceberg have them."""

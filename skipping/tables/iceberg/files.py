@@ -1,0 +1,91 @@
+"""Iceberg's data files as FILES, by whichever library they were listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.values import arrow_type
+from skipping.tables import FILES
+from skipping.tables.iceberg.metadata import Metadata
+
+__all__ = ["LISTED", "data_files", "first_of_each", "listed_table"]
+
+_UNSURE = "\0"
+"""No spelling of any value of the types that may have partition values, but of a string."""
+
+LISTED = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("stamp", pa.int64()),  # the number of records
+        ("spec", pa.int32()),
+        ("format", pa.string()),
+    ]
+)
+
+
+def listed_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """LISTED from rows."""
+    return pa.table([[row[i] for row in rows] for i in range(len(LISTED))], schema=LISTED)
+
+
+def data_files(
+    listed: pa.Table, values: Mapping[int, pa.ChunkedArray | Sequence[Any]], metadata: Metadata
+) -> pa.Table:
+    """FILES from the LISTED columns, and the partition values by the id of their column.
+
+    Locations stay as they were written, with or without a scheme: nothing tells that two spellings
+    are one file. Only values of identity transforms are a column's own; those that a file's spec
+    has not are left out, which is not the same as null.
+    """
+    types = {c.field_id: c.type for c in metadata.columns().values()}
+    texts = {id: _texts(array, types.get(id, "")) for id, array in values.items()}
+    logged = {s: [i for i in metadata.places_of(s) if i in texts] for s in metadata.specs}
+    partition = [
+        [(f"#{id}", texts[id][row]) for id in logged.get(spec, ())]
+        for row, spec in enumerate(listed["spec"].to_pylist())
+    ]
+    return pa.table(
+        [
+            *(listed[name].cast(FILES.field(name).type) for name in ("path", "size", "stamp")),
+            pa.array(partition, FILES.field("partition").type),
+            pc.utf8_lower(listed["format"].cast(pa.string())),
+        ],
+        schema=FILES,
+    )
+
+
+def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | None]:
+    """Partition values as `partition_values` of `skipping.parquet` reads them; none if unsure.
+
+    They are Arrow's, or Python's as manifests have them: days and microseconds are numbers.
+    """
+    arrow = arrow_type(type)
+    if arrow is None or pa.types.is_binary(arrow):
+        return [_UNSURE] * len(values)
+    if not isinstance(values, pa.ChunkedArray):
+        counted = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
+        is_counted = pa.types.is_date32(arrow) or pa.types.is_timestamp(arrow)
+        values = pa.array(values, counted if is_counted else arrow)
+    plain = values.cast(arrow).cast(pa.string())
+    if pa.types.is_floating(arrow):
+        spelled = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+        return [
+            None if t is None else spelled.get(t, t.upper().replace("+", ""))
+            for t in plain.to_pylist()
+        ]
+    if pa.types.is_timestamp(arrow):
+        plain = pc.replace_substring(plain, " ", "T")
+    texts: list[str | None] = plain.to_pylist()
+    return texts
+
+
+def first_of_each(files: pa.Table) -> pa.Table:
+    """Each path once: several branches have it."""
+    numbered = files.select(["path"]).append_column("row", pa.array(range(len(files)), pa.int64()))
+    first = numbered.group_by("path", use_threads=False).aggregate([("row", "min")])
+    return files.take(first["row_min"]).combine_chunks()

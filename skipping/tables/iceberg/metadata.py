@@ -1,0 +1,179 @@
+"""What an Iceberg table's metadata file says, by whichever library it was fetched.
+
+Spark's catalog and PyIceberg both give the file's JSON; all that is decided by it stands here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from skipping.model.definition import TableId
+from skipping.tables import Columns
+from skipping.tables.iceberg.schema import leaves
+
+__all__ = ["Metadata", "Snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot, the one it was made from, and how many files it says it added.
+
+    `number` orders the snapshots of a table: see `Metadata.version`.
+    """
+
+    id: int
+    parent: int | None
+    number: int
+    added: int
+
+
+class Metadata:
+    """One metadata file, of format version 1, 2 or 3."""
+
+    def __init__(self, text: str) -> None:
+        self._json: dict[str, Any] = json.loads(text)
+        self.snapshots = {
+            int(s["snapshot-id"]): Snapshot(
+                int(s["snapshot-id"]),
+                s.get("parent-snapshot-id"),
+                int(s.get("sequence-number", 0) if self.numbered else s["timestamp-ms"]),
+                int(s.get("summary", {}).get("added-data-files", 0)),
+            )
+            for s in self._json.get("snapshots") or ()
+        }
+
+    @property
+    def id(self) -> TableId:
+        """The table's UUID, with its location: a registered copy shares the UUID."""
+        root = str(self._json["location"])
+        while root.endswith("/") and not root.endswith("://"):
+            root = root[:-1]
+        return TableId("iceberg", str(self._json.get("table-uuid") or ""), root)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether snapshots have sequence numbers, as they do from format version 2 on."""
+        return int(self._json["format-version"]) > 1
+
+    @property
+    def version(self) -> int:
+        """The last sequence number, which counts up over all branches and through a rollback.
+
+        Of a v1 table the time of its last change: not more than a hint that something happened.
+        """
+        return int(self._json["last-sequence-number" if self.numbered else "last-updated-ms"])
+
+    def heads(self, version: int) -> list[int] | None:
+        """The snapshots that the table, its branches and its tags were at, each once.
+
+        None if they are not there any more. Branches and tags are those of today.
+        """
+        if version > self.version:
+            return None
+        current = self._current()
+        refs = [int(ref["snapshot-id"]) for ref in (self._json.get("refs") or {}).values()]
+        heads: dict[int, None] = {}
+        for head in [*([] if current is None else [current]), *refs]:
+            at: int | None = head
+            while at is not None and version != self.version:
+                if at not in self.snapshots:
+                    return None
+                if self.snapshots[at].number <= version:
+                    break
+                at = self.snapshots[at].parent
+            if at is not None:
+                heads[at] = None
+            elif version > 0:
+                return None
+        return list(heads)
+
+    def between(self, since: int, until: int) -> list[Snapshot] | None:
+        """The snapshots since < sequence number <= until; None if they do not tell all.
+
+        That is so where one was expired before it was seen, in v1 tables, and where the table went
+        back to an older snapshot, whose files may never have been looked at.
+        """
+        if not self.numbered or since > until or until > self.version:
+            return None
+        found = sorted(
+            (s for s in self.snapshots.values() if since < s.number <= until),
+            key=lambda s: s.number,
+        )
+        if [s.number for s in found] != list(range(since + 1, until + 1)):
+            return None
+        return found if self._went_on_from(since) else None
+
+    def _went_on_from(self, since: int) -> bool:
+        """Whether what is current now was made from what was newest at a version."""
+        at = self._current()
+        while at is not None and at in self.snapshots and self.snapshots[at].number > since:
+            at = self.snapshots[at].parent
+        past = [int(entry["snapshot-id"]) for entry in self._json.get("snapshot-log") or ()]
+        known = [self.snapshots[id] for id in past if id in self.snapshots]
+        newest = max((s.number for s in known if s.number <= since), default=0)
+        if at is None:
+            return newest == 0
+        return at in self.snapshots and self.snapshots[at].number == newest
+
+    def columns(self) -> Columns:
+        """The columns of the current schema; types without an index say why."""
+        mapping = (self._json.get("properties") or {}).get("schema.name-mapping.default")
+        partition = self.places_of(int(self._json.get("default-spec-id", 0)))
+        return Columns(
+            leaves(self._schema(), partition.keys(), json.loads(mapping) if mapping else ())
+        )
+
+    @property
+    def specs(self) -> list[int]:
+        """The partition specs there are."""
+        return [int(spec["spec-id"]) for spec in self._specs()]
+
+    def places_of(self, spec: int) -> dict[int, int]:
+        """Of each column that a spec has as it is (identity), where in a partition its value is."""
+        fields = next((s["fields"] for s in self._specs() if int(s["spec-id"]) == spec), ())
+        return {
+            int(f["source-id"]): place
+            for place, f in enumerate(fields)
+            if f["transform"] == "identity" and int(f["source-id"]) in self.values
+        }
+
+    @cached_property
+    def values(self) -> dict[int, str]:
+        """The columns that some spec has as they are: id, and name in metadata tables' partition.
+
+        A name that two fields have had is left out.
+        """
+        names = self._partition_names()
+        return {
+            int(field["source-id"]): names[int(field["field-id"])]
+            for spec in self._specs()
+            for field in spec["fields"]
+            if field["transform"] == "identity"
+            and list(names.values()).count(names[int(field["field-id"])]) == 1
+        }
+
+    def _partition_names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for spec in sorted(self._specs(), key=lambda s: -int(s["spec-id"])):
+            for field in spec["fields"]:
+                if field["transform"] != "void" or int(field["field-id"]) not in names:
+                    names.setdefault(int(field["field-id"]), str(field["name"]))
+        return names
+
+    def _specs(self) -> Iterator[Mapping[str, Any]]:
+        yield from self._json.get("partition-specs") or ()
+
+    def _schema(self) -> Sequence[Mapping[str, Any]]:
+        schemas = self._json.get("schemas") or [self._json["schema"]]
+        current = self._json.get("current-schema-id", schemas[-1].get("schema-id"))
+        schema = next((s for s in schemas if s.get("schema-id") == current), schemas[-1])
+        fields: Sequence[Mapping[str, Any]] = schema["fields"]
+        return fields
+
+    def _current(self) -> int | None:
+        current = self._json.get("current-snapshot-id")
+        return None if current in (None, -1) else int(current)

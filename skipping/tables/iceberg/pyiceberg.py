@@ -1,0 +1,285 @@
+"""Iceberg tables as PyIceberg has them: no JVM, no Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    Or,
+    StartsWith,
+)
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table import Table as PyIceberg
+
+from providers.errors import DefinitionError, TableError
+from skipping.model.definition import TableId
+from skipping.model.identifiers import sql_name
+from skipping.parser.condition import (
+    Between,
+    Both,
+    Comparison,
+    Condition,
+    Constant,
+    Either,
+    Like,
+    Membership,
+    Negation,
+    NullTest,
+    Operand,
+    parse_condition,
+)
+from skipping.tables import Columns
+from skipping.tables.filesystem import locate
+from skipping.tables.iceberg.files import data_files, first_of_each, listed_table
+from skipping.tables.iceberg.metadata import Metadata
+from skipping.tables.iceberg.scan import Disproved, IndexedScan
+
+__all__ = ["PyIcebergTable"]
+
+_AT_ONCE = 16
+"""Manifests that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PyIcebergTable:
+    """A table of a PyIceberg catalog, asked for anew each time; the one given stays as it is.
+
+    Its name begins with the catalog's: a catalog that Spark shares should have one name in both.
+    """
+
+    table: PyIceberg
+
+    logged: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Catalog, namespaces and table."""
+        return sql_name([str(self.table.catalog.name), *self.table.name()])
+
+    @property
+    def id(self) -> TableId:
+        """The UUID and the location that the metadata has."""
+        return _metadata(self._newest()).id
+
+    def version(self) -> int:
+        """The last sequence number; raises TableError if the table is gone."""
+        return _metadata(self._newest()).version
+
+    def columns(self) -> Columns:
+        """The columns of the current schema."""
+        return _metadata(self._newest()).columns()
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The data files (FILES) of the table, of its branches and of its tags.
+
+        With `where`, those that PyIceberg's planning keeps. Raises
+        TableError for a version that cannot be read any more, DefinitionError for what is no
+        condition on this table.
+        """
+        table = self._newest()
+        metadata = _metadata(table)
+        heads = metadata.heads(metadata.version if version is None else version)
+        if heads is None:
+            raise TableError(f"{self.name} has no version {version}, or not any more")
+        files = _files(table, metadata, heads, _is_live)
+        if where is None:
+            return files
+        matching = pa.array(_matching(table, heads, where), pa.string())
+        return files.filter(pc.is_in(files["path"], value_set=matching))
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added by the snapshots after `since` up to `until`, on whatever branch.
+
+        None if one was expired meanwhile, and in a v1 table.
+        """
+        table = self._newest()
+        metadata = _metadata(table)
+        snapshots = metadata.between(since, until)
+        if snapshots is None:
+            return None
+        ids = {snapshot.id for snapshot in snapshots}
+        return _files(
+            table,
+            metadata,
+            ids,
+            lambda e: e.status == ManifestEntryStatus.ADDED and e.snapshot_id in ids,
+            only=lambda manifest: manifest.added_snapshot_id in ids,
+        )
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether a snapshot that was not expired has it."""
+        table = self._newest()
+        metadata = _metadata(table)
+        known = _files(table, metadata, metadata.snapshots, _is_live)
+        return pc.is_in(paths, value_set=known["path"].combine_chunks())
+
+    def scan(self, disproved: Disproved, **options: Any) -> DataScan:
+        """`Table.scan` of the table as it was given, less the files that are disproved."""
+        return IndexedScan.of(self.table.scan(**options), disproved)
+
+    def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
+        """The file system of a path, with the table's own credentials, and the path in it."""
+        io = self.table.io
+        if not isinstance(io, PyArrowFileIO) or not _is_remote(path):
+            return locate(path)
+        scheme, netloc, inner = io.parse_location(path, io.properties)
+        return io.fs_by_scheme(scheme, netloc), inner
+
+    def _newest(self) -> PyIceberg:
+        if isinstance(self.table, StaticTable):
+            return self.table
+        try:
+            return self.table.catalog.load_table(self.table.name())
+        except NoSuchTableError as error:
+            raise TableError(f"table {self.name} is gone: {error}") from error
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path and not path.startswith("file:")
+
+
+def _metadata(table: PyIceberg) -> Metadata:
+    return Metadata(table.metadata.model_dump_json())
+
+
+def _is_live(entry: ManifestEntry) -> bool:
+    return entry.status != ManifestEntryStatus.DELETED
+
+
+def _files(
+    table: PyIceberg,
+    metadata: Metadata,
+    snapshots: Iterable[int],
+    wanted: Callable[[ManifestEntry], bool],
+    *,
+    only: Callable[[ManifestFile], bool] = lambda _: True,
+) -> pa.Table:
+    """FILES of the wanted entries of snapshots; a manifest that several have is read once."""
+    manifests = {m.manifest_path: m for m in _manifests(table, snapshots) if only(m)}
+
+    def entries(manifest: ManifestFile) -> list[ManifestEntry]:
+        return manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+
+    rows: list[tuple[Any, ...]] = []
+    values: dict[int, list[Any]] = {id: [] for id in metadata.values}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for file in (
+            e.data_file for es in pool.map(entries, manifests.values()) for e in es if wanted(e)
+        ):
+            rows.append(
+                (
+                    file.file_path,
+                    file.file_size_in_bytes,
+                    file.record_count,
+                    file.spec_id,
+                    file.file_format.value,
+                )
+            )
+            places = metadata.places_of(file.spec_id)
+            for id, found in values.items():
+                found.append(file.partition[places[id]] if id in places else None)
+    return first_of_each(data_files(listed_table(rows), values, metadata))
+
+
+def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestFile]:
+    for id in snapshots:
+        snapshot = table.metadata.snapshot_by_id(id)
+        for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+            if manifest.content == ManifestContent.DATA:
+                yield manifest
+
+
+def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
+    try:
+        condition = _expression(parse_condition(where))
+        scans = [table.scan(condition, case_sensitive=False, snapshot_id=head) for head in heads]
+        bind(table.schema(), condition, case_sensitive=False)
+    except (TypeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DefinitionError(f"WHERE {where}: {reason}") from error
+    return {task.file.file_path for scan in scans for task in scan.plan_files()}
+
+
+# PyIceberg's classes take more than their signatures say.
+_MADE: dict[str, Any] = {
+    "=": EqualTo,
+    "!=": NotEqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+    "IN": In,
+    "IS NULL": IsNull,
+    "LIKE": StartsWith,
+}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _expression(condition: Condition) -> BooleanExpression:
+    """A condition as PyIceberg has it; raises DefinitionError for what it cannot say."""
+    match condition:
+        case Both(legs):
+            return And(*map(_expression, legs))
+        case Either(legs):
+            return Or(*map(_expression, legs))
+        case Negation(leg):
+            return Not(_expression(leg))
+        case Comparison(Constant() as left, op, right) if op in _MADE:
+            return _leaf(_TURNED.get(op, op), right, _value(left))
+        case Comparison(left, op, right) if op in _MADE:
+            return _leaf(op, left, _value(right))
+        case Membership(operand, values, negated):
+            found = _leaf("IN", operand, [_value(value) for value in values])
+        case Between(operand, low, high, negated):
+            found = And(_leaf(">=", operand, _value(low)), _leaf("<=", operand, _value(high)))
+        case NullTest(operand, negated):
+            found = _leaf("IS NULL", operand)
+        case Like(operand, pattern, _, negated) if re.fullmatch(r"[^%_\\]*%", pattern):
+            found = _leaf("LIKE", operand, pattern[:-1])
+        case _:
+            raise DefinitionError("without Spark WHERE takes no <=>, and LIKE only 'prefix%'")
+    return Not(found) if negated else found
+
+
+def _leaf(test: str, operand: Operand, *values: Any) -> BooleanExpression:
+    made: BooleanExpression = _MADE[test](_reference(operand), *values)
+    return made
+
+
+def _reference(operand: Operand) -> str:
+    if isinstance(operand, Constant):
+        raise DefinitionError("without Spark WHERE compares a column with constants")
+    return ".".join(operand.parts)
+
+
+def _value(operand: Operand) -> Any:
+    if not isinstance(operand, Constant) or operand.value is None:
+        raise DefinitionError("without Spark WHERE compares a column with constants")
+    return operand.value  # the text of a typed one, which PyIceberg reads as the column's type

@@ -1,0 +1,180 @@
+"""Iceberg tables, followed through the session's own catalogs and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from providers.errors import DefinitionError, TableError
+from skipping.model.definition import TableId
+from skipping.tables import FILES, Columns
+from skipping.tables.conditions import spark_condition
+from skipping.tables.iceberg.files import data_files, first_of_each, listed_table
+from skipping.tables.iceberg.metadata import Metadata, Snapshot
+from skipping.tables.spark_schema import following
+
+__all__ = ["IcebergTable"]
+
+_ADDED = 1_000
+"""More new files than this are not told one by one: the live files are then compared instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """An Iceberg table by its full name, in the session's catalog of that name.
+
+    What the session keeps of the table is brought up to date each time: another engine may have
+    committed meanwhile.
+    """
+
+    spark: SparkSession
+    name: str
+
+    logged: ClassVar[bool] = True
+
+    @property
+    def id(self) -> TableId:
+        """The UUID and the location that the metadata has."""
+        return self._load()[1].id
+
+    def version(self) -> int:
+        """The last sequence number; raises TableError if the table is gone."""
+        return self._load()[1].version
+
+    def columns(self) -> Columns:
+        """The columns of the current schema."""
+        return self._load()[1].columns()
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The data files (FILES) of the table, of its branches and of its tags.
+
+        With `where`, those that Iceberg's planning keeps. Raises TableError for a version that
+        cannot be read any more, DefinitionError for what is no condition on this table.
+        """
+        _, metadata = self._load()
+        heads = metadata.heads(metadata.version if version is None else version)
+        if heads is None:
+            raise TableError(f"{self.name} has no version {version}, or not any more")
+        if where is not None:
+            self._require_condition(where)
+        with following(self.name):
+            listed = [self._listed(metadata, head, where) for head in heads]
+        return first_of_each(pa.concat_tables([FILES.empty_table(), *listed]))
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added by the snapshots after `since` up to `until`, on whatever branch.
+
+        None if one was expired meanwhile, in a v1 table, and where more than _ADDED were added.
+        """
+        table, metadata = self._load()
+        snapshots = metadata.between(since, until)
+        if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
+            return None
+        with following(self.name):
+            return first_of_each(self._added(table, metadata, snapshots))
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether a snapshot that was not expired has it."""
+        self._load()
+        with following(self.name):
+            known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
+            return pc.is_in(paths, value_set=known.toArrow()[0].cast(pa.string()).combine_chunks())
+
+    def _load(self) -> tuple[Any, Metadata]:
+        jvm: Any = self.spark._jvm
+        session = self.spark._jsparkSession
+        with following(self.name):
+            spark3 = jvm.org.apache.iceberg.spark.Spark3Util
+            table = spark3.loadIcebergTable(session, self.name)
+            try:
+                # The one that the session keeps: a second one, put in its place while the session
+                # commits to the first, would hide that commit from it.
+                table.refresh()
+            except (PySparkException, Py4JError):  # the name is another table's by now, or nobody's
+                place = spark3.catalogAndIdentifier(session, self.name)
+                place.catalog().invalidateTable(place.identifier())
+                table = spark3.loadIcebergTable(session, self.name)
+            current = table.operations().current()
+            return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
+
+    def _listed(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
+        """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
+        frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
+        struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
+        assert isinstance(struct, StructType), "a partition has fields"
+        values = {id: name for id, name in metadata.values.items() if name in struct.names}
+        listed = frame.select(
+            F.col("file_path").alias("path"),
+            F.col("file_size_in_bytes").alias("size"),
+            F.col("record_count").alias("stamp"),
+            F.col("spec_id").alias("spec"),
+            F.col("file_format").alias("format"),
+            *(
+                F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
+                for id, name in values.items()
+            ),
+        ).toArrow()
+        files = data_files(listed, {id: listed[f"_{id}"] for id in values}, metadata)
+        matching = None if where is None else self._matching(snapshot, where)
+        if matching is None:
+            return files
+        return files.filter(pc.is_in(files["path"], value_set=matching))
+
+    def _added(self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]) -> pa.Table:
+        """FILES that snapshots added; a call a file, for there are few."""
+        jvm: Any = self.spark._jvm
+        anything = jvm.java.lang.Class.forName("java.lang.Object")
+        rows: list[tuple[Any, ...]] = []
+        values: dict[int, list[Any]] = {id: [] for id in metadata.values}
+        for snapshot in snapshots:
+            for file in table.snapshot(snapshot.id).addedDataFiles(table.io()):
+                spec, partition = int(file.specId()), file.partition()
+                rows.append(
+                    (
+                        str(file.location()),
+                        int(file.fileSizeInBytes()),
+                        int(file.recordCount()),
+                        spec,
+                        str(file.format().toString()),
+                    )
+                )
+                places = metadata.places_of(spec)
+                for id, found in values.items():
+                    found.append(partition.get(places[id], anything) if id in places else None)
+        return data_files(listed_table(rows), values, metadata)
+
+    def _require_condition(self, where: str) -> None:
+        try:
+            self.spark.table(self.name).where(spark_condition(where))
+        except AnalysisException as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise DefinitionError(f"WHERE {where}: {reason}") from error
+
+    def _matching(self, head: int, where: str) -> pa.Array | None:
+        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
+        at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
+        try:
+            found = self.spark.sql(at).where(spark_condition(where))
+            plan: Any = found._jdf.queryExecution().optimizedPlan()
+        except AnalysisException:
+            return None  # a tag of a schema that has not the columns yet
+        leaf = plan.collectLeaves().apply(0)
+        if leaf.getClass().getSimpleName() == "LocalRelation":
+            return pa.array([], pa.string())
+        if leaf.getClass().getSimpleName() != "DataSourceV2ScanRelation":
+            return None
+        jvm: Any = self.spark._jvm
+        groups = [part.taskGroup() for part in leaf.scan().toBatch().planInputPartitions()]
+        # Copied, because py4j iterates over lists only.
+        tasks = [task for group in groups for task in jvm.java.util.ArrayList(group.tasks())]
+        paths = {str(task.file().location()) for task in tasks}
+        return pa.array(sorted(paths), pa.string())

@@ -1,0 +1,179 @@
+"""What a user calls a table, and the table it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from providers.errors import TableError
+from skipping.model.identifiers import sql_name
+from skipping.tables import Table
+from skipping.tables.delta import DeltaTable
+from skipping.tables.iceberg.spark import IcebergTable
+from skipping.tables.parquet import ParquetTable
+
+__all__ = ["open_table"]
+
+_DELTA = "org.apache.spark.sql.delta.files.Tahoe"
+_LISTED = (
+    "org.apache.spark.sql.execution.datasources.InMemoryFileIndex",
+    "org.apache.spark.sql.execution.datasources.CatalogFileIndex",
+)
+"""Lists of files that are all of a table: no stream's, no single version's."""
+
+
+def open_table(spark: SparkSession, name: str) -> Table:
+    r"""Open `t`, `db.t`, `catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
+
+    Raises TableError for what is not there, a view (naming its tables), a stream, a version of a
+    table (``delta.`/path@v1` ``, `t.branch_x`), and tables of another format.
+    """
+    try:
+        plan: Any = spark.table(name)._jdf.queryExecution().analyzed()
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TableError(f"cannot open table {name}: {reason}") from error
+    if plan.isStreaming():
+        raise TableError(f"{name} is a stream; name the table it reads{_tables(plan)}")
+    relation = _relation(plan)
+    if relation is None:
+        raise TableError(f"{name} is a view, which has no files; name its table{_tables(plan)}")
+    if _is_iceberg(relation):
+        return _iceberg(spark, name, relation)
+    location = _location(relation)
+    if location is None:
+        raise TableError(f"{name} is no Delta, Iceberg or Parquet table: {_describe(relation)}")
+    if not location.getClass().getName().startswith(_DELTA):
+        return _parquet(spark, name, relation)
+    if location.isTimeTravelQuery():
+        raise TableError(f"{name} is one version of a table; an index is of the whole table")
+    root = str(location.deltaLog().dataPath().toString())
+    return DeltaTable(spark, root, _catalog_name(relation) or f"delta.`{root}`")
+
+
+def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
+    table = relation.table().table()
+    if "BaseTable" not in _classes(table):
+        raise TableError(f"{name} is a metadata table, which has no files of its own")
+    full = _catalog_name(relation)
+    if full is None:
+        raise TableError(f"{name} is in no catalog; name it by one, as catalog.db.table")
+    # Branches, tags and snapshots are names below the table's: db.t.branch_x.
+    if not str(table.name()).endswith(f".{relation.identifier().get().name()}"):
+        raise TableError(f"{name} is one version of a table; an index is of the whole table")
+    return IcebergTable(spark, full)
+
+
+def _classes(value: Any) -> set[str]:
+    """The names of an object's class and those above it."""
+    names, above = set(), value.getClass()
+    while above is not None:
+        names.add(str(above.getSimpleName()))
+        above = above.getSuperclass()
+    return names
+
+
+def _is_iceberg(leaf: Any) -> bool:
+    """Whether a leaf of a plan is of Iceberg's, a table or one of its metadata tables."""
+    if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
+        return False
+    return str(leaf.table().getClass().getName()).startswith("org.apache.iceberg.spark.")
+
+
+def _parquet(spark: SparkSession, name: str, leaf: Any) -> ParquetTable:
+    relation = leaf.relation()
+    roots = relation.location().rootPaths()
+    if roots.size() != 1:
+        raise TableError(f"{name} names {roots.size()} places; an index is of one folder")
+    if relation.bucketSpec().isDefined():
+        raise TableError(
+            f"{name} is bucketed: Spark reads its files by bucket, and none is skipped"
+        )
+    root = str(roots.apply(0).toString())
+    return ParquetTable(spark, root, _catalog_name(leaf) or sql_name(["parquet", root]))
+
+
+def _relation(plan: Any) -> Any | None:
+    """The one leaf under aliases (and the padding of CHAR columns), or None for a view."""
+    while True:
+        children = plan.children()
+        if plan.getClass().getSimpleName() == "View" or children.size() > 1:
+            return None
+        if children.size() == 0:
+            return plan
+        plan = children.apply(0)
+
+
+def _location(leaf: Any) -> Any | None:
+    """The file index of a Delta or Parquet relation."""
+    if not _is(leaf, "LogicalRelation") or not _is(leaf.relation(), "HadoopFsRelation"):
+        return None
+    location = leaf.relation().location()
+    listed = location.getClass().getName()
+    if listed.startswith(_DELTA):
+        return location
+    parquet = leaf.relation().fileFormat().getClass().getSimpleName() == "ParquetFileFormat"
+    return location if parquet and listed in _LISTED else None
+
+
+def _is(value: Any, name: str) -> bool:
+    """Whether it is of a class of Spark's sources, or of one below it: Delta extends them."""
+    full = f"org.apache.spark.sql.execution.datasources.{name}"
+    return bool(is_instance_of(SparkContext._gateway, value, full))
+
+
+def _catalog_table(leaf: Any) -> Any | None:
+    """What the catalog knows of a leaf, which streams keep in another place."""
+    if leaf.getClass().getSimpleName() == "StreamingRelation":
+        leaf = leaf.dataSource()
+    elif not _is(leaf, "LogicalRelation"):
+        return None
+    table = leaf.catalogTable()
+    return table.get() if table.isDefined() else None
+
+
+def _catalog_name(leaf: Any) -> str | None:
+    if _is_iceberg(leaf):
+        if leaf.catalog().isEmpty() or leaf.identifier().isEmpty():
+            return None
+        place = leaf.identifier().get()
+        if place.getClass().getSimpleName() == "PathIdentifier":
+            return None
+        return sql_name([str(leaf.catalog().get().name()), *place.namespace(), place.name()])
+    table = _catalog_table(leaf)
+    if table is None:
+        return None
+    parts = table.identifier().nameParts()
+    return sql_name([str(parts.apply(i)) for i in range(parts.size())])
+
+
+def _tables(plan: Any) -> str:
+    leaves = plan.collectLeaves()
+    names = set()
+    for i in range(leaves.size()):
+        leaf = leaves.apply(i)
+        names.add(_catalog_name(leaf) or _path_name(_location(leaf)))
+    known = sorted(name for name in names if name)
+    return f": {', '.join(known)}" if known else ""
+
+
+def _path_name(location: Any | None) -> str | None:
+    if location is None:
+        return None
+    if location.getClass().getName().startswith(_DELTA):
+        return f"delta.`{location.deltaLog().dataPath().toString()}`"
+    return sql_name(["parquet", str(location.rootPaths().apply(0).toString())])
+
+
+def _describe(leaf: Any) -> str:
+    table = _catalog_table(leaf)
+    provider = table.provider() if table is not None else None
+    if provider is not None and provider.isDefined():
+        return f"its provider is {provider.get()}"
+    if _is(leaf, "LogicalRelation") and _is(leaf.relation(), "HadoopFsRelation"):
+        return f"its files are {leaf.relation().fileFormat()}"
+    return f"Spark reads it as {leaf.nodeName()}"
