@@ -108,7 +108,7 @@ class Client:
     ) -> Any:
         """The JSON object of an answer; raises Refused for an error, StoreError for no answer.
 
-        Who names a timeout is refused while the store pauses (`opensearch_pauses`).
+        Who names a timeout is refused while the store pauses (`pauses`).
         """
         if not _PATH.fullmatch(path):
             raise StoreError(f"{path!r} names no index or document of a store")

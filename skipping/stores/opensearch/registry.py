@@ -3,7 +3,7 @@
 One document a table holds the *heads* of all indexes the table ever had. Every change of one is a
 compare-and-set of that document (`if_seq_no`), so each is atomic: that a table has one live index,
 that ordinals are reserved once, that a commit meets the revision it was made for. How the lock in a
-head makes a write whole stands in `opensearch_attempts`.
+head makes a write whole stands in `attempts`.
 
 Others may write into a cluster too, so what a document says is checked: its id, and the names of
 the indices with entries, follow from the table, the incarnation and the store's prefix alone. One

@@ -1,9 +1,9 @@
 """The store for production: one OpenSearch cluster, for everybody who reaches it.
 
-A catalogue index holds what there is (`opensearch_catalogue`), and each incarnation of an index has
-an index of its own, of one shard, with one document a file (`opensearch_entries`). A write is all
-or nothing by the number it commits under (`opensearch_attempts`). All tests of a scan go in one
-search (`opensearch_queries`); those with too many keys for a query are evaluated here, on the
+A catalogue index holds what there is (`registry`), and each incarnation of an index has
+an index of its own, of one shard, with one document a file (`documents`). A write is all
+or nothing by the number it commits under (`attempts`). All tests of a scan go in one
+search (`queries`); those with too many keys for a query are evaluated here, on the
 SCALAR fields of this generation. Needs the extra `opensearch`.
 """
 

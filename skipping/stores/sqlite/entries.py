@@ -1,7 +1,7 @@
 """Entries on their way from Arrow into the parts of an index in an SQLite store.
 
 The table ``entry`` only says which identity has which ordinal, so that a file gets one of them;
-what questions are answered from are the parts (`sqlite_fields`, `sqlite_terms`, `sqlite_bytes`).
+what questions are answered from are the parts (`fields`, `terms`, `bytes`).
 """
 
 from __future__ import annotations

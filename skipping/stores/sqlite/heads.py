@@ -1,6 +1,6 @@
 """The row of an index in an SQLite store: what all the rest is verified against.
 
-Beside the definition, the state and the lease it has, for each part of the index (`sqlite_runs`),
+Beside the definition, the state and the lease it has, for each part of the index (`runs`),
 the sum of the checksums of its runs, and the last generations; and a checksum of the row itself. So
 whatever a question reads is what one commit left, or is refused: pages of two copies, or of a file
 and a log that do not belong together, never agree on all of it.

@@ -5,7 +5,7 @@ the SCALAR fields of a sketch, the terms of a TERMS field, the bytes of a BYTES 
 of runs, each what one write brought (or what several small ones did, put together), and a run of
 blocks of some KiB. Nothing is changed in place: runs are added and deleted.
 
-A run has the checksums of its blocks, the row of the index (`sqlite_heads`) the sum of those of the
+A run has the checksums of its blocks, the row of the index (`heads`) the sum of those of the
 runs. A block that is not what was written, a run too few or too many, a run of another commit: all
 are Damaged.
 """

@@ -12,7 +12,7 @@ table       one row                                   remark
 ``block``   some KiB of a run
 =========== ========================================= =============================================
 
-What the parts of an index are, and how they are verified, stands in `sqlite_runs`.
+What the parts of an index are, and how they are verified, stands in `runs`.
 """
 
 from __future__ import annotations

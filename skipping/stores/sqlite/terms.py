@@ -3,7 +3,7 @@
 A run has the distinct terms of its files in order, each with the ordinals of the files that have
 it, cut into blocks of some KiB; beside them stands the first term of each block. So a question
 reads of each run the blocks in which its keys would be, and a key that is in none of them is in no
-file: the blocks are verified whole (`sqlite_runs`), a term cannot get lost from one.
+file: the blocks are verified whole (`runs`), a term cannot get lost from one.
 
 Small runs are put together with what comes, so that a field written bit by bit has few.
 """
