@@ -21,7 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.opensearch import BOOT, CACHE, javas
+from tests.jvm import CACHE, javas
+from tests.opensearch import BOOT
 
 VERSION = "2.19.4"
 ZIPS = {

@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
+from rewrite.bridge import callbacks as bridge
 from rewrite.bridge.authentication import Guarded, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements
-from rewrite.bridge.callbacks import callbacks as bridge
 from rewrite.bridge.folder import Folder
 from rewrite.bridge.messages import Reader, read_message
 from skipping.config.settings import Settings

@@ -22,9 +22,10 @@ from providers.values import Domain
 from skipping.lookup.lookup import Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn
-from skipping.stores import IndexStore, sqlite_schema
+from skipping.stores import IndexStore
 from skipping.stores.forking import Gate, Lock, reset_after_fork
 from skipping.stores.single_flight import Loading
+from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import bounds, definition, entries, filled
 

@@ -40,9 +40,11 @@ from providers.index_predicate import (
 from skipping.config.settings import Settings
 from skipping.engines.spark import store_of
 from skipping.model.definition import Definition, State, TableId
-from skipping.stores import IDENTITY, opensearch_pages, opensearch_scripts
+from skipping.stores import IDENTITY
 from skipping.stores.copy import Copied, copy
 from skipping.stores.open import open_store
+from skipping.stores.opensearch import pages as opensearch_pages
+from skipping.stores.opensearch import scripts as opensearch_scripts
 from skipping.stores.opensearch.access import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.attempts import Attempt, attempt
 from skipping.stores.opensearch.index import Entries

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from providers.errors import StoreError
+from skipping.stores.opensearch import wire as opensearch_wire
 from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.pauses import Pauses
 from skipping.stores.opensearch.store import OpenSearchStore
-from skipping.stores.opensearch.store import wire as opensearch_wire
 from skipping.stores.opensearch.wire import Wire
 from tests.skipping.stores.rogue import LATE, rogue
 

@@ -27,7 +27,9 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Compare, Contains, ContainsOther, Test
 from skipping.model.definition import Definition, State, TableId
 from skipping.model.lease import Lease
-from skipping.stores import IDENTITY, sqlite_bytes, sqlite_schema
+from skipping.stores import IDENTITY
+from skipping.stores.sqlite import bytes as sqlite_bytes
+from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 
 NOBODY = 65534

@@ -16,8 +16,8 @@ import rewrite
 from skipping import SkippingIndex
 from skipping.build.spark import SparkBuild
 from skipping.model.definition import State
+from skipping.stores.sqlite import store as sqlite
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.stores.sqlite.store import store as sqlite
 from skipping.tables.delta import DeltaTable
 
 

@@ -16,8 +16,8 @@ from providers import Compare
 from providers.errors import StoreError
 from skipping import SkippingIndex
 from skipping.model.definition import State
+from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.stores.sqlite.store import schema as sqlite_schema
 from skipping.streaming.maintainer import Keeper
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from skipping import SkippingIndex
 from skipping.define import optioned
 from skipping.stores.memory.store import MemoryStore
-from skipping.streaming import jobs, keeper
+from skipping.streaming import jobs, maintainer
 from skipping.streaming.maintainer import Keeper
 from tests.skipping.streaming.conftest import append, until
 
@@ -144,7 +144,7 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(keeper, "LEAVING", 1.0)
+    monkeypatch.setattr(maintainer, "LEAVING", 1.0)
     before = spark.conf.get("spark.sql.streaming.stopTimeout")
     store = Odd(t)
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)

@@ -29,11 +29,13 @@ from providers.errors import (
     StoreError,
     TableError,
 )
-from skipping import SkippingIndex, lookup
+from skipping import SkippingIndex
 from skipping.build.sketch import Work, sketch_files
 from skipping.config.settings import Settings
+from skipping.lookup import lookup
 from skipping.model.definition import IndexedColumn
-from skipping.stores import IDENTITY, identities, opening
+from skipping.stores import IDENTITY, identities
+from skipping.stores import open as opening
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import TableColumn
 from skipping.tables.iceberg.pyiceberg import PyIcebergTable

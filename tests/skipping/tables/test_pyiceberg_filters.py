@@ -78,7 +78,7 @@ from providers.predicate import IsNull as Null
 from providers.predicate import Or as AnyOf
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables.iceberg.spark import scan as pyiceberg_scan
+from skipping.tables.iceberg import scan as pyiceberg_scan
 
 UTC = datetime.timezone.utc
 NAN, INF = math.nan, math.inf
