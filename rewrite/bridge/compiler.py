@@ -38,7 +38,7 @@ def _loader(gateway: Any) -> Any:
     # The source path is the folder that holds the package `rewrite`, so that the files' place
     # agrees with their `package rewrite.jvm`.
     roots = gateway.new_array(jvm.java.io.File, 1)
-    roots[0] = jvm.java.io.File(str(Path(__file__).parent.parent))
+    roots[0] = jvm.java.io.File(str(Path(__file__).parents[2]))
     # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, roots, "UTF-8")
