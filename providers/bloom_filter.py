@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from providers.base import Column, Field, Layout, Param
 from providers.bloom_hashes import Words, hashes, keys_of, word
 from providers.errors import DefinitionError
-from providers.index_predicate import BitsSet, Compare, IndexPredicate
+from providers.index_predicate import BitsSet, FieldCompare, IndexPredicate
 from providers.predicate import Compare as Comparison
 from providers.predicate import In, IsNull, Leaf
 from providers.values import Domain
@@ -136,7 +136,7 @@ class BloomFilter:
             case In(_, keys, False) if len(keys) <= MOST_KEYS:
                 return self._asks(keys)
             case IsNull(_, False):
-                return Compare("nulls", ">", 0)
+                return FieldCompare("nulls", ">", 0)
             case IsNull(_, True):
                 return self._any_value()
             case _:

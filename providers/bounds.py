@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.base import Field
-from providers.index_predicate import All, Any, Compare, Escapes, IndexPredicate, Overlaps
+from providers.index_predicate import AllOf, AnyOf, Escapes, FieldCompare, IndexPredicate, Overlaps
 from providers.predicate import Between, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
@@ -45,12 +45,12 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             key = pa.array([value], domain.stored)
             return Escapes("low", "high", key, key)
         case Comparison(_, ("<" | "<=") as op, value):
-            return Compare("low", op, value)
+            return FieldCompare("low", op, value)
         case Comparison(_, op, value):
-            return Compare("high", op, value)
+            return FieldCompare("high", op, value)
         case Between(_, low, high, includes_low, includes_high):
-            above = Compare("high", ">=" if includes_low else ">", low)
-            return All((above, Compare("low", "<=" if includes_high else "<", high)))
+            above = FieldCompare("high", ">=" if includes_low else ">", low)
+            return AllOf((above, FieldCompare("low", "<=" if includes_high else "<", high)))
         case In(_, keys, True) if not len(keys):
             return None  # true of nulls as well
         case In(_, keys, negated):
@@ -62,7 +62,7 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
         case IsNull(_, negated):
             if negated:
                 return _any_value(domain)
-            return Compare("nulls", ">", 0)
+            return FieldCompare("nulls", ">", 0)
 
 
 def _any_value(domain: Domain) -> IndexPredicate:
@@ -73,10 +73,10 @@ def _any_value(domain: Domain) -> IndexPredicate:
 def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
     after = successor(prefix)
     if negated:
-        below = Compare("low", "<", prefix)
-        return below if after is None else Any((below, Compare("high", ">=", after)))
-    not_below = Compare("high", ">=", prefix)
-    return not_below if after is None else All((not_below, Compare("low", "<", after)))
+        below = FieldCompare("low", "<", prefix)
+        return below if after is None else AnyOf((below, FieldCompare("high", ">=", after)))
+    not_below = FieldCompare("high", ">=", prefix)
+    return not_below if after is None else AllOf((not_below, FieldCompare("low", "<", after)))
 
 
 def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:

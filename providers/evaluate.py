@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from providers.index_predicate import (
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Overlaps,
     Test,
 )
@@ -56,7 +56,7 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
         return _column(sketches, f"{test.sketch}_{name}")
 
     match test:
-        case Compare(name, op, value):
+        case FieldCompare(name, op, value):
             return _compare(field(name), op, value)
         case Overlaps(low, high, keys):
             lows, highs = field(low), field(high)

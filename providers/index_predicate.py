@@ -47,14 +47,14 @@ from providers.predicate import Op
 from providers.values import Value
 
 __all__ = [
-    "All",
-    "Any",
+    "AllOf",
+    "AnyOf",
     "BitsSet",
-    "Compare",
     "Contains",
     "ContainsOther",
     "ContainsRange",
     "Escapes",
+    "FieldCompare",
     "IndexPredicate",
     "Never",
     "Overlaps",
@@ -71,7 +71,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class FieldCompare:
     """SCALAR: the field is there and `field op value`."""
 
     field: str
@@ -149,19 +149,21 @@ class BitsSet:
     sketch: str = ""
 
 
-Test: TypeAlias = Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange | BitsSet
+Test: TypeAlias = (
+    FieldCompare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange | BitsSet
+)
 """All that a store has to know. `sketch` names whose fields are meant; the framework sets it."""
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class AllOf:
     """Every leg holds. `All(())` holds for every file: nothing is disproved."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class AnyOf:
     """Some leg holds. Never empty; without a leg it would disprove nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
@@ -176,14 +178,14 @@ class Never:
     """
 
 
-IndexPredicate: TypeAlias = All | Any | Never | Test
+IndexPredicate: TypeAlias = AllOf | AnyOf | Never | Test
 
 
 def fold(
     predicate: IndexPredicate,
     *,
     leaf: Callable[[Never | Test], _T],
-    join: Callable[[All | Any, tuple[_T, ...]], _T],
+    join: Callable[[AllOf | AnyOf, tuple[_T, ...]], _T],
 ) -> _T:
     """Rebuild from the tests up, without recursion: predicates are as deep as people nest them."""
     order: list[IndexPredicate] = []
@@ -191,11 +193,11 @@ def fold(
     while todo:
         node = todo.pop()
         order.append(node)
-        if isinstance(node, All | Any):
+        if isinstance(node, AllOf | AnyOf):
             todo.extend(node.legs)
     built: list[_T] = []  # in reversed order, legs stand before their node, left to right
     for node in reversed(order):
-        if isinstance(node, All | Any):
+        if isinstance(node, AllOf | AnyOf):
             first = len(built) - len(node.legs)
             built[first:] = [join(node, tuple(built[first:]))]
         else:
@@ -208,7 +210,7 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
     todo = [predicate]
     while todo:
         node = todo.pop()
-        if isinstance(node, All | Any):
+        if isinstance(node, AllOf | AnyOf):
             todo.extend(reversed(node.legs))
         elif not isinstance(node, Never):
             yield node
@@ -238,8 +240,8 @@ def disproved(
     `every` are all files there are, which is what Never disproves; none where they are not given.
     """
 
-    def join(node: All | Any, legs: tuple[BitMap, ...]) -> BitMap:
-        if isinstance(node, All) or not legs:
+    def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:
+        if isinstance(node, AllOf) or not legs:
             return BitMap().union(*legs)
         return BitMap.intersection(*legs)
 

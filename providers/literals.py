@@ -49,7 +49,7 @@ from providers.predicate import (
 )
 from providers.values import Domain, domain_of, encode
 
-__all__ = ["compared"]
+__all__ = ["normalise_leaf"]
 
 _DAY = 86_400_000_000
 _DIGITS = 38  # of Spark's decimals
@@ -73,7 +73,7 @@ class _Place:
     exact: str | bytes | None = None
 
 
-def compared(leaf: Leaf, type: pa.DataType) -> Predicate:
+def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
     """A leaf with literals of any type as one over normalised values of a column of `type`.
 
     Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars;
@@ -236,7 +236,7 @@ def _stored(n: int, type: pa.DataType) -> int | bytes:
 
 
 def _place(literal: Any, type: pa.DataType) -> _Place:
-    """Where a literal is among the column's values; raises what `compared` does."""
+    """Where a literal is among the column's values; raises what `normalise_leaf` does."""
     domain = _domain(type)
     if isinstance(literal, pa.Scalar):
         if domain_of(literal.type) == domain:

@@ -14,12 +14,12 @@ from providers import bounds
 from providers.base import Column, Field, Layout, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import (
-    All,
-    Any,
-    Compare,
+    AllOf,
+    AnyOf,
     Contains,
     ContainsOther,
     ContainsRange,
+    FieldCompare,
     IndexPredicate,
     map_tests,
 )
@@ -89,7 +89,7 @@ class ValueList:
         exact, rough = self._exact(leaf), bounds.rewrite(leaf, self.domain)
         if exact is None or rough is None:
             return None
-        return All((exact, map_tests(rough, lambda test: replace(test, sketch=OVERFLOW))))
+        return AllOf((exact, map_tests(rough, lambda test: replace(test, sketch=OVERFLOW))))
 
     def _exact(self, leaf: Leaf) -> IndexPredicate | None:
         match leaf:
@@ -110,7 +110,7 @@ class ValueList:
             case StartsWith(_, prefix, negated):
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
-                return ContainsRange("values") if negated else Compare("nulls", ">", 0)
+                return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
 
     def survival(self, leaf: Leaf) -> float:
         """None: its tests are exact."""
@@ -122,7 +122,7 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
     if not negated:
         return ContainsRange("values", prefix, after, includes_high=False)
     below = ContainsRange("values", high=prefix, includes_high=False)
-    return below if after is None else Any((below, ContainsRange("values", low=after)))
+    return below if after is None else AnyOf((below, ContainsRange("values", low=after)))
 
 
 class ValueListCollector:

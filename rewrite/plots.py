@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from rewrite.observe.explain import Explanation
 from rewrite.observe.history import history
-from skipping.lookup.scan_plan import ScanPlan, Step, bytes_in_words
-from skipping.plots import DISPROVED, KEPT, counted, new_axes
+from skipping.lookup.scan_plan import ScanPlan, Step, format_bytes
+from skipping.plots import DISPROVED, KEPT, format_count, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +53,8 @@ def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes
 
 
 def _words(step: Step) -> str:
-    size = "" if step.bytes is None else f", {bytes_in_words(step.bytes)}"
-    return f"{counted(step.files or 0)}{size}"
+    size = "" if step.bytes is None else f", {format_bytes(step.bytes)}"
+    return f"{format_count(step.files or 0)}{size}"
 
 
 def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None = None) -> Axes:

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError
-from rewrite.bridge.callbacks import original
-from rewrite.bridge.install import Hooks, installed
+from rewrite.bridge.callbacks import find_original_error
+from rewrite.bridge.install import Hooks, find_hooks
 from skipping.requirements import DELTA, SPARK, require_delta, require_release
 
 __all__ = ["Session", "disable", "enable", "session"]
@@ -49,7 +49,7 @@ class Session(SparkSession):
         try:
             return super().sql(*args, **kwargs)
         except PySparkException as error:
-            ours = original(error)
+            ours = find_original_error(error)
             if ours is None:
                 raise
             raise ours from None
@@ -139,7 +139,7 @@ def enable(spark: SparkSession) -> Session:
     # The server's, which a client of another release may have started.
     _require_release("Spark", spark.version, SPARK)
     _require_delta(spark)
-    hooks = installed(spark) or Hooks(spark)
+    hooks = find_hooks(spark) or Hooks(spark)
     in_clone = not hooks.prove(spark)
     if in_clone:
         spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
@@ -158,7 +158,7 @@ def enable(spark: SparkSession) -> Session:
 
 def disable(spark: SparkSession) -> None:
     """Let every query pass as if there were no index, until `enable`."""
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     if hooks is not None:
         hooks.detach()
 

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from providers.evaluate import disproved_rows
 from providers.index_predicate import disproved
 from providers.predicate import Predicate, leaves
-from skipping.build.refresh import current
+from skipping.build.refresh import current_columns
 from skipping.build.sketch import Work, sketch_files
 from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition
@@ -52,7 +52,9 @@ def recheck(
     over. Predicate and `asked` are those of the question (`skipping.lookup.lookup`).
     """
     named = {leaf.column for leaf in leaves(predicate)}
-    found = {i.identity: (i, c) for i, c in current(definition, columns) if i.identity in named}
+    found = {
+        i.identity: (i, c) for i, c in current_columns(definition, columns) if i.identity in named
+    }
     work = []
     for indexed, column in found.values():
         whole = replace(indexed, kind="VALUE_LIST", params=(("limit", _ALL),))

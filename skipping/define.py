@@ -19,21 +19,21 @@ from skipping.stores import IndexStore
 from skipping.tables import Columns, Table, TableColumn
 
 __all__ = [
-    "added",
-    "altered",
+    "add_columns",
+    "alter_definition",
     "carry_over",
-    "gone",
-    "live_index",
-    "newest",
-    "numbered",
-    "optioned",
-    "removed",
+    "drop_columns",
+    "dropped_error",
+    "find_live_index",
+    "number_columns",
+    "reload_definition",
     "require_answerable",
     "require_readable",
+    "set_options",
 ]
 
 
-def numbered(
+def number_columns(
     specs: Sequence[ColumnSpec],
     columns: Columns,
     providers: Sequence[str],
@@ -68,7 +68,7 @@ def require_answerable(table: Table, where: str | None) -> None:
         raise
 
 
-def live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
+def find_live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
     """The live index of what a table is now, or else of what its name was before."""
     try:
         live = [d for d in store.definitions() if not d.value.dropped]
@@ -92,30 +92,30 @@ def require_readable(definition: Definition) -> None:
         )
 
 
-def newest(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
+def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
     """A definition as it is by now; raises DefinitionError if it was erased."""
     index = old.value.index
     found = next((d for d in store.definitions() if d.value.index == index), None)
     if found is None:
-        raise gone(old.value)
+        raise dropped_error(old.value)
     require_readable(found.value)
     return found
 
 
-def gone(definition: Definition) -> DefinitionError:
+def dropped_error(definition: Definition) -> DefinitionError:
     """What to raise for an index that was dropped."""
     name = definition.name
     return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
 
 
-def altered(
+def alter_definition(
     store: IndexStore, old: Versioned[Definition], change: Callable[[Definition], Definition]
 ) -> Versioned[Definition]:
     """Change a definition, as it is by now; raises DefinitionError if it was dropped."""
     while True:
-        old = newest(store, old)
+        old = reload_definition(store, old)
         if old.value.dropped:
-            raise gone(old.value)
+            raise dropped_error(old.value)
         new = change(old.value)
         if new == old.value:
             return old
@@ -131,7 +131,7 @@ def carry_over(
     try:
         carried = Versioned(new, store.define(new, expect=None))
     except Conflict:  # somebody else did
-        found = live_index(store, table)
+        found = find_live_index(store, table)
         if found is None or found.value.table != table.id:
             raise
         carried = found
@@ -202,11 +202,11 @@ def _indexed(
     return indexed
 
 
-def added(
+def add_columns(
     definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
 ) -> Definition:
     """With more columns or kinds; raises DefinitionError for one that is there or not sound."""
-    new = numbered(specs, columns, providers, first=definition.next_number)
+    new = number_columns(specs, columns, providers, first=definition.next_number)
     there = {(i.identity, i.kind) for i in definition.columns}
     for indexed, spec in zip(new, specs, strict=True):
         if (indexed.identity, indexed.kind) in there:
@@ -217,7 +217,7 @@ def added(
     return replace(definition, columns=(*definition.columns, *new))
 
 
-def removed(
+def drop_columns(
     definition: Definition, drops: Sequence[ColumnDrop], columns: Columns, providers: Sequence[str]
 ) -> Definition:
     """Without columns or kinds; raises DefinitionError for one that is not there.
@@ -241,7 +241,7 @@ def removed(
     return replace(definition, columns=left, numbers=definition.next_number - 1)
 
 
-def optioned(definition: Definition, given: Mapping[str, Param]) -> Definition:
+def set_options(definition: Definition, given: Mapping[str, Param]) -> Definition:
     """With these options, the others as they were; raises DefinitionError for a wrong one."""
     IndexOptions.of(given, alter=True)
     options = IndexOptions.of({**dict(definition.options), **given})

@@ -12,24 +12,24 @@ import pyarrow as pa
 
 from providers.errors import Conflict, DefinitionError, TableError
 from providers.predicate import Predicate
-from skipping.build.refresh import aimed_at, listed, missing, refresh
+from skipping.build.refresh import find_missing, list_files, refresh, target_version
 from skipping.build.vacuum import vacuum
 from skipping.config.options import IndexOptions
 from skipping.define import (
-    added,
-    altered,
+    add_columns,
+    alter_definition,
     carry_over,
-    gone,
-    live_index,
-    newest,
-    numbered,
-    removed,
+    drop_columns,
+    dropped_error,
+    find_live_index,
+    number_columns,
+    reload_definition,
     require_answerable,
     require_readable,
 )
 from skipping.engines.open import open_source
 from skipping.engines.source import Source
-from skipping.lookup.lookup import changed
+from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import Asking
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition, Revision, State, Versioned
@@ -118,9 +118,9 @@ class SkippingIndex:
         """`create` with parsed columns, and without building."""
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
-        indexed = numbered(columns, opened.columns(), given.settings().providers)
+        indexed = number_columns(columns, opened.columns(), given.settings().providers)
         require_answerable(opened, where)
-        there = live_index(store, opened)
+        there = find_live_index(store, opened)
         if there is not None:
             require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
@@ -129,7 +129,7 @@ class SkippingIndex:
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
         definition.require_sound()
         revision = store.define(definition, expect=None)
-        changed(store)
+        invalidate(store)
         return cls(given, store, Versioned(definition, revision))
 
     @classmethod
@@ -150,7 +150,7 @@ class SkippingIndex:
         """
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
-        found = live_index(store, opened)
+        found = find_live_index(store, opened)
         if found is None:
             raise DefinitionError(
                 f"{opened.name} has no skipping index in {store.location}: "
@@ -223,7 +223,7 @@ class SkippingIndex:
         while True:
             self.reread()
             if self.definition.dropped:
-                raise gone(self.definition)
+                raise dropped_error(self.definition)
             try:
                 self.carry_over()
                 state = refresh(
@@ -239,10 +239,10 @@ class SkippingIndex:
                 )
                 break
             except Conflict:
-                if newest(self.store, self._definition) == self._definition:
+                if reload_definition(self.store, self._definition) == self._definition:
                     raise
         self.reread()
-        changed(self.store)
+        invalidate(self.store)
         return state
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
@@ -253,14 +253,14 @@ class SkippingIndex:
         if self.replaced:
             return self.table.files().select(["path", "size"])
         state = self.state
-        version = aimed_at(self.table, state, until)
+        version = target_version(self.table, state, until)
         retry = retry or state.retries_by(time.time())
-        todo = missing(self.store, self.table, self._definition, version, state, retry=retry)
-        return listed(todo)
+        todo = find_missing(self.store, self.table, self._definition, version, state, retry=retry)
+        return list_files(todo)
 
     def reread(self) -> None:
         """See what others made of the definition."""
-        self._definition = newest(self.store, self._definition)
+        self._definition = reload_definition(self.store, self._definition)
 
     def carry_over(self) -> None:
         """Give the definition to the incarnation that the table is now, if it was replaced."""
@@ -271,18 +271,18 @@ class SkippingIndex:
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
         specs, providers = column_specs(columns), self._source.settings().providers
-        self.alter(lambda d: added(d, specs, self.table.columns(), providers))
+        self.alter(lambda d: add_columns(d, specs, self.table.columns(), providers))
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
         """Take columns out of the index, or single kinds of them: `"a, b MIN_MAX"`."""
         drops, providers = column_drops(columns), self._source.settings().providers
-        self.alter(lambda d: removed(d, drops, self.table.columns(), providers))
+        self.alter(lambda d: drop_columns(d, drops, self.table.columns(), providers))
 
     def alter(self, change: Callable[[Definition], Definition]) -> None:
         """Change the definition, as it is by now; raises DefinitionError if it was dropped."""
-        self._definition = altered(self.store, self._definition, change)
-        changed(self.store)
+        self._definition = alter_definition(self.store, self._definition, change)
+        invalidate(self.store)
 
     def drop(self) -> None:
         """Ask it no more; VACUUM removes what it keeps."""
@@ -291,7 +291,7 @@ class SkippingIndex:
     def vacuum(self) -> int:
         """Remove entries of files that no live version of the table can read; how many."""
         count = vacuum(self.store, self.table, self.definition.index)
-        changed(self.store)
+        invalidate(self.store)
         return count
 
     def files(self) -> pa.Table:

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.predicate import Predicate
-from skipping.advise.analyze import every_kind
-from skipping.advise.sample import look
-from skipping.lookup.format import value_in_words
+from skipping.advise.analyze import list_kinds
+from skipping.advise.sample import measure_files
+from skipping.lookup.format import format_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from skipping.index import SkippingIndex
 
-__all__ = ["DISPROVED", "KEPT", "FileMap", "counted", "draw_files", "file_map", "new_axes"]
+__all__ = ["DISPROVED", "KEPT", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
 KEPT, DISPROVED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
 
@@ -74,7 +74,7 @@ def file_map(
 
 def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> FileMap:
     found = index.table.columns().resolve(column)
-    work = every_kind(found, ())[:1]
+    work = list_kinds(found, ())[:1]
     if not work:
         raise DefinitionError(found.refusal or f"{column} is a partition column")
     live = index.table.files()
@@ -82,7 +82,7 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> F
     if predicate is not None:
         gone = index.why(predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = look(index.spark, live.take(pa.array(picked)), [work])
+    (seen,) = measure_files(index.spark, live.take(pa.array(picked)), [work])
     files = seen.files.filter(seen.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
     scale = _Scale(files, found.type)
@@ -122,7 +122,7 @@ class _Scale:
         if self._order is not None:
             words = [str(self._order[place]) for place in places]
         else:
-            words = [value_in_words(place, self._type).strip("'") for place in places]
+            words = [format_value(place, self._type).strip("'") for place in places]
             if self._type.startswith("timestamp"):
                 words = [text[:16] for text in words]  # to the minute
         return tuple(zip(map(float, places), words, strict=True))
@@ -157,7 +157,7 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks([])
     ax.set_ylim(-1, len(shown))
     ax.spines[["top", "right", "left"]].set_visible(False)
-    title = counted(files.total)
+    title = format_count(files.total)
     if gone is not None:
         title += f": {files.kept:,} kept, {files.total - files.kept:,} disproved"
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -165,7 +165,7 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def counted(files: int) -> str:
+def format_count(files: int) -> str:
     """A number of files in words."""
     return f"{files:,} file{'' if files == 1 else 's'}"
 

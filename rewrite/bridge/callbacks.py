@@ -31,7 +31,7 @@ from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
 from skipping.parser import is_ours
 
-__all__ = ["Answers", "Statements", "identities", "original", "table_key"]
+__all__ = ["Answers", "Statements", "find_original_error", "identities", "table_key"]
 
 log = logging.getLogger("skipping")
 
@@ -192,7 +192,7 @@ class Statements:
         self._context = context
 
     def apply(self, text: str, session: Any) -> Any:
-        """A reply in JSON, or the result as a Java Dataset; errors are kept for `original`."""
+        """A reply in JSON, or the result as a Java Dataset; `find_original_error` finds errors."""
         try:
             if session is None:
                 return json.dumps({"schema": skipping.schema(text)}) if is_ours(text) else None
@@ -212,7 +212,7 @@ _errors: OrderedDict[str, Exception] = OrderedDict()
 _passing = threading.Lock()
 
 
-def original(error: PySparkException) -> Exception | None:
+def find_original_error(error: PySparkException) -> Exception | None:
     """The error that `Statements` raised, if `error` is how Spark passed it on."""
     parameters = error.getMessageParameters() or {}
     with _passing:

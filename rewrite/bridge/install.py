@@ -27,7 +27,7 @@ from skipping.config.settings import Settings
 from skipping.engines.spark import settings_of, store_of
 from skipping.lookup.lookup import Lookup
 
-__all__ = ["Hooks", "installed"]
+__all__ = ["Hooks", "find_hooks"]
 
 log = logging.getLogger("skipping")
 
@@ -47,7 +47,7 @@ _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
 
 
-def installed(spark: SparkSession) -> Hooks | None:
+def find_hooks(spark: SparkSession) -> Hooks | None:
     """The hooks that were put into a session or one it is a clone of."""
     return _hooks.get(_key(spark))
 

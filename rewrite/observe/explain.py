@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError
-from rewrite.bridge.install import Hooks, installed
-from rewrite.observe.html import rendered
+from rewrite.bridge.install import Hooks, find_hooks
+from rewrite.observe.html import render
 from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
 
-__all__ = ["Explanation", "explain", "plans", "required", "up_to_date"]
+__all__ = ["Explanation", "explain", "read_scans", "require_hooks", "require_settled_hooks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Explanation:
         return f"{self.title}\n{body}"
 
     def _repr_html_(self) -> str:
-        return rendered(self.title, self.scans)
+        return render(self.title, self.scans)
 
 
 def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
@@ -67,29 +67,29 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     execution = query._jdf.queryExecution()
     if dry_run:
         return _foreseen(spark, execution.logical())
-    hooks = up_to_date(spark)
+    hooks = require_settled_hooks(spark)
     executions = json.loads(hooks.java.executions().of(execution))
     if executions:
         # A write runs as a command around the execution that reads.
         last = next((e for e in reversed(executions) if e["scans"]), executions[-1])
-        return Explanation(plans(last["scans"]), (last["name"], last["id"]))
-    scans = plans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
+        return Explanation(read_scans(last["scans"]), (last["name"], last["id"]))
+    scans = read_scans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
     # Where nothing ran, Spark's metric is there, and zero.
     ran = any(scan.opened for scan in scans)
     return Explanation(scans if ran else _unopened(scans))
 
 
-def required(spark: SparkSession) -> Hooks:
+def require_hooks(spark: SparkSession) -> Hooks:
     """The hooks of a session; raises SessionError without."""
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     if hooks is None:
         raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
     return hooks
 
 
-def up_to_date(spark: SparkSession) -> Hooks:
+def require_settled_hooks(spark: SparkSession) -> Hooks:
     """The hooks of a session once they know all that has run; raises SessionError without."""
-    hooks = required(spark)
+    hooks = require_hooks(spark)
     # Executions are noted on a thread of Spark's, which may still be behind.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return hooks
@@ -104,19 +104,19 @@ def _parsed(text: str) -> tuple[SparkSession, Any]:
 
 def _foreseen(spark: SparkSession, plan: Any) -> Explanation:
     """Of a logical plan, planned anew; commands in it are not executed."""
-    hooks = required(spark)
+    hooks = require_hooks(spark)
     jvm: Any = spark.sparkContext._jvm
     skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     execution = spark._jsparkSession.sessionState().executePlan(plan, skip)
     scans = json.loads(hooks.java.scans().foresee(execution.executedPlan()))
-    return Explanation(_unopened(plans(scans)))
+    return Explanation(_unopened(read_scans(scans)))
 
 
 def _unopened(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
     return tuple(replace(scan, opened=None, opened_bytes=None, rows=None) for scan in scans)
 
 
-def plans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
+def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
     """The scans as Java describes them."""
     return tuple(map(_plan, scans))
 

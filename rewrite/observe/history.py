@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rewrite.observe.explain import plans, up_to_date
+from rewrite.observe.explain import read_scans, require_settled_hooks
 from skipping.lookup.scan_plan import ScanPlan
 
 __all__ = ["history"]
@@ -27,8 +27,8 @@ def history(spark: SparkSession) -> DataFrame:
     `files` to `disproved_bytes` are null where no index was asked, and `reason` says why. Values of
     conditions are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
     """
-    executions = json.loads(up_to_date(spark).java.executions().recent())
-    rows = [_row(e, scan) for e in executions for scan in plans(e["scans"])]
+    executions = json.loads(require_settled_hooks(spark).java.executions().recent())
+    rows = [_row(e, scan) for e in executions for scan in read_scans(e["scans"])]
     return spark.createDataFrame(rows, _COLUMNS)
 
 

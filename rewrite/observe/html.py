@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from skipping.lookup.scan_plan import ScanPlan, Step, bytes_in_words
+from skipping.lookup.scan_plan import ScanPlan, Step, format_bytes
 
-__all__ = ["rendered"]
+__all__ = ["render"]
 
 _CELL = "padding:1px 10px 1px 0;text-align:"
 _BAR = "height:0.8em;background:#4878a8;min-width:1px;width:"
 
 
-def rendered(title: str, scans: Sequence[ScanPlan]) -> str:
+def render(title: str, scans: Sequence[ScanPlan]) -> str:
     """HTML without scripts or styles of its own outside its tags."""
     body = "".join(map(_scan, scans)) or "<p>no file scan</p>"
     return f"<div><b>{escape(title)}</b>{body}</div>"
@@ -35,7 +35,7 @@ def _scan(scan: ScanPlan) -> str:
 
 def _step(step: Step, most: int) -> str:
     files = "" if step.files is None else f"{step.files:,}"
-    size = "" if step.bytes is None else bytes_in_words(step.bytes)
+    size = "" if step.bytes is None else format_bytes(step.bytes)
     if step.rows is not None:
         files, size = f"{step.rows:,} rows", ""
     share = 100 * step.files / most if step.files is not None and most else 0

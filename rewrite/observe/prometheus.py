@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SessionError
 from rewrite.bridge.counters import TableCounters, metrics, totals
-from rewrite.observe.explain import required, up_to_date
+from rewrite.observe.explain import require_hooks, require_settled_hooks
 
 __all__ = ["PrometheusCollector", "counters"]
 
@@ -19,7 +19,7 @@ def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
 
     Raises SessionError without `rewrite.enable`.
     """
-    return totals(up_to_date(spark).java)
+    return totals(require_settled_hooks(spark).java)
 
 
 class PrometheusCollector:
@@ -38,7 +38,7 @@ class PrometheusCollector:
             raise SessionError(
                 "it takes prometheus-client: pip install 'lakehouse-file-skipping[metrics]'"
             ) from error
-        self._hooks = required(spark)
+        self._hooks = require_hooks(spark)
 
     def collect(self) -> Iterator[Any]:
         """What prometheus-client asks for at each scrape; nothing after the session has ended."""

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from providers.errors import SkippingError, WrongAnswer
 from rewrite.bridge.shadow import Alarm
-from rewrite.observe.explain import Explanation, explain, required
+from rewrite.observe.explain import Explanation, explain, require_hooks
 
 __all__ = ["Verification", "alarms", "verify"]
 
@@ -59,7 +59,7 @@ def verify(df: DataFrame) -> Verification:
     Raises SkippingError for a query whose rows are up to chance (rand(), LIMIT without ORDER BY),
     SessionError without `rewrite.enable`. What `df.cache()` holds is not run again.
     """
-    required(df.sparkSession)
+    require_hooks(df.sparkSession)
     plan: Any = df._jdf.queryExecution().analyzed()
     chance = _chance(plan)
     if chance is not None:
@@ -186,4 +186,4 @@ def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
 
     Raises SessionError without `rewrite.enable`.
     """
-    return tuple(required(spark).shadow.alarms)
+    return tuple(require_hooks(spark).shadow.alarms)

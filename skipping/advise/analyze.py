@@ -14,16 +14,16 @@ from providers.base import Column, Param
 from providers.errors import DefinitionError
 from providers.registry import kinds
 from skipping.advise.recommend import KEYS, ColumnAdvice, KindAdvice, advise
-from skipping.advise.sample import FILES, chosen, look
+from skipping.advise.sample import FILES, choose_files, measure_files
 from skipping.build.sketch import Work
 from skipping.engines.spark import settings_of
 from skipping.model.definition import IndexedColumn
 from skipping.model.identifiers import sql_name
-from skipping.parser.literals import unquoted
+from skipping.parser.literals import unquote
 from skipping.tables import TableColumn
 from skipping.tables.open import open_table
 
-__all__ = ["Advice", "analyze", "every_kind"]
+__all__ = ["Advice", "analyze", "list_kinds"]
 
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
@@ -96,7 +96,7 @@ class Advice:
 
 def _quoted(name: str) -> str:
     """A column as it is shown, as SQL wants it: `my col`.`x.y`.z."""
-    return sql_name([unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)])
+    return sql_name([unquote(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)])
 
 
 def _line(kind: KindAdvice) -> str:
@@ -125,13 +125,13 @@ def analyze(
     there = opened.columns()
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
-    sample = chosen(live, FILES if files is None else files)
-    works = {c.identity: every_kind(c, settings.providers) for c in named}
+    sample = choose_files(live, FILES if files is None else files)
+    works = {c.identity: list_kinds(c, settings.providers) for c in named}
     looked = [w for w in works.values() if w]
     samples = dict(
         zip(
             (w[0].column.identity for w in looked),
-            look(spark, sample, looked),
+            measure_files(spark, sample, looked),
             strict=True,
         )
     )
@@ -154,7 +154,7 @@ def _unasked(column: TableColumn) -> ColumnAdvice:
     return ColumnAdvice(column.name, column.type, why)
 
 
-def every_kind(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
+def list_kinds(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
     """Every kind that the column can have."""
     if column.partition or column.refusal is not None:
         return []

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
-from skipping.build.sketch import Work, entries, entry_schema, sketched
+from skipping.build.sketch import Work, entry_schema, make_entries, sketch_columns
 from skipping.build.spark import opens
 from skipping.parquet.columns import find, indexed_domain
 from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
@@ -26,7 +26,7 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import locate
 
-__all__ = ["FILES", "Sample", "chosen", "look"]
+__all__ = ["FILES", "Sample", "choose_files", "measure_files"]
 
 FILES = 64
 BYTES = 1 << 30
@@ -59,7 +59,7 @@ class Sample:
     unreadable: int
 
 
-def chosen(files: pa.Table, most: int) -> pa.Table:
+def choose_files(files: pa.Table, most: int) -> pa.Table:
     """At most `most` of a table's files, at random, and at most BYTES of them or one."""
     order = np.random.default_rng(0).permutation(len(files))[:most]
     taken = np.cumsum(files["size"].to_numpy()[order]) <= BYTES
@@ -67,7 +67,9 @@ def chosen(files: pa.Table, most: int) -> pa.Table:
     return files.take(pa.array(np.sort(order[taken])))
 
 
-def look(spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]) -> list[Sample]:
+def measure_files(
+    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
+) -> list[Sample]:
     """Measure the work on each column, none of them a partition column, in these files.
 
     Raises TableError for storage that Python cannot open.
@@ -94,12 +96,12 @@ def look(spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
 def _measure(
     spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
 ) -> list[list[bytes]]:
-    """For each column what `measured` gives of each file that it can be read in."""
+    """For each column what `measure_file` gives of each file that it can be read in."""
 
     def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.to_pylist():
-                found = [measured(file, work) for work in columns]
+                found = [measure_file(file, work) for work in columns]
                 numbers = pa.array(range(len(columns)), pa.int64())
                 yield pa.RecordBatch.from_arrays(
                     [numbers, pa.array(found, pa.binary())], ["column", "measured"]
@@ -113,7 +115,7 @@ def _measure(
     ]
 
 
-def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
+def measure_file(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
     """One file's row of a Sample as an Arrow stream; None where the column cannot be read."""
     column = work[0].column
     # Kinds that stop early come first: what they hash is not found hashed already.
@@ -150,7 +152,7 @@ def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
         began = perf_counter_ns()
         values = collectors[i].finish()
         building[i] += perf_counter_ns() - began
-        row.update(sketched(each, values))
+        row.update(sketch_columns(each, values))
     try:
         rows, drawn = _drawn(file["path"], column)
     except (OSError, pa.ArrowException):
@@ -159,7 +161,7 @@ def measured(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
     rng = np.random.default_rng(file["file"])
     batch = pa.RecordBatch.from_arrays(
         [
-            *entries([row], work).columns,
+            *make_entries([row], work).columns,
             *(pa.array([n], pa.int64()) for n in figures),
             *(pa.array([bound], seen.stored) for bound in (seen.low, seen.high)),
             _listed(_some(seen.values, KEYS, rng)),

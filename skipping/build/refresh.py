@@ -20,13 +20,13 @@ from tqdm import tqdm
 
 from providers.errors import StoreError
 from providers.values import arrow_type, domain_of
-from skipping.build.sketch import Build, Work, unread
+from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.parquet.reader import SETTLED, Unreadable, read_columns
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["Missing", "aimed_at", "current", "listed", "missing", "refresh"]
+__all__ = ["Missing", "current_columns", "find_missing", "list_files", "refresh", "target_version"]
 
 
 def refresh(
@@ -55,10 +55,10 @@ def refresh(
     begun: Status = "refreshing" if before.covered is not None else "creating"
     store.report(index, replace(before, status=begun, error=None), token=token)
     try:
-        version = aimed_at(table, before, until)
+        version = target_version(table, before, until)
         definition = _brought_up(store, definition, table.columns())
         retry = before.unread > 0 and (retry or before.retries_by(time.time()))
-        todo = missing(store, table, definition, version, before, retry=retry)
+        todo = find_missing(store, table, definition, version, before, retry=retry)
         some, left = _limited(todo, limit)
         lost, why = _build(build, store, table, definition, some, providers, token)
         tried = sum(len(each.files) for each in some)
@@ -86,7 +86,7 @@ def refresh(
     return state
 
 
-def aimed_at(table: Table, state: State, until: int | None) -> int:
+def target_version(table: Table, state: State, until: int | None) -> int:
     """The version to get to: the newest, or `until`, but none before what is covered."""
     newest = table.version()
     if until is None or not table.logged:
@@ -94,7 +94,9 @@ def aimed_at(table: Table, state: State, until: int | None) -> int:
     return min(newest, max(until, state.covered or 0))
 
 
-def current(definition: Definition, columns: Columns) -> list[tuple[IndexedColumn, TableColumn]]:
+def current_columns(
+    definition: Definition, columns: Columns
+) -> list[tuple[IndexedColumn, TableColumn]]:
     """The columns of an index as they stand in the table today.
 
     Left out are columns that are gone, and those that were indexed under another type; what is
@@ -119,7 +121,9 @@ def _brought_up(
     numbered anew; what is known under the old number still answers queries of older versions.
     """
     old = definition.value
-    today = {i.number: replace(i, name=c.name, type=c.type) for i, c in current(old, columns)}
+    today = {
+        i.number: replace(i, name=c.name, type=c.type) for i, c in current_columns(old, columns)
+    }
     renamed = tuple(today.get(i.number, i) for i in old.columns)
     followed = {(i.name, i.kind, i.params) for i in today.values()}
     added: list[IndexedColumn] = []
@@ -151,7 +155,7 @@ class Missing:
     lacking: tuple[IndexedColumn, ...]
 
 
-def missing(
+def find_missing(
     store: IndexStore,
     table: Table,
     definition: Versioned[Definition],
@@ -166,7 +170,7 @@ def missing(
     that is covered, the cost is that of what came; else, and where there is something to be tried
     again, the files of the version are compared with all entries.
     """
-    columns = tuple(i for i, _ in current(definition.value, table.columns()))
+    columns = tuple(i for i, _ in current_columns(definition.value, table.columns()))
     if not columns:
         return []
     files = None
@@ -188,7 +192,7 @@ def _compares(state: State, definition: Versioned[Definition]) -> bool:
     return state.covered is None or not same
 
 
-def listed(todo: Sequence[Missing]) -> pa.Table:
+def list_files(todo: Sequence[Missing]) -> pa.Table:
     """The files of all of it: path and size."""
     files = (each.files.select(["path", "size"]) for each in todo)
     return pa.concat_tables([IDENTITY.empty_table().select(["path", "size"]), *files])
@@ -262,7 +266,9 @@ def _build(
     """Build it; how many files could not be read, and why one of them could not."""
     failed, why = 0, ""
     index = definition.value.index
-    by_number = {i.number: column for i, column in current(definition.value, table.columns())}
+    by_number = {
+        i.number: column for i, column in current_columns(definition.value, table.columns())
+    }
     total = sum(len(each.files) for each in todo)
     if total and not table.logged:
         _settle([each.files for each in todo])
@@ -274,7 +280,7 @@ def _build(
                 kept = _without_unknown_parts(entries, work)
                 store.write(index, kept, revision=definition.revision, token=token)
                 bar.update(len(entries))
-                lost = entries.filter(unread(entries, work))
+                lost = entries.filter(is_unread(entries, work))
                 if len(lost):
                     why = why or _why(lost.slice(0, 1).to_pylist()[0], work)
                     failed += len(lost)

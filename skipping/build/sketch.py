@@ -24,12 +24,12 @@ __all__ = [
     "Build",
     "Read",
     "Work",
-    "entries",
     "entry_schema",
+    "is_unread",
+    "make_entries",
     "sketch",
+    "sketch_columns",
     "sketch_files",
-    "sketched",
-    "unread",
 ]
 
 
@@ -95,10 +95,10 @@ def sketch_files(
             file["path"], columns, size=file["size"], modified=modified, locate=locate
         )
 
-    return entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
+    return make_entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
 
 
-def entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.RecordBatch:
+def make_entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.RecordBatch:
     """Files with their sketches, as a batch of `entry_schema`."""
     schema = entry_schema(work)
     arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
@@ -134,11 +134,11 @@ def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[st
     row: dict[str, Any] = {}
     for identity, collecting in collectors.items():
         for each, collector in collecting:
-            row.update(sketched(each, None if identity in unreadable else collector.finish()))
+            row.update(sketch_columns(each, None if identity in unreadable else collector.finish()))
     return row
 
 
-def sketched(work: Work, values: Mapping[str, Any] | None) -> dict[str, Any]:
+def sketch_columns(work: Work, values: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a collector made of a file, as columns of its entry."""
     sketch = work.indexed.sketch
     row: dict[str, Any] = {f"{sketch}_known": False}
@@ -152,7 +152,7 @@ def sketched(work: Work, values: Mapping[str, Any] | None) -> dict[str, Any]:
     return row
 
 
-def unread(entries: pa.Table, work: Sequence[Work]) -> pa.ChunkedArray:
+def is_unread(entries: pa.Table, work: Sequence[Work]) -> pa.ChunkedArray:
     """Of each entry whether its file could not be read, so that nothing was looked at."""
     return reduce(pc.and_, (pc.is_null(entries[f"{w.indexed.sketch}_known"]) for w in work))
 

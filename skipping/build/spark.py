@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from providers.errors import TableError
 from skipping.build.preflight import require_executors
-from skipping.build.sketch import Work, entry_schema, sketch_files, unread
+from skipping.build.sketch import Work, entry_schema, is_unread, sketch_files
 from skipping.build.spark_reader import ReaderBuild
 from skipping.tables.filesystem import locate
 
@@ -44,7 +44,7 @@ class SparkBuild:
         batch = max(128 * slots, len(files) // 20)
         for start in range(0, len(files), batch):
             entries = self._batch(_dealt(files.slice(start, batch), slots), work)
-            left = unread(entries, work)
+            left = is_unread(entries, work)
             yield entries.filter(pc.invert(left))
             if pc.any(left).as_py():
                 yield from self._by_reader(entries.filter(left).select(files.column_names), work)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from skipping.build.sketch import Work, entries, entry_schema, sketch
+from skipping.build.sketch import Work, entry_schema, make_entries, sketch
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.parquet.reader import Chunk, Part, Unreadable, part_of, require_settled
 from skipping.tables import TableColumn
@@ -98,7 +98,7 @@ class ReaderBuild:
                 rows.append({**file, **_sketch(file, footer, work, ())})
         made = pa.concat_tables(
             [
-                pa.Table.from_batches([entries(rows, work)]),
+                pa.Table.from_batches([make_entries(rows, work)]),
                 *(table for group in groups.values() for table in self._read(group, work)),
             ]
         )
@@ -112,7 +112,7 @@ class ReaderBuild:
         made = made.filter(pc.is_in(made["path"], value_set=pa.array(sorted(stay), pa.string())))
         done = set(made["path"].to_pylist())
         left = [file for file in files if file["path"] not in done]
-        return pa.concat_tables([made, pa.Table.from_batches([entries(left, work)])])
+        return pa.concat_tables([made, pa.Table.from_batches([make_entries(left, work)])])
 
     def _footer(
         self, hadoop: Any, file: Mapping[str, Any], columns: Sequence[TableColumn]
@@ -198,7 +198,7 @@ class ReaderBuild:
             for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):
                 file, footer = by_path[path]
                 row = {**file, **_sketch(file, footer, work, (rows for _, rows in parts))}
-                yield entries([row], work)
+                yield make_entries([row], work)
 
         schema = entry_schema(work)
         return (

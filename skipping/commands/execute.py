@@ -22,10 +22,10 @@ from providers.errors import (
 from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, extended_rows
 from skipping.config.options import IndexOptions
-from skipping.define import optioned
+from skipping.define import set_options
 from skipping.engines.spark import settings_of, store_of
 from skipping.index import SkippingIndex
-from skipping.lookup.lookup import changed
+from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
 from skipping.model.identifiers import qualified, split_name, sql_name
 from skipping.parser import (
@@ -40,7 +40,7 @@ from skipping.parser import (
     Statement,
     Vacuum,
     parse,
-    pointing,
+    point_at,
 )
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
 from skipping.stores import IndexStore
@@ -88,14 +88,14 @@ def _pointing_into(text: str, statement: Statement) -> Iterator[None]:
     except TableError as error:
         if "table" not in statement.marks:
             raise
-        raise pointing(text, statement.marks["table"], str(error)) from error
+        raise point_at(text, statement.marks["table"], str(error)) from error
     except DefinitionError as error:
         position = error.position
         if position is None:
             position = statement.marks.get(error.about or "")
         if position is None:
             raise
-        raise pointing(text, position, str(error)) from error
+        raise point_at(text, position, str(error)) from error
 
 
 def _run(spark: SparkSession, statement: Statement) -> Rows:
@@ -169,7 +169,7 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
 def _optioned(
     spark: SparkSession, definition: Definition, given: Mapping[str, Param]
 ) -> Definition:
-    new = optioned(definition, given)
+    new = set_options(definition, given)
     options = IndexOptions.of(dict(new.options))
     # One that somebody else stored may be replaced, and its stream be ended.
     if options.streamed or "checkpoint_location" in given:
@@ -260,7 +260,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
     for found in _definitions(store):
         if _same(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
-            changed(store)
+            invalidate(store)
             leave(store, found.value.name)
             return True
     return False

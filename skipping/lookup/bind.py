@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.literals import compared
+from providers.literals import normalise_leaf
 from providers.predicate import Leaf, Predicate, map_leaves
 from providers.values import arrow_type, domain_of
 from skipping.lookup.translate import QueryColumn
@@ -32,7 +32,7 @@ class Binding:
         """
         column, arrow = self._resolve(leaf.column)
         try:
-            asked = compared(leaf, arrow)
+            asked = normalise_leaf(leaf, arrow)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DefinitionError(f"{column.name} is {column.type}: {error}") from error
         return map_leaves(asked, lambda each: replace(each, column=column.identity))

@@ -10,7 +10,7 @@ from struct import pack, unpack
 from providers.predicate import Between, Compare, In, Leaf, StartsWith, label
 from providers.values import Value
 
-__all__ = ["spelled", "value_in_words"]
+__all__ = ["format_leaf", "format_value"]
 
 _SHOWN = 3
 """Keys of an IN that are shown."""
@@ -18,7 +18,7 @@ _SHOWN = 3
 _EPOCH = datetime(1970, 1, 1)
 
 
-def spelled(leaf: Leaf, column: str, type: str) -> str:
+def format_leaf(leaf: Leaf, column: str, type: str) -> str:
     """A leaf in words, with its values; `type` is the column's Spark type.
 
     >>> spelled(Compare("", "<", 19_723), "day", "date")
@@ -26,22 +26,22 @@ def spelled(leaf: Leaf, column: str, type: str) -> str:
     """
     match leaf:
         case Compare(_, op, value):
-            return f"{column} {op} {value_in_words(value, type)}"
+            return f"{column} {op} {format_value(value, type)}"
         case Between(_, low, high):
-            return f"{column} BETWEEN {value_in_words(low, type)} AND {value_in_words(high, type)}"
+            return f"{column} BETWEEN {format_value(low, type)} AND {format_value(high, type)}"
         case In(_, values, negated, source):
-            some = [value_in_words(v, type) for v in values.slice(0, _SHOWN).to_pylist()]
+            some = [format_value(v, type) for v in values.slice(0, _SHOWN).to_pylist()]
             more = [f"... {len(values):,} in all"] if len(values) > _SHOWN else []
             whose = f" of {source}" if source else ""
             return f"{column} {'NOT ' if negated else ''}IN ({', '.join(some + more)}{whose})"
         case StartsWith(_, prefix, negated):
-            text = value_in_words(prefix, type)
+            text = format_value(prefix, type)
             return f"{column} {'NOT ' if negated else ''}LIKE {text[:-1]}%'"
         case _:
             return label(leaf, column)
 
 
-def value_in_words(value: Value, type: str) -> str:
+def format_value(value: Value, type: str) -> str:
     """A normalised value (`providers.values`) as SQL would write it.
 
     >>> value_in_words(150, "decimal(5,2)"), value_in_words("it's", "string")

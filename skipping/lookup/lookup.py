@@ -26,7 +26,7 @@ from skipping.stores import Catalogue, IndexStore
 from skipping.stores.forking import Lock
 from skipping.stores.single_flight import Loading
 
-__all__ = ["Finding", "Leg", "Lookup", "changed", "shared"]
+__all__ = ["Finding", "Leg", "Lookup", "invalidate", "shared_lookup"]
 
 _SHARED = 8
 """Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
@@ -201,7 +201,7 @@ class Lookup:
         )
 
 
-def shared(
+def shared_lookup(
     store: IndexStore, *, ttl: float, providers: Sequence[str] = (), values: bool = False
 ) -> Lookup:
     """The one Lookup of this process for a store and these settings.
@@ -221,7 +221,7 @@ def shared(
     return lookup
 
 
-def changed(store: IndexStore) -> None:
+def invalidate(store: IndexStore) -> None:
     """Let every Lookup of this process see at once what this process changed in a store."""
     for lookup in list(_lookups):
         if lookup.store.location == store.location:

@@ -14,7 +14,7 @@ from providers.errors import TableError
 from providers.predicate import Predicate, map_leaves
 from skipping.config.settings import Settings
 from skipping.lookup.bind import Binding
-from skipping.lookup.lookup import Finding, shared
+from skipping.lookup.lookup import Finding, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
 from skipping.stores import Identity, IndexStore, identities
@@ -87,7 +87,7 @@ class Asking:
         bound = Binding(columns)
         asked = map_leaves(predicate, bound.leaf)
         settings = self.settings
-        lookup = shared(
+        lookup = shared_lookup(
             self.store,
             ttl=settings.cache_ttl,
             providers=settings.providers,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["KeySet", "ScanPlan", "Step", "bytes_in_words"]
+__all__ = ["KeySet", "ScanPlan", "Step", "format_bytes"]
 
 
-def bytes_in_words(size: float) -> str:
+def format_bytes(size: float) -> str:
     """A number of bytes for people.
 
     >>> bytes_in_words(999), bytes_in_words(13_800_000)
@@ -161,4 +161,4 @@ class ScanPlan:
 
 
 def _sized(size: int | None) -> str:
-    return "" if size is None else f"  {bytes_in_words(size)}"
+    return "" if size is None else f"  {format_bytes(size)}"

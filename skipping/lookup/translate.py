@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from providers.index_predicate import All, Any, IndexPredicate, Never, map_tests
+from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests
 from providers.predicate import (
     And,
     Between,
@@ -23,7 +23,7 @@ from providers.predicate import (
 )
 from providers.simplify import simplify
 from providers.values import Domain
-from skipping.lookup.format import spelled
+from skipping.lookup.format import format_leaf
 from skipping.model.definition import Definition, IndexedColumn
 
 __all__ = ["USELESS", "QueryColumn", "Question"]
@@ -73,7 +73,7 @@ class Question:
             node = todo.pop()
             if id(node) in self._labelled:
                 yield self._labelled[id(node)]
-            elif isinstance(node, All | Any):
+            elif isinstance(node, AllOf | AnyOf):
                 todo.extend(reversed(node.legs))
 
     def asks(self, predicate: Predicate) -> IndexPredicate | None:
@@ -101,10 +101,10 @@ class Question:
     ) -> IndexPredicate | None:
         answered = tuple(leg for leg in legs if leg is not None)
         if isinstance(node, And):
-            return All(answered) if answered else None
+            return AllOf(answered) if answered else None
         if not legs:
             return self._labels("a condition that is never true", "", Never())
-        return Any(answered) if len(answered) == len(legs) else None
+        return AnyOf(answered) if len(answered) == len(legs) else None
 
     def _labels(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
         self._labelled[id(part)] = (text, source, part)
@@ -114,7 +114,7 @@ class Question:
         column = self._columns[leaf.column]
         text = label(leaf, column.name)
         if self._values:
-            text = spelled(leaf, column.name, column.type)
+            text = format_leaf(leaf, column.name, column.type)
         source = leaf.source if isinstance(leaf, In) else ""
         if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
             return self._labels(text, source, Never())
@@ -127,7 +127,7 @@ class Question:
                 found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
             self.unused.append(f"{text}: {column.name} is not in the index")
-        return All(tuple(found)) if found else None
+        return AllOf(tuple(found)) if found else None
 
     def _ask_kind(
         self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str

@@ -17,7 +17,7 @@ from providers.errors import DefinitionError, SkippingError, StoreError
 from providers.registry import find
 from providers.values import Domain, arrow_type, domain_of
 from skipping.parser.condition import parse_condition
-from skipping.parser.errors import printable
+from skipping.parser.errors import mask_controls
 
 __all__ = [
     "FORMAT",
@@ -182,7 +182,7 @@ class Definition:
     @classmethod
     def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
         """One with a fault, under the name and table that the text says, if that much is there."""
-        index = index if _is_name(index) else printable(index)[:100] or "?"
+        index = index if _is_name(index) else mask_controls(index)[:100] or "?"
         name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
         with suppress(StoreError):
             data = _loaded(text)
@@ -193,7 +193,9 @@ class Definition:
             parts = ("format", "id", "root")
             if isinstance(given, dict) and all(_is_name(given.get(part)) for part in parts):
                 table = TableId(*(given[part] for part in parts))
-        return cls(index, table, name, (), dropped=dropped, enabled=False, fault=printable(fault))
+        return cls(
+            index, table, name, (), dropped=dropped, enabled=False, fault=mask_controls(fault)
+        )
 
     def require_sound(self) -> None:
         """Raise DefinitionError or StatementError for what must not be, or get, into a store."""
@@ -266,7 +268,7 @@ class State:
             or not (state.at is None or isinstance(state.at, int | float))
         ):
             raise StoreError("the store holds a state that cannot be read")
-        return replace(state, error=None if state.error is None else printable(state.error))
+        return replace(state, error=None if state.error is None else mask_controls(state.error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +315,9 @@ def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and printable(value) == value
+    return (
+        isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and mask_controls(value) == value
+    )
 
 
 def _is_kind(value: object) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from skipping.parser.literals import unquoted
+from skipping.parser.literals import unquote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def split_name(name: str) -> tuple[str, str, str]:
     >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
     (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
     """
-    parts = [unquoted(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
+    parts = [unquote(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
     if len(parts) < 2:
         return "", "", name  # no name that this project gives
     catalog, *databases, table = parts

@@ -1,6 +1,6 @@
 """The statements of a skipping index: text in, immutable values out. Nothing is resolved or run."""
 
-from skipping.parser.errors import pointing
+from skipping.parser.errors import point_at
 from skipping.parser.lexer import is_ours
 from skipping.parser.parse import parse
 from skipping.parser.statements import (
@@ -49,5 +49,5 @@ __all__ = [
     "display",
     "is_ours",
     "parse",
-    "pointing",
+    "point_at",
 ]

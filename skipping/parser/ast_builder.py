@@ -12,7 +12,7 @@ from providers.base import Param
 from providers.errors import StatementError
 from skipping.parser import literals
 from skipping.parser.condition import parse_condition
-from skipping.parser.errors import pointing
+from skipping.parser.errors import point_at
 from skipping.parser.statements import (
     Action,
     AddColumns,
@@ -163,7 +163,7 @@ class Reader:
 
     def _name(self, token: Token) -> str:
         try:
-            return literals.unquoted(token)
+            return literals.unquote(token)
         except ValueError as error:
             raise self._wrong(token, str(error)) from None
 
@@ -173,13 +173,13 @@ class Reader:
         if token.type == "STRING":
             return self._string(token)
         try:
-            return literals.number(token)
+            return literals.parse_number(token)
         except ValueError as error:
             raise self._wrong(token, str(error)) from None
 
     def _string(self, token: Token) -> str:
         try:
-            return literals.string(token)
+            return literals.parse_string(token)
         except ValueError as error:
             raise self._wrong(token, str(error)) from None
 
@@ -188,10 +188,10 @@ class Reader:
 
     def _once(self, seen: Mapping[_Key, object], key: _Key, what: str, position: int) -> None:
         if key in seen:
-            raise pointing(self._text, position, f"{what.strip()} is given twice")
+            raise point_at(self._text, position, f"{what.strip()} is given twice")
 
     def _wrong(self, token: Token, message: str) -> StatementError:
-        return pointing(self._text, token.start_pos or 0, message)
+        return point_at(self._text, token.start_pos or 0, message)
 
 
 def _parts(node: Tree[Token]) -> list[Tree[Token]]:

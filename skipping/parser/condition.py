@@ -19,8 +19,8 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from skipping.parser import literals
-from skipping.parser.errors import pointing
-from skipping.parser.lexer import Unclosed, blank
+from skipping.parser.errors import point_at
+from skipping.parser.lexer import Unclosed, blank_comments
 
 __all__ = [
     "Between",
@@ -167,7 +167,7 @@ def parse_condition(text: str, *, within: str | None = None, position: int = 0) 
         return _parsed(text)
     except _Wrong as error:
         whole, begin = (text, 0) if within is None else (within, position)
-        raise pointing(whole, begin + error.position, str(error)) from None
+        raise point_at(whole, begin + error.position, str(error)) from None
 
 
 class _Wrong(Exception):
@@ -182,12 +182,12 @@ def _parsed(text: str) -> Condition:
     if len(text) > _LONGEST:
         raise _Wrong(0, f"a condition has at most {_LONGEST:,} characters, not {len(text):,}")
     try:
-        tree = _grammar().parse(blank(text))
+        tree = _grammar().parse(blank_comments(text))
     except Unclosed as error:
         raise _Wrong(error.position, str(error)) from None
     except UnexpectedInput as error:
         at = error.pos_in_stream
-        end = len(blank(text).rstrip())
+        end = len(blank_comments(text).rstrip())
         at = end if at is None or getattr(error, "token", None) == "" else min(at, end)
         raise _unexpected(text, at) from None
     (top,) = _trees(tree)  # parentheses are tokens beside it
@@ -285,7 +285,7 @@ def _typed(name: Token, text: Token) -> Constant:
 
 def _number(token: Token) -> int | float | Decimal:
     try:
-        value = literals.number(token)
+        value = literals.parse_number(token)
     except ValueError as error:
         raise _Wrong(token.start_pos or 0, str(error)) from None
     # Without an exponent Spark reads digits as they are.
@@ -303,14 +303,14 @@ def _escape(tokens: Sequence[Token]) -> str:
 
 def _string(token: Token) -> str:
     try:
-        return literals.string(token)
+        return literals.parse_string(token)
     except ValueError as error:
         raise _Wrong(token.start_pos or 0, str(error)) from None
 
 
 def _name(token: Token) -> str:
     try:
-        return literals.unquoted(token)
+        return literals.unquote(token)
     except ValueError as error:
         raise _Wrong(token.start_pos or 0, str(error)) from None
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from providers.errors import StatementError
 
-__all__ = ["pointing", "printable", "unexpected"]
+__all__ = ["describe_unexpected", "mask_controls", "point_at"]
 
 _WORD = re.compile(r"""\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|=>|.""", re.DOTALL)
 _LAST = re.compile(r"(\w+|\S)\s*\Z")
@@ -32,7 +32,7 @@ _SILENT = ("DOT", "SEMICOLON", "ARROW", "PARAM", "$END")
 _NO_KEYWORDS = {*_NAMES, *_VALUES, *_SIGNS, *_CONDITION, *_SILENT}
 
 
-def pointing(text: str, position: int, message: str) -> StatementError:
+def point_at(text: str, position: int, message: str) -> StatementError:
     """The message with line and column (from 1), the line of the text, and a mark under the word.
 
     `position` counts from 0; one past the end marks the end.
@@ -60,7 +60,7 @@ def pointing(text: str, position: int, message: str) -> StatementError:
     )
 
 
-def printable(text: str) -> str:
+def mask_controls(text: str) -> str:
     r"""A text with a ? for what moves the cursor of a terminal or turns the direction of reading.
 
     >>> printable("a\x1b[2Jb")
@@ -69,7 +69,9 @@ def printable(text: str) -> str:
     return _MOVES.sub("?", text)
 
 
-def unexpected(text: str, position: int, expected: Collection[str], before: str) -> StatementError:
+def describe_unexpected(
+    text: str, position: int, expected: Collection[str], before: str
+) -> StatementError:
     """What stands at `position` is none of the expected terminals.
 
     `before` is the text up to there with its comments blanked. A position at the end means that
@@ -84,14 +86,14 @@ def unexpected(text: str, position: int, expected: Collection[str], before: str)
         position = begun.start()
         found = begun[0] + found
     if found == ")" and "OTHER" in expected:
-        return pointing(text, position, "this ) closes nothing that the condition opened")
+        return point_at(text, position, "this ) closes nothing that the condition opened")
     if previous == ";":
-        return pointing(text, position, "expected one statement, there is more after the ;")
+        return point_at(text, position, "expected one statement, there is more after the ;")
     what = f"not {_short(found)}" if found else "but the text ends"
     message = f"expected {_spoken(expected)}, {what}"
     if hint := _hint(found, expected, previous):
         message += f": {hint}"
-    return pointing(text, position, message)
+    return point_at(text, position, message)
 
 
 def _spoken(expected: Collection[str]) -> str:

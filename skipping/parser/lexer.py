@@ -1,6 +1,6 @@
 """What is done to a text before the grammar sees it: whose it is, and where its comments are.
 
-The rule of `is_ours`, for twins in other languages (`words` is the whole of it):
+The rule of `is_ours`, for twins in other languages (`leading_words` is the whole of it):
 
 1. Skip a gap: white space, comments from `--` to the end of the line, and comments `/* ... */`,
    which nest. A comment that never ends, and a hint `/*+`, is no gap. A backslash at the end of a
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Unclosed", "blank", "is_ours", "words"]
+__all__ = ["Unclosed", "blank_comments", "is_ours", "leading_words"]
 
 # White space as Spark's lexer has it; Python's \s differs in both directions.
 SPACE = "\t\n\x0b\f\r \xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
@@ -49,7 +49,7 @@ def is_ours(text: str) -> bool:
     >>> is_ours("CREATE SKIPING INDEX ON flights (tailnum VALUE_LIST)")
     False
     """
-    match words(text, 4):
+    match leading_words(text, 4):
         case [maker, "SKIPPING", "INDEX", *_] if maker in _MAKERS:
             return True
         case ["DESC" | "DESCRIBE", "SKIPPING", "INDEX", fourth]:
@@ -61,7 +61,7 @@ def is_ours(text: str) -> bool:
     return False
 
 
-def words(text: str, limit: int) -> list[str]:
+def leading_words(text: str, limit: int) -> list[str]:
     """The words a text begins with, at most `limit`, in upper case."""
     found: list[str] = []
     position = 0
@@ -99,7 +99,7 @@ def _gap(text: str, position: int) -> int | None:
     return None
 
 
-def blank(text: str) -> str:
+def blank_comments(text: str) -> str:
     """The text with a space for every character of a comment; positions and lines stay.
 
     Raises Unclosed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["number", "string", "unquoted"]
+__all__ = ["parse_number", "parse_string", "unquote"]
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 # \% and \_ keep their backslash: they are escapes of LIKE, not of strings.
@@ -23,7 +23,7 @@ _LONGEST = 400
 """Digits; a double has no more than 309 before the point, and Python refuses very long ones."""
 
 
-def unquoted(name: str) -> str:
+def unquote(name: str) -> str:
     """A name without its backticks; two within stand for one. Raises ValueError for an empty one.
 
     >>> unquoted("`a``b`")
@@ -37,7 +37,7 @@ def unquoted(name: str) -> str:
     return inner
 
 
-def number(text: str) -> int | float:
+def parse_number(text: str) -> int | float:
     """An int without a point and an exponent, else a float; raises ValueError for huge ones."""
     if len(text) <= _LONGEST:
         if re.fullmatch(r"[+-]?[0-9]+", text):
@@ -48,7 +48,7 @@ def number(text: str) -> int | float:
     raise ValueError("this number is too large")
 
 
-def string(text: str) -> str:
+def parse_string(text: str) -> str:
     r"""The characters of a quoted string; r'...' is raw, a doubled quote stands for one.
 
     Raises ValueError for an escape that names no character.

@@ -11,8 +11,8 @@ from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from providers.errors import StatementError
 from skipping.parser.ast_builder import Reader
-from skipping.parser.errors import pointing, unexpected
-from skipping.parser.lexer import Unclosed, blank, is_ours
+from skipping.parser.errors import describe_unexpected, point_at
+from skipping.parser.lexer import Unclosed, blank_comments, is_ours
 from skipping.parser.statements import Statement
 
 __all__ = ["parse"]
@@ -26,10 +26,10 @@ def parse(text: str) -> Statement | None:
     if not is_ours(text):
         return None
     try:
-        blanked = blank(text)
+        blanked = blank_comments(text)
         tree = _grammar().parse(blanked)
     except Unclosed as error:
-        raise pointing(text, error.position, str(error)) from None
+        raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:
         raise _explained(text, blanked, error) from None
     return Reader(text).statement(tree)
@@ -52,5 +52,5 @@ def _explained(text: str, blanked: str, error: UnexpectedInput) -> StatementErro
             position = len(blanked.rstrip())
     if position == len(blanked.rstrip()):
         # The mark goes to the end of the words, not of a comment behind them.
-        return unexpected(text[:position], position, expected, blanked[:position])
-    return unexpected(text, position, expected, blanked[:position])
+        return describe_unexpected(text[:position], position, expected, blanked[:position])
+    return describe_unexpected(text, position, expected, blanked[:position])

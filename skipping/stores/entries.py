@@ -15,11 +15,11 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import (
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Overlaps,
     Test,
 )
@@ -31,12 +31,12 @@ __all__ = [
     "PORTION",
     "answerable",
     "bitmap_of",
-    "checked",
+    "check_entries",
     "compact",
     "is_scalar",
     "portions",
     "sketches",
-    "taken",
+    "take_rows",
 ]
 
 ORDINALS = 2**31
@@ -49,7 +49,7 @@ _SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 _NOT_NULL = ("ordinal", "path", "size")
 
 
-def checked(entries: pa.Table) -> pa.Table:
+def check_entries(entries: pa.Table) -> pa.Table:
     """The entries with their types as stores keep them (`large_string` becomes `string`).
 
     Raises StoreError for what is no table of entries: a missing or null identity, an ordinal twice
@@ -106,7 +106,7 @@ def portions(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]
         yield pa.Table.from_batches(chosen).combine_chunks()
 
 
-def taken(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
+def take_rows(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
     """These rows of a column. Arrow would put all of it together, whose offsets end at 2 GiB."""
     if column.nbytes <= PORTION:
         return column.take(rows)
@@ -205,7 +205,7 @@ def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
     if kept("known") is None:
         return False
     match test:
-        case Compare(name, _, value):
+        case FieldCompare(name, _, value):
             return _fits(value, kept(name))
         case Overlaps(low, high, keys):
             return bool(keys.type in _SCALARS and kept(low) == kept(high) == keys.type)

@@ -19,7 +19,7 @@ from skipping.stores import Catalogue
 from skipping.stores.forking import Lock
 from skipping.stores.single_flight import Loading
 
-__all__ = ["KEPT", "Fields", "brought_up"]
+__all__ = ["KEPT", "Fields", "apply_change"]
 
 KEPT = 256 << 20
 """Bytes that are kept unless told otherwise."""
@@ -93,7 +93,7 @@ class Fields:
             self._held = {key: held for key, held in self._held.items() if key[0] in live}
 
 
-def brought_up(held: Catalogue, change: Catalogue) -> Catalogue:
+def apply_change(held: Catalogue, change: Catalogue) -> Catalogue:
     """What is held with what changed since, in the order of the ordinals."""
     newest = held.after(change)
     files = newest.files.sort_by("ordinal").combine_chunks()

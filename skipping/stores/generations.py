@@ -12,7 +12,7 @@ import secrets
 from providers.errors import Rewound
 from skipping.stores import Generation
 
-__all__ = ["REMEMBERED", "alike", "following", "rewound"]
+__all__ = ["REMEMBERED", "alike", "next_generation", "rewound_error"]
 
 REMEMBERED = 64
 """So many generations back are followed from; whoever is further behind reads everything again."""
@@ -20,7 +20,7 @@ REMEMBERED = 64
 _DRAWN = 31  # bits; all 63 fit the long of SQLite, OpenSearch and Java
 
 
-def following(generation: Generation) -> Generation:
+def next_generation(generation: Generation) -> Generation:
     """One after it that nobody else draws.
 
     >>> 0 < following(0) < following(following(0))
@@ -38,7 +38,7 @@ def alike(generation: Generation) -> Generation:
     return generation >> _DRAWN << _DRAWN
 
 
-def rewound(location: str, index: str) -> Rewound:
+def rewound_error(location: str, index: str) -> Rewound:
     """What to raise for a generation that is none of those before the present one."""
     return Rewound(
         f"the store {location} does not know this past of index {index}, as after a restore: "

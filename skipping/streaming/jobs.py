@@ -17,11 +17,11 @@ from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import split_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.maintainer import LEAVING, Keeper
+from skipping.streaming.maintainer import LEAVING, Maintainer
 
 __all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
 
-_keepers: dict[tuple[str, str], Keeper] = {}
+_maintainers: dict[tuple[str, str], Maintainer] = {}
 """By the location of a store and the name of a table."""
 _lock = threading.Lock()
 
@@ -54,14 +54,14 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
     """Keep the index of a table from here on, or look after it at once where that is so."""
     key = store.location, name
     with _lock:
-        there = _keepers.get(key)
+        there = _maintainers.get(key)
         if there is not None and there.serves(spark):
             there.wake()
             return
         if there is not None:
             there.stop()  # of an earlier session
-        _keepers[key] = keeper = Keeper(spark, store, name)
-        keeper.start()
+        _maintainers[key] = maintainer = Maintainer(spark, store, name)
+        maintainer.start()
 
 
 def leave(store: IndexStore, name: str) -> None:
@@ -70,20 +70,20 @@ def leave(store: IndexStore, name: str) -> None:
     Waits for `LEAVING` seconds at most: the job may be waiting for a store that does not answer.
     """
     with _lock:
-        keeper = _keepers.pop((store.location, name), None)
-    if keeper is not None:
-        keeper.stop()
+        maintainer = _maintainers.pop((store.location, name), None)
+    if maintainer is not None:
+        maintainer.stop()
 
 
 @atexit.register
 def _end() -> None:
     """Give the leases back, so that nobody has to wait for them; Java is still there."""
-    keepers = list(_keepers.values())
-    for keeper in keepers:
-        keeper.end()
+    maintainers = list(_maintainers.values())
+    for maintainer in maintainers:
+        maintainer.end()
     deadline = time.monotonic() + LEAVING
-    for keeper in keepers:
-        keeper.stop(timeout=max(0.0, deadline - time.monotonic()))
+    for maintainer in maintainers:
+        maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def recover(spark: SparkSession, job: str) -> None:
@@ -141,12 +141,12 @@ def _live(store: IndexStore) -> list[Definition]:
 
 def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> Stream:
     state, lease = store.state(definition.index), store.lease(definition.index)
-    keeper = _keepers.get((store.location, definition.name))
-    here = keeper is not None and keeper.serves(spark) and keeper.owns
-    query = keeper.query if keeper is not None else None
+    maintainer = _maintainers.get((store.location, definition.name))
+    here = maintainer is not None and maintainer.serves(spark) and maintainer.owns
+    query = maintainer.query if maintainer is not None else None
     progress = query.lastProgress if query is not None else None
     version = versions = files = seconds = None
-    error = state.error or (keeper.error if keeper is not None else None)
+    error = state.error or (maintainer.error if maintainer is not None else None)
     try:
         index = SkippingIndex.on(spark, definition.name, store=store)
         version, files = index.table.version(), len(index.pending())

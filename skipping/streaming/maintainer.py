@@ -23,12 +23,12 @@ from skipping.config.options import IndexOptions
 from skipping.index import SkippingIndex
 from skipping.model.definition import Definition, IndexId, Versioned
 from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
-from skipping.parser.errors import printable
+from skipping.parser.errors import mask_controls
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import checkpoint_of
 from skipping.streaming.source import FileEvents
 
-__all__ = ["LEAVING", "Keeper"]
+__all__ = ["LEAVING", "Maintainer"]
 
 log = logging.getLogger("skipping")
 
@@ -48,7 +48,7 @@ _KINDS = 100
 """Kinds of failures that are remembered, so as to say each once."""
 
 
-class Keeper:
+class Maintainer:
     """The streaming query of one index, and a thread that looks after both.
 
     The thread moves the lease, starts the query again when it failed (after a pause that doubles),
@@ -353,7 +353,7 @@ def _described(error: object) -> str:
         lines = str(error).strip().splitlines()
     except Exception:
         lines = []
-    line = printable(lines[0])[:_LONGEST_TEXT] if lines else ""
+    line = mask_controls(lines[0])[:_LONGEST_TEXT] if lines else ""
     if line and isinstance(error, str | SkippingError | PySparkException | Py4JError):
         return line
     name = type(error).__name__

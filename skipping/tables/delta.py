@@ -18,7 +18,7 @@ from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
-from skipping.tables.spark_schema import following, leaves
+from skipping.tables.spark_schema import leaves, translate_errors
 
 __all__ = ["DeltaTable", "resolve_path"]
 
@@ -45,17 +45,17 @@ class DeltaTable:
     @property
     def id(self) -> TableId:
         """The id in the metadata, with the root: copies of a folder share the id."""
-        with following(self.name):
+        with translate_errors(self.name):
             return TableId("delta", str(self._snapshot().metadata().id()), self.root)
 
     def version(self) -> int:
         """The newest version; raises TableError if the table is gone."""
-        with following(self.name):
+        with translate_errors(self.name):
             return int(self._snapshot().version())
 
     def columns(self) -> Columns:
         """The columns as of now; structs, arrays and others that cannot be indexed say why."""
-        with following(self.name):
+        with translate_errors(self.name):
             metadata = self._snapshot().metadata()
             schema = StructType.fromJson(json.loads(metadata.schemaString()))
             partition = _strings(metadata.partitionColumns())
@@ -68,7 +68,7 @@ class DeltaTable:
         Raises TableError for a version that cannot be read any more, DefinitionError for a
         condition that is no condition on this table.
         """
-        with following(self.name):
+        with translate_errors(self.name):
             snapshot = self._snapshot(version)
             frame = None
             if where is not None:
@@ -110,7 +110,7 @@ class DeltaTable:
 
         Those are the files of the earliest version that the log can rebuild, and all added since.
         """
-        with following(self.name):
+        with translate_errors(self.name):
             earliest = int(self._log().history().getEarliestRecreatableCommit())
         live, since = self.files(earliest), self.changes(earliest, self.version())
         if since is None:

@@ -23,7 +23,7 @@ from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
-from skipping.tables.spark_schema import following, leaves
+from skipping.tables.spark_schema import leaves, translate_errors
 
 __all__ = ["ParquetTable"]
 
@@ -62,7 +62,7 @@ class ParquetTable:
         The identity of a partition column is not that of a column in the files: by another path
         the same files may be read with one or with the other under one name.
         """
-        with following(self.name):
+        with translate_errors(self.name):
             relation = self._relation()
             schema = StructType.fromJson(json.loads(relation.schema().json()))
             names = list(relation.partitionSchema().fieldNames())
@@ -92,7 +92,7 @@ class ParquetTable:
         return pc.is_in(paths, value_set=self._list()["path"].combine_chunks())
 
     def _list(self) -> pa.Table:
-        with following(self.name):
+        with translate_errors(self.name):
             relation = self._relation()
             types = StructType.fromJson(json.loads(relation.partitionSchema().json()))
             # Numbers for names: a partition column may be called as a column of the listing.
@@ -146,7 +146,7 @@ class ParquetTable:
         return self._frame(listed)
 
     def _matching(self, paths: pa.ChunkedArray, where: str) -> pa.Array:
-        with following(self.name):
+        with translate_errors(self.name):
             try:
                 found = self._frame(self._relation()).where(spark_condition(where))
             except AnalysisException as error:

@@ -13,11 +13,11 @@ from providers.errors import TableError
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["following", "leaves"]
+__all__ = ["leaves", "translate_errors"]
 
 
 @contextlib.contextmanager
-def following(name: str) -> Iterator[None]:
+def translate_errors(name: str) -> Iterator[None]:
     """Turn what the JVM throws into a TableError."""
     try:
         yield

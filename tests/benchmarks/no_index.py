@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rewrite.bridge.callbacks import Answers
-from rewrite.bridge.install import installed
+from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
@@ -119,7 +119,7 @@ def _installed_rule(spark: SparkSession) -> Any:
 
 
 def _pairs(spark: SparkSession, sql: str, *, run: bool) -> tuple[str, str, str, str]:
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
 
     def once(*, attached: bool) -> None:

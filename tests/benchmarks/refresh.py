@@ -147,7 +147,7 @@ def _timing() -> Iterator[dict[str, float]]:
     """Seconds by part of a refresh; a part may hold another."""
     import time
 
-    from skipping.build.spark import spark as build
+    from skipping.build import spark as build
     from skipping.tables import delta
 
     spent: dict[str, float] = {}

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from providers.index_predicate import Compare, Contains, ContainsRange, Overlaps, Test
+from providers.index_predicate import Contains, ContainsRange, FieldCompare, Overlaps, Test
 from skipping.model.definition import Definition, TableId
 from skipping.stores import IndexStore
 from skipping.stores.opensearch.access import Access
@@ -93,7 +93,7 @@ def _questions(files: int) -> Iterator[tuple[str, object]]:
     yield (
         "six tests",
         lambda turn: [
-            Compare("low", ">", turn * KEYS, "s1"),
+            FieldCompare("low", ">", turn * KEYS, "s1"),
             bounds(10, turn),
             numbers(100, turn),
             numbers(1_000, turn + 50),

@@ -31,8 +31,8 @@ from providers import (
     ValueList,
 )
 from providers.evaluate import disproved_rows
-from providers.index_predicate import All, IndexPredicate, disproved, map_tests
-from providers.index_predicate import Any as Some
+from providers.index_predicate import AllOf, IndexPredicate, disproved, map_tests
+from providers.index_predicate import AnyOf as Some
 from providers.predicate import map_leaves, negate
 from providers.simplify import simplify
 from providers.values import arrow_type, domain_of
@@ -49,13 +49,13 @@ def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate
     def translate(node: Predicate) -> IndexPredicate:
         match node:
             case And(legs):
-                return All(tuple(map(translate, legs)))
+                return AllOf(tuple(map(translate, legs)))
             case Or(legs):
                 return Some(tuple(map(translate, legs)))
             case Unknown():
-                return All(())
+                return AllOf(())
             case _:
-                return index.provider.rewrite(node) or All(())
+                return index.provider.rewrite(node) or AllOf(())
 
     sketches = index.table()
     asked = simplify(map_leaves(predicate, lambda leaf: normalise(leaf, index.type)))

@@ -15,20 +15,20 @@ from pyroaring import BitMap, FrozenBitMap
 
 from providers.evaluate import disproved_rows, holds
 from providers.index_predicate import (
-    All,
+    AllOf,
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     IndexPredicate,
     Overlaps,
     Test,
     disproved,
     map_tests,
 )
-from providers.index_predicate import Any as Some
+from providers.index_predicate import AnyOf as Some
 from providers.index_predicate import tests as every_test
 from tests.providers.spark_oracle import OPS, VALUES, compare, order
 
@@ -84,7 +84,7 @@ def test_bounds_against_brute_force(stored: str) -> None:
             for low, high in zip(lows, highs, strict=True)
         ]
         for op in OPS:
-            assert holds(Compare("low", op, one, "s"), files).tolist() == [
+            assert holds(FieldCompare("low", op, one, "s"), files).tolist() == [
                 compare(low, op, one) is True for low in lows
             ]
 
@@ -200,14 +200,14 @@ def test_columns_may_be_chunked_sliced_and_empty() -> None:
         False,
     ]
     for empty in (one.slice(0, 0), one.schema.empty_table()):
-        for question in (test, Contains("v", pa.array([1])), Compare("low", "=", 1)):
+        for question in (test, Contains("v", pa.array([1])), FieldCompare("low", "=", 1)):
             assert disproved_rows(question, empty).tolist() == []
 
 
 @pytest.mark.parametrize(
     "test",
     [
-        Compare("low", "=", 9),
+        FieldCompare("low", "=", 9),
         Overlaps("low", "high", pa.array([9])),
         Overlaps("low", "high", pa.array([], pa.int64())),
         Escapes("low", "high", pa.array([0]), pa.array([6])),
@@ -259,26 +259,26 @@ def test_no_keys_at_all() -> None:
 
 
 def _answer(test: Test) -> BitMap:
-    assert isinstance(test, Compare)
+    assert isinstance(test, FieldCompare)
     return BitMap(map(int, str(test.value)))
 
 
-A, B, NOBODY = Compare("f", "=", 12), Compare("f", "=", 23), All(())
+A, B, NOBODY = FieldCompare("f", "=", 12), FieldCompare("f", "=", 23), AllOf(())
 
 
 @pytest.mark.parametrize(
     ("predicate", "expected"),
     [
         (A, {1, 2}),
-        (All((A, B)), {1, 2, 3}),
+        (AllOf((A, B)), {1, 2, 3}),
         (Some((A, B)), {2}),
-        (All((A,)), {1, 2}),
+        (AllOf((A,)), {1, 2}),
         (Some((A,)), {1, 2}),
         (NOBODY, set()),
-        (All((A, NOBODY)), {1, 2}),
+        (AllOf((A, NOBODY)), {1, 2}),
         (Some((A, NOBODY)), set()),
-        (All((Some((A, NOBODY)), B)), {2, 3}),
-        (Some((All((A, B)), B)), {2, 3}),
+        (AllOf((Some((A, NOBODY)), B)), {2, 3}),
+        (Some((AllOf((A, B)), B)), {2, 3}),
         (Some(()), set()),  # must not exist; if it does, nothing is skipped
     ],
 )
@@ -292,15 +292,15 @@ def test_disproved_is_a_union_under_all_and_an_intersection_under_any(
 
 def test_answers_are_not_changed_in_place() -> None:
     answers = {A: BitMap([1, 2]), B: BitMap([2, 3])}
-    disproved(All((A, Some((B, A)), B)), answers.__getitem__)
-    disproved(Some((A, All((B, A)))), answers.__getitem__)
+    disproved(AllOf((A, Some((B, A)), B)), answers.__getitem__)
+    disproved(Some((A, AllOf((B, A)))), answers.__getitem__)
     assert answers == {A: BitMap([1, 2]), B: BitMap([2, 3])}
 
 
 def test_tests_come_from_left_to_right() -> None:
-    predicate = All((A, Some((B, A)), NOBODY))
+    predicate = AllOf((A, Some((B, A)), NOBODY))
     assert list(every_test(predicate)) == [A, B, A]
-    assert map_tests(predicate, lambda test: B) == All((B, Some((B, B)), NOBODY))
+    assert map_tests(predicate, lambda test: B) == AllOf((B, Some((B, B)), NOBODY))
 
 
 # Cost: ceilings that only a change of order of magnitude breaks (measured: 40 and 75 ms)

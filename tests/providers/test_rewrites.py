@@ -11,17 +11,17 @@ import pytest
 
 from providers import Column, IndexPredicate
 from providers.index_predicate import (
-    All,
+    AllOf,
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Never,
     Overlaps,
 )
-from providers.index_predicate import Any as Some
+from providers.index_predicate import AnyOf as Some
 from providers.predicate import And, Or, Unknown, fits
 from providers.registry import find
 from providers.values import arrow_type, domain_of
@@ -37,7 +37,7 @@ def words(test: IndexPredicate | None) -> str:
     match test:
         case None:
             return "no opinion"
-        case All(legs):
+        case AllOf(legs):
             return " AND ".join(
                 f"({words(leg)})" if isinstance(leg, Some) else words(leg) for leg in legs
             )
@@ -45,7 +45,7 @@ def words(test: IndexPredicate | None) -> str:
             return " OR ".join(map(words, legs))
         case _ if not isinstance(test, Never) and test.sketch:
             return f"{test.sketch}: {words(replace(test, sketch=''))}"
-        case Compare(field, op, value):
+        case FieldCompare(field, op, value):
             return f"{field} {op} {value!a}"
         case Overlaps(low, high, keys):
             return f"{low}..{high} meets {listed(keys)}"

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from providers.errors import SessionError, SettingError, StatementError
-from rewrite.bridge.install import Hooks, installed
+from rewrite.bridge.install import Hooks, find_hooks
 
 CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
 QUERY = "SELECT * FROM t WHERE id = 5"
@@ -182,12 +182,12 @@ def another_session_in_the_same_process(folder: Path) -> None:
 def enabling_is_idempotent(folder: Path) -> None:
     with running(rewrite.session(builder(folder))) as spark:
         fill(spark, folder)
-        hooks = installed(spark)
+        hooks = find_hooks(spark)
         listeners = spark.sparkContext._jsc.sc().listenerBus().listeners().size()
         again, text = said(lambda: rewrite.enable(spark))
         assert text == ""
         assert again._jsparkSession.equals(spark._jsparkSession)
-        assert installed(again) is hooks
+        assert find_hooks(again) is hooks
         assert rewrite.session(builder(folder))._jsparkSession.equals(spark._jsparkSession)
         assert spark.sparkContext._jsc.sc().listenerBus().listeners().size() == listeners
         assert opened(again) == 1
@@ -246,7 +246,7 @@ def new_and_cloned_sessions_skip_too(folder: Path) -> None:
         assert isinstance(other, rewrite.Session)
         clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         for session in (other, clone):
-            assert installed(session) is installed(spark)
+            assert find_hooks(session) is find_hooks(spark)
             assert opened(session) == 1
         other.conf.set("spark.skipping.enabled", "false")
         assert (opened(other), opened(spark)) == (4, 1)
@@ -283,7 +283,7 @@ def stopping_and_starting_leaves_nothing(folder: Path) -> None:
         with running(rewrite.session(builder(folder))) as spark:
             fill(spark, folder)
             assert opened(spark) == 1
-            hooks = weakref.ref(installed(spark))
+            hooks = weakref.ref(find_hooks(spark))
             own = hooks()._folder.path
         end = time.monotonic() + 20
         while hooks() is not None or own.exists():
@@ -325,7 +325,7 @@ def disable_passes_through_until_enable(folder: Path) -> None:
 @scenario
 def a_hook_that_something_hides_is_named(folder: Path) -> None:
     with running(rewrite.session(builder(folder))) as spark:
-        hooks = installed(spark)
+        hooks = find_hooks(spark)
         assert hooks is not None
         real, hooks.java = hooks.java, _Frozen()
         try:

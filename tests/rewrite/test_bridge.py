@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rewrite.bridge.authentication import Guarded, make_secret
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.folder import Folder
-from rewrite.bridge.install import installed
+from rewrite.bridge.install import find_hooks
 from rewrite.bridge.messages import read_message
 from skipping.config.settings import Settings
 from tests.rewrite.differential import settings
@@ -44,7 +44,7 @@ def units(spark: SparkSession) -> Any:
 
 def test_settings(spark: SparkSession) -> None:
     """Only ours cross, whatever is in them."""
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
     with settings(spark, {"spark.skipping.store": 'sqlite:/tmp/a "quoted"\\n\u00e9'}):
         name = hooks.java.settings().name(spark._jsparkSession.sessionState().conf())

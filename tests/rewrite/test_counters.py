@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import SessionError
 from rewrite.bridge.counters import Counting, TableCounters
-from rewrite.bridge.install import installed
+from rewrite.bridge.install import find_hooks
 from tests.rewrite.differential import make_table, settings
 
 NAME = "spark_catalog.default.counted"
@@ -55,7 +55,7 @@ def test_what_queries_asked_and_skipped(spark: SparkSession, table: str) -> None
 def test_the_log(spark: SparkSession, table: str, caplog: pytest.LogCaptureFixture) -> None:
     spark.sql(f"SELECT * FROM {table} WHERE id = 1").collect()
     now = counted(spark)
-    hooks, counting = installed(spark), Counting()
+    hooks, counting = find_hooks(spark), Counting()
     assert hooks is not None
     with caplog.at_level(logging.INFO, "skipping.counters"):
         counting.log(hooks.java)

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import StoreError
 from rewrite.bridge.callbacks import Answers
-from rewrite.bridge.install import installed
-from skipping.lookup.lookup import changed
+from rewrite.bridge.install import find_hooks
+from skipping.lookup.lookup import invalidate
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.sqlite.store import SqliteStore
@@ -55,14 +55,14 @@ def store(spark: SparkSession, table: str, tmp_path: Path) -> Iterator[Path]:
         assert look(spark).opened == 1
         yield path
     # The watcher is told of the shared store again.
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
     hooks.follow(spark)
 
 
 def look(spark: SparkSession) -> Compared:
     """The query, with everything that this process remembers of the store forgotten."""
-    changed(open_store(spark.conf.get("spark.skipping.store")))
+    invalidate(open_store(spark.conf.get("spark.skipping.store")))
     return same_rows(spark, QUERY)
 
 
@@ -207,7 +207,7 @@ def test_noting_what_ran_asks_and_lists_nothing(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the listener does on Spark's thread, of a scan that was planned and never listed."""
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
     join = "SELECT f.* FROM faulty f JOIN (SELECT k FROM faulty WHERE k > 4) d ON f.k = d.k"
     with settings(spark, {"spark.sql.adaptive.enabled": "false"}):

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from rewrite.bridge.callbacks import identities
-from rewrite.bridge.install import Hooks, installed
+from rewrite.bridge.install import Hooks, find_hooks
 from skipping.lookup.lookup import Lookup
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import make_table, same_rows, settings
@@ -51,7 +51,7 @@ def store(spark: SparkSession, table: str, tmp_path: Path) -> Iterator[Path]:
 
 
 def hooks(spark: SparkSession) -> Hooks:
-    found = installed(spark)
+    found = find_hooks(spark)
     assert found is not None
     return found
 

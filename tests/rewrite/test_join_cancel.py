@@ -13,7 +13,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge.install import installed
+from rewrite.bridge.install import find_hooks
 from tests.rewrite.differential import in_catalog_of, make_table, settings, spelled
 
 FILES = 4
@@ -129,7 +129,7 @@ def active(spark: SparkSession) -> list[int]:
 
 def at_rest(spark: SparkSession) -> bool:
     """Whether no job runs, and none of our threads."""
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
     return not active(spark) and hooks.java.threads().getActiveCount() == 0
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SkippingError, WrongAnswer
-from rewrite.bridge.install import installed
+from rewrite.bridge.install import find_hooks
 from rewrite.bridge.shadow import Shadow
 from skipping import SkippingIndex
-from skipping.build.refresh import current
+from skipping.build.refresh import current_columns
 from skipping.build.sketch import Work, sketch_files
 from skipping.stores import IDENTITY
 from tests.rewrite.differential import make_table, settings
@@ -59,7 +59,7 @@ def wrong(spark: SparkSession) -> Iterator[str]:
         ],
         schema=IDENTITY,
     )
-    pairs = current(index.definition, index.table.columns())
+    pairs = current_columns(index.definition, index.table.columns())
     work = [Work(i, column, i.provider()) for i, column in pairs]
     entries = pa.Table.from_batches([sketch_files(rows.combine_chunks().to_batches()[0], work)])
     sketch = work[0].indexed.sketch
@@ -77,7 +77,7 @@ def wrong(spark: SparkSession) -> Iterator[str]:
 
 
 def shadow(spark: SparkSession) -> Shadow:
-    hooks = installed(spark)
+    hooks = find_hooks(spark)
     assert hooks is not None
     return hooks.shadow
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.build.refresh import current
+from skipping.build.refresh import current_columns
 from skipping.stores import identities
 from skipping.stores.sqlite.store import SqliteStore
 
@@ -22,7 +22,7 @@ def export(index: SkippingIndex) -> Export:
     assert isinstance(store, SqliteStore)
     names = {
         f"s{indexed.number}": f"{indexed.name} {indexed.kind}"
-        for indexed, _ in current(index.definition, index.table.columns())
+        for indexed, _ in current_columns(index.definition, index.table.columns())
     }
     live = set(identities(index.table.files()))
     exported = []
@@ -47,7 +47,7 @@ def scratch(spark: SparkSession, index: SkippingIndex, folder: Path) -> Export:
     columns = ", ".join(
         f"{indexed.name} {indexed.kind}"
         + (f"({', '.join(f'{k} => {v}' for k, v in indexed.params)})" if indexed.params else "")
-        for indexed, _ in current(index.definition, index.table.columns())
+        for indexed, _ in current_columns(index.definition, index.table.columns())
     )
     store = SqliteStore(folder / f"{len(list(folder.iterdir()))}.sqlite")
     where = index.definition.where

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipping.advise.analyze import every_kind
+from skipping.advise.analyze import list_kinds
 from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
-from skipping.advise.sample import BYTES, Sample, chosen, measured
+from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
 from skipping.tables import FILES, TableColumn
 
 N = 120
@@ -51,8 +51,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
 
 
 def advice(files: Sequence[Mapping[str, object]], name: str, type: str) -> ColumnAdvice:
-    works = every_kind(TableColumn(name, name, type, (name,)), ())
-    found = [measured(file, works) for file in files]
+    works = list_kinds(TableColumn(name, name, type, (name,)), ())
+    found = [measure_file(file, works) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
     return advise(sample, N)
@@ -164,12 +164,12 @@ class TestAPart:
             )
 
         many = table([10] * 1_000)
-        assert len(chosen(many, 64)) == 64
-        assert chosen(many, 64) == chosen(many, 64)
-        assert len(set(chosen(many, 64)["path"].to_pylist())) == 64
-        assert len(chosen(table([BYTES // 4] * 50), 64)) == 4
-        assert len(chosen(table([BYTES * 2] * 3), 64)) == 1
-        assert len(chosen(table([1, 2]), 64)) == 2
+        assert len(choose_files(many, 64)) == 64
+        assert choose_files(many, 64) == choose_files(many, 64)
+        assert len(set(choose_files(many, 64)["path"].to_pylist())) == 64
+        assert len(choose_files(table([BYTES // 4] * 50), 64)) == 4
+        assert len(choose_files(table([BYTES * 2] * 3), 64)) == 1
+        assert len(choose_files(table([1, 2]), 64)) == 2
 
 
 def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
         path = tmp_path / f"{i}.parquet"
         pq.write_table(pa.table({"v": pa.array(range(i * 3_000, (i + 1) * 3_000))}), path)
         made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
-    works = every_kind(TableColumn("v", "v", "bigint", ("v",)), ())
-    rows = [pa.ipc.open_stream(measured(f, works) or b"").read_all() for f in made]
+    works = list_kinds(TableColumn("v", "v", "bigint", ("v",)), ())
+    rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in made]
     found = kinds(advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4))
     # Its bounds are left, and these files follow each other.
     assert (found["VALUE_LIST"].known, found["VALUE_LIST"].kept[0]) == (0, 1)
     assert (found["VALUE_LIST(10000)"].known, found["VALUE_LIST(10000)"].kept[0]) == (1, 1)
-    assert measured({**made[0], "size": 1}, works) is None
+    assert measure_file({**made[0], "size": 1}, works) is None

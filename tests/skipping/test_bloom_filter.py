@@ -15,7 +15,7 @@ import pytest
 from providers import And, Compare, Domain, In, IsNull, Predicate, bloom_filter
 from providers.errors import DefinitionError
 from skipping.build.sketch import Work, entry_schema, sketch_files
-from skipping.define import numbered
+from skipping.define import number_columns
 from skipping.lookup.lookup import Finding, Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId
@@ -34,7 +34,7 @@ def define(params: str) -> IndexedColumn:
     """The column of `CREATE SKIPPING INDEX ON t (k BLOOM_FILTER<params>)`."""
     statement = parse(f"CREATE SKIPPING INDEX ON t (k BLOOM_FILTER{params})")
     assert isinstance(statement, Create)
-    (column,) = numbered(statement.columns, Columns([COLUMN]), ())
+    (column,) = number_columns(statement.columns, Columns([COLUMN]), ())
     return column
 
 

@@ -74,7 +74,7 @@ def unhooked(spark: SparkSession) -> SparkSession:
     """A Delta session of its own in the same Spark context, where nothing was put in."""
     session: Any = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
     jvm_session = session(spark.sparkContext._jsc.sc(), {})
-    assert rewrite.bridge.install.installed(SparkSession(spark.sparkContext, jvm_session)) is None
+    assert rewrite.bridge.install.find_hooks(SparkSession(spark.sparkContext, jvm_session)) is None
     return SparkSession(spark.sparkContext, jvm_session)
 
 

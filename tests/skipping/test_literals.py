@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from providers import Between, Compare, In, IsNull, Predicate, StartsWith, Unknown
 from providers.errors import DefinitionError
-from providers.literals import compared
+from providers.literals import normalise_leaf
 from providers.predicate import And, Or
 from providers.values import arrow_type, encode
 from skipping.lookup.bind import Binding
@@ -146,7 +146,7 @@ def test_every_literal_asks_what_spark_asks(spark: SparkSession, ansi: str) -> N
         answers = table.selectExpr("x", *(sql for sql, _ in leaves)).toArrow()
         normalised = encode(answers["x"].cast(arrow)).to_pylist()
         for (sql, leaf), answer in zip(leaves, answers.columns[1:], strict=True):
-            asks = compared(leaf, arrow)
+            asks = normalise_leaf(leaf, arrow)
             asked += 1
             if isinstance(asks, Unknown):
                 continue
@@ -174,7 +174,7 @@ NUMBERS = (
 def test_integers_against_numbers_as_exact_arithmetic_does(
     literal: Any, op: str, values: Sequence[int]
 ) -> None:
-    asks = compared(Compare("x", op, literal), pa.int64())  # type: ignore[arg-type]
+    asks = normalise_leaf(Compare("x", op, literal), pa.int64())  # type: ignore[arg-type]
     near = []
     if isinstance(asks, Compare | Between):
         ends = (asks.value,) if isinstance(asks, Compare) else (asks.low, asks.high)
@@ -265,13 +265,13 @@ def test_what_is_no_value_of_the_column_raises(leaf: Any, says: str) -> None:
 
 def test_the_values_of_a_list_are_compared_in_one_type() -> None:
     big = 2**53
-    asks = compared(In("n", [big + 1, 1.5]), pa.int64())
+    asks = normalise_leaf(In("n", [big + 1, 1.5]), pa.int64())
     assert is_true(asks, big), "all of them are doubles"
     assert not is_true(asks, 1)
-    assert is_true(compared(In("n", [big + 1, 5], negated=True), pa.int64()), big)
-    most = compared(In("n", [2.0**63, 1.0]), pa.int64())
+    assert is_true(normalise_leaf(In("n", [big + 1, 5], negated=True), pa.int64()), big)
+    most = normalise_leaf(In("n", [2.0**63, 1.0]), pa.int64())
     assert is_true(most, 2**63 - 1), "as a double it is the next one"
     assert not is_true(most, 2**62)
     fine, large = Decimal("1e-30"), Decimal(10**20)
-    assert isinstance(compared(In("n", [fine, large]), pa.decimal128(5, 2)), Unknown)
-    assert isinstance(compared(In("n", ["1"]), pa.int32()), Unknown)
+    assert isinstance(normalise_leaf(In("n", [fine, large]), pa.decimal128(5, 2)), Unknown)
+    assert isinstance(normalise_leaf(In("n", ["1"]), pa.int32()), Unknown)

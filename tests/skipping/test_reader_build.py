@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from skipping.build.refresh import current
+from skipping.build.refresh import current_columns
 from skipping.build.sketch import Work, sketch_files
 from skipping.build.spark_reader import ReaderBuild
-from skipping.define import numbered
+from skipping.define import number_columns
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
@@ -46,8 +46,8 @@ def work_on(columns: Columns) -> list[Work]:
     listed = ", ".join(f"{name} VALUE_LIST, {name} MIN_MAX" for name in names)
     statement = parse(f"CREATE SKIPPING INDEX ON t ({listed})")
     assert isinstance(statement, Create)
-    indexed = numbered(statement.columns, columns, ())
-    pairs = current(Definition("i", TableId("f", "", "r"), "t", indexed), columns)
+    indexed = number_columns(statement.columns, columns, ())
+    pairs = current_columns(Definition("i", TableId("f", "", "r"), "t", indexed), columns)
     return [Work(i, column, i.provider()) for i, column in pairs]
 
 

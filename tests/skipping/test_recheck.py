@@ -11,7 +11,7 @@ import pytest
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.predicate import map_leaves
 from skipping.audit import Rechecked, recheck
-from skipping.define import numbered
+from skipping.define import number_columns
 from skipping.lookup.bind import Binding
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
@@ -39,7 +39,7 @@ def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> 
     # Kinds do not matter: what they keep is not used.
     statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER)")
     assert isinstance(statement, Create)
-    indexed = numbered(statement.columns, COLUMNS, ())
+    indexed = number_columns(statement.columns, COLUMNS, ())
     definition = Definition("i", TableId("delta", "", ""), "t", indexed)
     bound = Binding(COLUMNS)
     asked = map_leaves(predicate, bound.leaf)

@@ -10,7 +10,7 @@ import pytest
 
 from providers import Between, Compare, In, IsNull, StartsWith
 from providers.values import arrow_type, encode
-from skipping.lookup.format import spelled, value_in_words
+from skipping.lookup.format import format_leaf, format_value
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ from skipping.lookup.format import spelled, value_in_words
 )
 def test_a_value_of_each_type(value: object, type: str, words: str) -> None:
     (normalised,) = encode(pa.array([value], arrow_type(type))).to_pylist()
-    assert value_in_words(normalised, type) == words
+    assert format_value(normalised, type) == words
 
 
 def test_years_that_python_does_not_know() -> None:
-    assert value_in_words(10**9, "date") == "1000000000"
+    assert format_value(10**9, "date") == "1000000000"
 
 
 def test_a_leaf_of_each_form() -> None:
@@ -50,7 +50,7 @@ def test_a_leaf_of_each_form() -> None:
         In("c", pa.array([1]), source="planes"),
         IsNull("c", negated=True),
     ]
-    assert [spelled(leaf, "a.b", "int") for leaf in leaves] == [
+    assert [format_leaf(leaf, "a.b", "int") for leaf in leaves] == [
         "a.b >= 3",
         "a.b BETWEEN 1 AND 2",
         "a.b IN (1, 2, 3, ... 4 in all)",
@@ -59,4 +59,4 @@ def test_a_leaf_of_each_form() -> None:
         "a.b IN (1 of planes)",
         "a.b IS NOT NULL",
     ]
-    assert spelled(StartsWith("c", "x'y"), "s", "string") == "s LIKE 'x''y%'"
+    assert format_leaf(StartsWith("c", "x'y"), "s", "string") == "s LIKE 'x''y%'"

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from providers.errors import StoreError
 from skipping.stores import IDENTITY
-from skipping.stores.entries import sketches, taken
+from skipping.stores.entries import sketches, take_rows
 
-__all__ = ["filled", "placed"]
+__all__ = ["fill_sketches", "place_entries"]
 
 
-def placed(
+def place_entries(
     base: pa.Table, entries: pa.Table, *, end: int, removed: Container[int]
 ) -> tuple[pa.Table, list[int], list[int]]:
     """The entries with the new ones at the end, and which of them which row is about.
@@ -49,7 +49,7 @@ def placed(
     return pa.concat_tables([base, new], promote_options="default"), places, rows
 
 
-def filled(
+def fill_sketches(
     base: pa.Table, entries: pa.Table, places: list[int], rows: list[int]
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """The entries with every sketch that was not there yet, and which entries were changed."""
@@ -70,7 +70,7 @@ def filled(
             if old.type != new.type:
                 raise StoreError(f"{name} is of type {old.type}, not {new.type}")
             chunks = old.chunks if isinstance(old, pa.ChunkedArray) else [old]
-            both = taken(pa.chunked_array([*chunks, *new.chunks], new.type), pa.array(pick))
+            both = take_rows(pa.chunked_array([*chunks, *new.chunks], new.type), pa.array(pick))
             if name in base.schema.names:
                 base = base.set_column(base.schema.get_field_index(name), name, both)
             else:

@@ -24,14 +24,14 @@ from skipping.stores import IDENTITY, Catalogue, Generation, identities
 from skipping.stores.entries import (
     ORDINALS,
     answerable,
-    checked,
+    check_entries,
     compact,
     is_scalar,
-    taken,
+    take_rows,
 )
 from skipping.stores.forking import Lock
-from skipping.stores.generations import following, rewound
-from skipping.stores.memory.entries import filled, placed
+from skipping.stores.generations import next_generation, rewound_error
+from skipping.stores.memory.entries import fill_sketches, place_entries
 
 __all__ = ["MemoryStore"]
 
@@ -139,23 +139,27 @@ class MemoryStore:
         token: int | None = None,
     ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
-        entries = checked(entries)
+        entries = check_entries(entries)
         with self._lock:
             found = self._at(index)
             if found.definition.dropped or found.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
             _require(index, found.lease, token)
-            base, at, rows = placed(found.entries, entries, end=found.next, removed=found.removed)
-            merged, touched = filled(base, entries, at, rows)
+            base, at, rows = place_entries(
+                found.entries, entries, end=found.next, removed=found.removed
+            )
+            merged, touched = fill_sketches(base, entries, at, rows)
             touched[len(found.entries) :] = True
             if not touched.any():
                 return
-            generation = following(found.generation)
+            generation = next_generation(found.generation)
             changed = np.full(len(merged), generation)
             changed[: len(found.changed)] = found.changed
             changed[touched] = generation
             order = np.argsort(merged["ordinal"].to_numpy())
-            columns = {name: taken(merged[name], pa.array(order)) for name in merged.schema.names}
+            columns = {
+                name: take_rows(merged[name], pa.array(order)) for name in merged.schema.names
+            }
             self._indexes[index] = replace(
                 found,
                 generation=generation,
@@ -171,7 +175,7 @@ class MemoryStore:
             gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
             if not gone.any():
                 return
-            generation = following(found.generation)
+            generation = next_generation(found.generation)
             ordinals_gone = found.entries["ordinal"].to_numpy()[gone].tolist()
             self._indexes[index] = replace(
                 found,
@@ -204,7 +208,7 @@ class MemoryStore:
         with self._lock:
             found = self._at(index)
             if since is not None and since not in found.history:
-                raise rewound(self.location, index)
+                raise rewound_error(self.location, index)
             entries, changed, generation = found.entries, found.changed, found.generation
             removed = [o for o, g in found.removed.items() if since is not None and g > since]
         below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
@@ -247,7 +251,7 @@ class MemoryStore:
         with self._lock:
             found = self._at(index)
             if generation is not None and generation not in found.history:
-                raise rewound(self.location, index)
+                raise rewound_error(self.location, index)
             entries = found.entries
         entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
         types = dict(zip(entries.schema.names, entries.schema.types, strict=True))

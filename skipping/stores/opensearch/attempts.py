@@ -24,8 +24,8 @@ from typing import Any
 from providers.errors import StoreError
 from skipping.model.definition import IndexId
 from skipping.stores import Generation
-from skipping.stores.generations import following
-from skipping.stores.opensearch.registry import Catalogues, Head
+from skipping.stores.generations import next_generation
+from skipping.stores.opensearch.registry import Head, Registry
 
 __all__ = ["Attempt", "LostHistory", "attempt"]
 
@@ -45,7 +45,7 @@ class Attempt:
 
     def __init__(
         self,
-        catalogues: Catalogues,
+        catalogues: Registry,
         index: IndexId,
         head: Head,
         admit: Callable[[Head], None],
@@ -107,7 +107,7 @@ class Attempt:
 
 @contextmanager
 def attempt(
-    catalogues: Catalogues,
+    catalogues: Registry,
     index: IndexId,
     admit: Callable[[Head], None],
     *,
@@ -164,5 +164,5 @@ def _taken(head: Head, admit: Callable[[Head], None], wait: _Wait) -> Head:
         # Its commit may have come before it died; then it only was not released.
         aborted += (head.writer,) if head.generation != head.writer else ()
     wait.won = True
-    number = following(head.attempt)
+    number = next_generation(head.attempt)
     return replace(head, attempt=number, writer=number, beat=0, aborted=aborted)

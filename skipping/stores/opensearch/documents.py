@@ -34,15 +34,15 @@ __all__ = [
     "TERMS",
     "TYPES",
     "Found",
-    "described",
+    "decode_values",
+    "describe_mapping",
     "documents",
+    "encode_values",
     "folder_of",
     "identities",
     "name_of",
-    "spelled",
     "table_of",
     "types_of",
-    "unspelled",
 ]
 
 TERMS = "terms"
@@ -102,7 +102,7 @@ def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
         raise StoreError(f"the store has a field of type {error}: upgrade") from error
 
 
-def described(definition: Definition, fields: dict[str, str]) -> Body:
+def describe_mapping(definition: Definition, fields: dict[str, str]) -> Body:
     """How an index with these fields is made; anything else in a document is refused."""
     properties = dict(_IDENTITY)
     inner: dict[str, Body] = {TERMS: {}, BYTES: {}}
@@ -147,7 +147,7 @@ def name_of(type: pa.DataType) -> str:
     return _NAMES[type]
 
 
-def spelled(values: pa.Array) -> list[Any]:
+def encode_values(values: pa.Array) -> list[Any]:
     """Values as documents and queries have them; raises StoreError for none of the three types."""
     if values.type == pa.binary():
         return [None if value is None else value.hex() for value in values.to_pylist()]
@@ -155,8 +155,8 @@ def spelled(values: pa.Array) -> list[Any]:
     return listed
 
 
-def unspelled(type: pa.DataType, values: list[Any]) -> Any:
-    """What doc values say of a TERMS or BYTES field, as it was before `spelled`."""
+def decode_values(type: pa.DataType, values: list[Any]) -> Any:
+    """What doc values say of a TERMS or BYTES field, as it was before `encode_values`."""
     if pa.types.is_large_binary(type):
         # The server spells it without padding; versions differ in the last two signs.
         return b64decode(values[0].translate(_URL_SAFE) + "=" * (-len(values[0]) % 4))
@@ -236,8 +236,8 @@ def _column(values: pa.Array) -> list[Any]:
     if pa.types.is_large_binary(values.type):
         return [None if v is None else b64encode(v).decode() for v in values.to_pylist()]
     if not pa.types.is_list(values.type):
-        return spelled(values)
-    terms = spelled(pc.list_flatten(values))
+        return encode_values(values)
+    terms = encode_values(pc.list_flatten(values))
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
     lists, start = [], 0
     for length in lengths:

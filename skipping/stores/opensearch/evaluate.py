@@ -19,28 +19,28 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import BitsSet, Compare, ContainsOther, Escapes, Overlaps, Test
+from providers.index_predicate import BitsSet, ContainsOther, Escapes, FieldCompare, Overlaps, Test
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of, is_scalar
-from skipping.stores.fields import Fields, brought_up
+from skipping.stores.fields import Fields, apply_change
 from skipping.stores.opensearch.client import Body, Refused
-from skipping.stores.opensearch.documents import TERMS, spelled, types_of
+from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.queries import (
-    among,
     candidates_query,
     disproved_query,
     has_many_numbers,
+    numbers_query,
     ordinals_query,
 )
 from skipping.stores.opensearch.registry import Head
-from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, words
+from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap_words
 
 __all__ = ["Answers"]
 
 _CANDIDATES = 10_000
-_SCALAR = (Compare, Overlaps, Escapes)
+_SCALAR = (FieldCompare, Overlaps, Escapes)
 
 
 class Answers:
@@ -123,7 +123,7 @@ class Answers:
         def read() -> Catalogue:
             if held is None:
                 return entries.scalars(names)
-            return brought_up(held, entries.scalars(names, since=held.generation))
+            return apply_change(held, entries.scalars(names, since=held.generation))
 
         newest = self._fields.loaded(index, sketch, read, deadline=deadline)
         return newest if _is_of(head, newest) else None
@@ -157,7 +157,7 @@ class Answers:
     def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
         """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
         if self._has_bitmaps is None:
-            query = among("generation", pa.array([head.generation]))
+            query = numbers_query("generation", pa.array([head.generation]))
             body = {"query": query, "size": 1, "_source": False}
             try:
                 answer = entries.search(body, timeout=_left(deadline))
@@ -213,7 +213,7 @@ def _by_script(
     answer = entries.search(body, timeout=_left(deadline))
     try:
         buckets = answer["aggregations"]["tests"]["buckets"]
-        found = {i: words(buckets[str(i)]["words"]["value"]) for i in queries}
+        found = {i: bitmap_words(buckets[str(i)]["words"]["value"]) for i in queries}
     except (LookupError, TypeError) as error:
         raise StoreError(f"the answer lacks a test: {error}") from error
     _left(deadline)
@@ -248,7 +248,7 @@ def _without_other(
     hits = entries.search(body, timeout=_left(deadline))["hits"]["hits"]
     if len(hits) == _CANDIDATES:
         return BitMap()
-    keys = set(spelled(test.keys))
+    keys = set(encode_values(test.keys))
     return BitMap(
         hit["sort"][0] for hit in hits if keys.issuperset(hit.get("fields", {}).get(field, ()))
     )

@@ -13,18 +13,18 @@ from providers.errors import StoreError
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
-from skipping.stores.generations import alike, rewound
+from skipping.stores.generations import alike, rewound_error
 from skipping.stores.opensearch.attempts import LostHistory
 from skipping.stores.opensearch.client import PAGE_SIZE, Body, Client, Refused
 from skipping.stores.opensearch.documents import (
     Found,
-    described,
+    decode_values,
+    describe_mapping,
     folder_of,
     table_of,
     types_of,
-    unspelled,
 )
-from skipping.stores.opensearch.pages import NUMBER, PAGE, unpacked
+from skipping.stores.opensearch.pages import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import Head
 
 __all__ = ["Entries"]
@@ -46,7 +46,7 @@ class Entries:
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
         assert self._head.definition is not None
-        body = described(Definition.from_json(self._head.definition), fields)
+        body = describe_mapping(Definition.from_json(self._head.definition), fields)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
         if not self._head.generation:
             try:
@@ -134,7 +134,7 @@ class Entries:
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
             raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
         if since is not None and not head.has_been(since):
-            raise rewound(self._client.server, self._name)
+            raise rewound_error(self._client.server, self._name)
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
@@ -206,7 +206,7 @@ class Entries:
             found: dict[str, dict[int, Any]] = {field: {} for field in packed}
             for hit in self._pages(body, _ORDER):
                 for field, values in hit.get("fields", {}).items():
-                    found[field][hit["sort"][0]] = unspelled(packed[field][1], values)
+                    found[field][hit["sort"][0]] = decode_values(packed[field][1], values)
             for field, (name, type) in packed.items():
                 column = [found[field].get(ordinal) for ordinal in part["ordinal"].to_pylist()]
                 part = part.append_column(name, pa.array(column, type))
@@ -251,7 +251,7 @@ class Entries:
         hits = self._pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
         removed = self._removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         try:
-            files = unpacked(
+            files = unpack_pages(
                 (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
             )
         except (ValueError, LookupError, TypeError, OSError):

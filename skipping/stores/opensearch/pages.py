@@ -21,7 +21,7 @@ from skipping.stores.entries import is_scalar, sketches
 from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.documents import table_of
 
-__all__ = ["NUMBER", "PAGE", "pages", "unpacked"]
+__all__ = ["NUMBER", "PAGE", "pages", "unpack_pages"]
 
 PAGE, NUMBER = "page", "page_number"
 """The fields of a page: itself, and which of its write's it is."""
@@ -50,7 +50,7 @@ def pages(
     return made
 
 
-def unpacked(
+def unpack_pages(
     sources: Iterable[Body],
     removed: Sequence[int],
     fields: Sequence[str],

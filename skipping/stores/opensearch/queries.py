@@ -18,24 +18,24 @@ from pyroaring import BitMap64
 
 from providers.index_predicate import (
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Overlaps,
     Test,
 )
 from providers.values import Value
 from skipping.stores.opensearch.client import Body
-from skipping.stores.opensearch.documents import BYTES, LONGEST, TERMS, spelled
+from skipping.stores.opensearch.documents import BYTES, LONGEST, TERMS, encode_values
 from skipping.stores.opensearch.scripts import unset_bits
 
 __all__ = [
-    "among",
     "candidates_query",
     "disproved_query",
     "has_many_numbers",
+    "numbers_query",
     "ordinals_query",
 ]
 
@@ -68,7 +68,7 @@ def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
     if isinstance(test, BitsSet):
         return _bits_query(test)
     if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
-        holds: Body | None = among(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
+        holds: Body | None = numbers_query(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
     else:
         holds = None if any(map(_is_too_long, _bounds(test))) else _holds(test)
     if holds is None:
@@ -86,7 +86,7 @@ def _bits_query(test: BitsSet) -> Body:
     return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}, _some(asked)]}}
 
 
-def among(field: str, numbers: pa.Array) -> Body:
+def numbers_query(field: str, numbers: pa.Array) -> Body:
     """Documents with one of many numbers, as 64-bit bitmaps: one of each sign.
 
     A server walks a bitmap and the numbers it has side by side. The bitmap begins with 0 and ends
@@ -117,7 +117,7 @@ def candidates_query(test: ContainsOther) -> Body:
 def _bounds(test: Test) -> Sequence[Value | None]:
     """What ranges of a test begin and end with."""
     match test:
-        case Compare(_, _, value):
+        case FieldCompare(_, _, value):
             return [value]
         case ContainsRange(_, low, high):
             return [low, high]
@@ -136,11 +136,11 @@ def _is_too_long(value: Value | None) -> bool:
 
 
 def _holds(
-    test: Compare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange,
+    test: FieldCompare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange,
 ) -> Body | None:
     sketch = f"{test.sketch}_"
     match test:
-        case Compare(name, op, value):
+        case FieldCompare(name, op, value):
             return _compare(sketch + name, op, value)
         case Overlaps(low, high, keys):
             return _overlaps(sketch + low, sketch + high, keys)
@@ -195,7 +195,7 @@ def _escapes(low: str, high: str, starts: pa.Array, ends: pa.Array) -> Body | No
 
 
 def _contains(field: str, keys: pa.Array) -> Body:
-    values = spelled(_possible(keys))
+    values = encode_values(_possible(keys))
     parts = [values[i : i + _TERMS] for i in range(0, len(values), _TERMS)]
     return _some({"terms": {field: part}} for part in parts)
 

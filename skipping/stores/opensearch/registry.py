@@ -30,7 +30,7 @@ from skipping.stores import Generation
 from skipping.stores.generations import REMEMBERED
 from skipping.stores.opensearch.client import Body, Client, Refused
 
-__all__ = ["FORMAT", "Catalogues", "Foreign", "Head"]
+__all__ = ["FORMAT", "Foreign", "Head", "Registry"]
 
 FORMAT = 1
 """Version of what is written. A newer one is refused."""
@@ -97,7 +97,7 @@ class Head:
         return replace(self, generation=generation, recent=recent[-REMEMBERED:])
 
 
-class Catalogues:
+class Registry:
     """The heads of all indexes of a store. Safe to use from several threads and processes."""
 
     def __init__(self, client: Client, prefix: str) -> None:

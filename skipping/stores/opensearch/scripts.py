@@ -12,7 +12,7 @@ from providers.errors import StoreError
 from skipping.stores.entries import bitmap_of
 from skipping.stores.opensearch.client import Body
 
-__all__ = ["ANY_FILTER", "WORDS", "bitmap", "unset_bits", "words"]
+__all__ = ["ANY_FILTER", "WORDS", "bitmap", "bitmap_words", "unset_bits"]
 
 WORDS = 2**16
 """The most words of a bitmap that are asked for; four million ordinals."""
@@ -61,7 +61,7 @@ def bitmap(n: int) -> Body:
     return {"scripted_metric": {**_BITMAP, "params": {"n": n}}}
 
 
-def words(values: Sequence[int] | None) -> BitMap:
+def bitmap_words(values: Sequence[int] | None) -> BitMap:
     """The ordinals in the words of a bitmap."""
     try:
         packed = np.array(values or (), np.int64).view(np.uint8)

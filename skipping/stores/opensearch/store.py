@@ -24,9 +24,9 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation
-from skipping.stores.entries import ORDINALS, checked
+from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.fields import KEPT, Fields
-from skipping.stores.generations import rewound
+from skipping.stores.generations import rewound_error
 from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.attempts import Attempt, attempt
 from skipping.stores.opensearch.client import Client
@@ -34,7 +34,7 @@ from skipping.stores.opensearch.documents import documents, identities, name_of,
 from skipping.stores.opensearch.evaluate import Answers
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.pages import pages
-from skipping.stores.opensearch.registry import Catalogues, Foreign, Head
+from skipping.stores.opensearch.registry import Foreign, Head, Registry
 
 __all__ = ["OpenSearchStore"]
 
@@ -90,7 +90,7 @@ class OpenSearchStore:
     ) -> None:
         self._access = Access() if access is None else access
         self._client = Client(server, self._access, patience=patience)
-        self._catalogues = Catalogues(self._client, self._access.prefix)
+        self._catalogues = Registry(self._client, self._access.prefix)
         self._fields = Fields(kept)
         self._answers = Answers(self._fields)
         self._lease = lease
@@ -186,7 +186,7 @@ class OpenSearchStore:
         token: int | None = None,
     ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
-        entries = checked(entries)
+        entries = check_entries(entries)
         names = identities(entries)
 
         def admit(head: Head) -> None:
@@ -272,7 +272,7 @@ class OpenSearchStore:
         held = {test.sketch: self._fields.held(index, test.sketch) for test in tests}
         head = self._catalogues.head(index, timeout=timeout)
         if generation is not None and not head.has_been(generation):
-            raise rewound(self.location, index)
+            raise rewound_error(self.location, index)
         return self._answers.disproved(
             index, head, self._entries(head), tests, held, below=below, deadline=deadline
         )

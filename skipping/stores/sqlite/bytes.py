@@ -24,7 +24,7 @@ from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs
 
-__all__ = ["Group", "groups", "holds_for_some_key", "insert_bytes", "sweep_bytes", "values_of"]
+__all__ = ["Group", "holds_for_some_key", "insert_bytes", "read_groups", "sweep_bytes", "values_of"]
 
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
@@ -79,7 +79,7 @@ def insert_bytes(
             )
 
 
-def groups(connection: sqlite3.Connection, head: Head, part: str) -> Iterator[Group]:
+def read_groups(connection: sqlite3.Connection, head: Head, part: str) -> Iterator[Group]:
     """What is stored of a field."""
     for run in runs(connection, head, part):
         length, width = _ABOUT.unpack_from(run.about)
@@ -91,7 +91,7 @@ def values_of(
     connection: sqlite3.Connection, head: Head, part: str
 ) -> Iterator[tuple[_Numbers, list[bytes]]]:
     """The whole values, with the ordinals of their files, a group at a time."""
-    for group in groups(connection, head, part):
+    for group in read_groups(connection, head, part):
         turned = b"".join(data for _, data in blocks(connection, group.run))
         octets = np.frombuffer(turned, np.uint8).reshape(group.length, len(group.ordinals)).T
         yield group.ordinals, [row.tobytes() for row in octets]
@@ -99,7 +99,7 @@ def values_of(
 
 def sweep_bytes(connection: sqlite3.Connection, head: Head, part: str, live: BitMap) -> None:
     """Delete the groups of which no file is live."""
-    for group in groups(connection, head, part):
+    for group in read_groups(connection, head, part):
         if live.isdisjoint(BitMap(group.ordinals.astype(np.uint32))):
             delete(connection, head, part, group.run)
 

@@ -34,13 +34,13 @@ from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
 __all__ = [
     "Placed",
     "entries_of",
+    "find_holders",
     "forget",
-    "holders",
     "place",
-    "plain",
     "store_sketches",
     "sweep",
     "take",
+    "term_type",
 ]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class Placed:
     before: Numbers
 
 
-def holders(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Array:
+def find_holders(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Array:
     """Of each file (path, size, stamp) the ordinal of its entry, or null."""
     found: dict[tuple[str, int, int | None], int] = {}
     paths = files["path"].to_pylist()
@@ -224,13 +224,13 @@ def sweep(connection: sqlite3.Connection, head: Head, removed: Numbers) -> None:
     for name, spelled in head.fields.items():
         type = TYPES[spelled]
         if pa.types.is_list(type):
-            sweep_terms(connection, head, name, plain(type), live)
+            sweep_terms(connection, head, name, term_type(type), live)
         elif not is_scalar(type):
             sweep_bytes(connection, head, name, live)
     head.swept = head.generation
 
 
-def plain(type: pa.DataType) -> pa.DataType:
+def term_type(type: pa.DataType) -> pa.DataType:
     """How the terms of a list type are kept: text as its bytes."""
     return pa.binary() if type.value_type == pa.string() else type.value_type
 
@@ -289,13 +289,13 @@ def _lists(
     """The terms of each of these files; the order of a list is lost, as is what was twice in it."""
     found: list[pa.Array] = []
     owners: list[Numbers] = []
-    for postings in postings_of(connection, head, name, plain(type)):
+    for postings in postings_of(connection, head, name, term_type(type)):
         terms, numbers = postings.pairs()
         at = np.searchsorted(ordinals, numbers)
         asked = np.append(ordinals, -1)[at] == numbers
         found.append(terms.filter(pa.array(asked)))
         owners.append(at[asked])
-    terms = pa.concat_arrays(found) if found else pa.array([], plain(type))
+    terms = pa.concat_arrays(found) if found else pa.array([], term_type(type))
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
     order = np.argsort(owner, kind="stable")
     lengths = np.bincount(owner, minlength=len(ordinals))

@@ -34,11 +34,11 @@ from providers.index_predicate import (
 )
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of
-from skipping.stores.sqlite.bytes import groups, holds_for_some_key
-from skipping.stores.sqlite.entries import Numbers, plain
+from skipping.stores.sqlite.bytes import holds_for_some_key, read_groups
+from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
 from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.terms import matching, within
+from skipping.stores.sqlite.terms import match_keys, match_range
 
 __all__ = ["Snapshot"]
 
@@ -106,7 +106,7 @@ class Snapshot:
         # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
         held = np.ones(len(ordinals), np.bool_)
         there = files[names[1]].is_valid().to_numpy()
-        for group in groups(self._connection, self._head, names[0]):
+        for group in read_groups(self._connection, self._head, names[0]):
             self._in_time()
             at, places = _meeting(ordinals, group.ordinals)
             for layout, keys in test.probes:
@@ -142,11 +142,11 @@ class Snapshot:
         self, name: str, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
     ) -> Numbers:
         """How many terms of each file are among those asked for."""
-        place = self._connection, self._head, name, plain(self._types[name])
+        place = self._connection, self._head, name, term_type(self._types[name])
         if isinstance(test, ContainsRange):
-            parts = within(*place, test, self._in_time)
+            parts = match_range(*place, test, self._in_time)
         else:
-            parts = matching(*place, test.keys, self._in_time)
+            parts = match_keys(*place, test.keys, self._in_time)
         found = np.concatenate([np.zeros(0, np.uint32), *parts])
         at = np.searchsorted(ordinals, found)
         at = at[np.append(ordinals, -1)[at] == found]

@@ -24,7 +24,7 @@ from providers.errors import Damaged, StoreError
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
 from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small
+from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
 
 __all__ = [
     "FILES",
@@ -60,7 +60,7 @@ def append(
     if not len(rows):
         return
     rows = rows.append_column("generation", pa.array(np.full(len(rows), generation)))
-    old = small(runs(connection, head, part), len(rows), most=_MOST)
+    old = small_runs(runs(connection, head, part), len(rows), most=_MOST)
     tables = [_read(connection, run) for run in old]
     for run in old:
         delete(connection, head, part, run)

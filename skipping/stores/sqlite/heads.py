@@ -20,7 +20,7 @@ from skipping.model.definition import Definition, IndexId, Revision, State, Tabl
 from skipping.model.lease import Lease
 from skipping.stores import Generation
 
-__all__ = ["Head", "define", "digest", "heads", "hold", "opened_head", "require", "save"]
+__all__ = ["Head", "define", "digest", "heads", "hold", "open_head", "require", "save"]
 
 _REMEMBERED = 256  # generations back; whoever is further behind reads everything again
 _COLUMNS = (
@@ -134,7 +134,7 @@ def _found(connection: sqlite3.Connection, index: IndexId) -> Head | None:
     return None if row is None else _verified(row)
 
 
-def opened_head(connection: sqlite3.Connection, index: IndexId, *, erased: bool = False) -> Head:
+def open_head(connection: sqlite3.Connection, index: IndexId, *, erased: bool = False) -> Head:
     """That of an index; raises Damaged, and StoreError if it was erased or never was here."""
     found = _found(connection, index)
     if found is None or (found.definition is None and not erased):
@@ -179,7 +179,7 @@ def define(
 
 def hold(connection: sqlite3.Connection, index: IndexId, lease: Lease, expect: Lease) -> None:
     """Write a lease if it still is `expect`; raises Conflict if not."""
-    head = opened_head(connection, index)
+    head = open_head(connection, index)
     found = head.held_by()
     if found != expect:
         raise Conflict(f"index {index} has another lease by now: {found.described()}")

@@ -24,7 +24,7 @@ from providers.errors import Damaged
 from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head, digest
 
-__all__ = ["Run", "add", "blocks", "delete", "runs", "small"]
+__all__ = ["Run", "add", "blocks", "delete", "runs", "small_runs"]
 
 _MASK = 2**63 - 1
 _AT_ONCE = 500  # rows of one statement
@@ -123,7 +123,7 @@ def blocks(
             raise Damaged(f"{len(some) - found} blocks are missing: create the indexes anew")
 
 
-def small(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
+def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
     """The newest runs that are to be put together with so many new items, oldest first.
 
     None has more than all that come after it, so an item is put together with others no more than

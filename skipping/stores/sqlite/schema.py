@@ -33,9 +33,9 @@ import pyarrow as pa
 
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.forking import Gate
-from skipping.stores.sqlite.upgrade import BEFORE, upgrade, viewed
+from skipping.stores.sqlite.upgrade import BEFORE, upgrade, view_old
 
-__all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "drafted_store", "opened"]
+__all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "draft_store", "open_connection"]
 
 APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
@@ -111,7 +111,7 @@ def _make(draft: Path) -> None:
 
 
 @contextmanager
-def drafted_store(path: Path) -> Iterator[Path]:
+def draft_store(path: Path) -> Iterator[Path]:
     """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
     with _translated(path, wait=0):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,9 @@ def _renamed(draft: Path, path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.Connection]:
+def open_connection(
+    path: Path, *, wait: float, write: bool = False
+) -> Iterator[sqlite3.Connection]:
     """A connection to a store that is there, within a transaction, closed at the end.
 
     Who writes commits. Waits `wait` seconds for locks; a connection that only reads is interrupted
@@ -215,7 +217,7 @@ def opened(path: Path, *, wait: float, write: bool = False) -> Iterator[sqlite3.
                 connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
                 if version == BEFORE:
                     connection.execute("PRAGMA temp_store = MEMORY")
-                    viewed(connection, _SCHEMA)
+                    view_old(connection, _SCHEMA)
                 connection.execute("BEGIN")
             yield connection
         if before is not None and (_wal(path).exists() or _stamp(path) != before):

@@ -21,14 +21,14 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import Catalogue, Generation
-from skipping.stores.entries import ORDINALS, checked
-from skipping.stores.fields import KEPT, Fields, brought_up
-from skipping.stores.generations import following, rewound
+from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.fields import KEPT, Fields, apply_change
+from skipping.stores.generations import next_generation, rewound_error
 from skipping.stores.sqlite import heads
 from skipping.stores.sqlite.entries import (
     entries_of,
+    find_holders,
     forget,
-    holders,
     place,
     store_sketches,
     sweep,
@@ -36,8 +36,8 @@ from skipping.stores.sqlite.entries import (
 )
 from skipping.stores.sqlite.evaluate import Snapshot
 from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
-from skipping.stores.sqlite.heads import Head, opened_head
-from skipping.stores.sqlite.schema import copy_into, create, drafted_store, opened
+from skipping.stores.sqlite.heads import Head, open_head
+from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection
 
 __all__ = ["SqliteStore"]
 
@@ -94,12 +94,12 @@ class SqliteStore:
     def state(self, index: IndexId) -> State:
         """How it stands."""
         with self._reading() as connection:
-            return opened_head(connection, index).stands()
+            return open_head(connection, index).stands()
 
     def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
         """Say how it stands."""
         with self._writing() as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             heads.require(head, token)
             head.state = state.to_json()
             heads.save(connection, head)
@@ -107,7 +107,7 @@ class SqliteStore:
     def lease(self, index: IndexId) -> Lease:
         """Who keeps it up to date."""
         with self._reading() as connection:
-            return opened_head(connection, index).held_by()
+            return open_head(connection, index).held_by()
 
     def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
@@ -117,7 +117,7 @@ class SqliteStore:
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
         with self._writing() as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             start = head.next
             if n < 0 or start + n > ORDINALS:
                 raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
@@ -134,16 +134,16 @@ class SqliteStore:
         token: int | None = None,
     ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
-        entries = checked(entries)
+        entries = check_entries(entries)
         with self._writing() as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             if head.dropped or head.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
             heads.require(head, token)
             ordinals = entries["ordinal"].to_numpy()
             if len(ordinals) and ordinals.max() >= head.next:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
-            generation = following(head.generation)
+            generation = next_generation(head.generation)
             placed = place(connection, head, entries, generation)
             stored = store_sketches(connection, head, entries, placed, generation)
             if stored or len(placed.created):
@@ -153,11 +153,11 @@ class SqliteStore:
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             gone = take(connection, head, ordinals)
             if not len(gone):
                 return
-            generation = following(head.generation)
+            generation = next_generation(head.generation)
             append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
             head.advance(generation)
             sweep(connection, head, removed_of(connection, head))
@@ -166,7 +166,7 @@ class SqliteStore:
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         with self._writing() as connection:
-            head = opened_head(connection, index, erased=True)
+            head = open_head(connection, index, erased=True)
             if not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
             forget(connection, head)
@@ -183,21 +183,21 @@ class SqliteStore:
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._reading(wait=timeout) as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             if since is not None and not head.has_been(since):
-                raise rewound(self.location, index)
+                raise rewound_error(self.location, index)
             return catalogue(connection, head, since=since, fields=fields)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         with self._reading() as connection:
-            return holders(connection, opened_head(connection, index), files)
+            return find_holders(connection, open_head(connection, index), files)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
-            yield from entries_of(connection, opened_head(connection, index))
+            yield from entries_of(connection, open_head(connection, index))
 
     def disproved(
         self,
@@ -212,9 +212,9 @@ class SqliteStore:
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
-            head = opened_head(connection, index)
+            head = open_head(connection, index)
             if generation is not None and not head.has_been(generation):
-                raise rewound(self.location, index)
+                raise rewound_error(self.location, index)
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != head.generation:
                     held[sketch] = self._newest(connection, head, sketch, kept)
@@ -226,7 +226,7 @@ class SqliteStore:
 
         def read() -> Catalogue:
             with self._reading() as connection:
-                return sketch_fields(connection, opened_head(connection, index), sketch)
+                return sketch_fields(connection, open_head(connection, index), sketch)
 
         held = self._fields.held(index, sketch)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
@@ -237,7 +237,7 @@ class SqliteStore:
         """What is kept brought up to what a transaction sees."""
         if head.has_been(kept.generation):
             change = sketch_fields(connection, head, sketch, since=kept.generation)
-            newest = brought_up(kept, change)
+            newest = apply_change(kept, change)
         else:
             self._fields.drop(head.name)
             newest = sketch_fields(connection, head, sketch)
@@ -249,7 +249,7 @@ class SqliteStore:
         """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
         with target.drafted() as draft:
             with (
-                opened(self._path, wait=self._patience) as connection,
+                open_connection(self._path, wait=self._patience) as connection,
                 tqdm(unit="pages", desc="copy") as bar,
             ):
 
@@ -264,17 +264,19 @@ class SqliteStore:
     @contextmanager
     def drafted(self) -> Iterator[SqliteStore]:
         """An empty store that becomes this one at the end, unless something fails."""
-        with drafted_store(self._path) as draft:
+        with draft_store(self._path) as draft:
             yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
 
     @contextmanager
     def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
-        with opened(self._path, wait=self._patience if wait is None else wait) as connection:
+        with open_connection(
+            self._path, wait=self._patience if wait is None else wait
+        ) as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with opened(self._path, wait=self._patience, write=True) as connection:
+        with open_connection(self._path, wait=self._patience, write=True) as connection:
             yield connection
             connection.execute("COMMIT")
 

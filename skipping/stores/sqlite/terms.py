@@ -26,9 +26,17 @@ from pyroaring import BitMap
 from providers.index_predicate import ContainsRange
 from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small
+from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
 
-__all__ = ["Keys", "Postings", "insert_terms", "matching", "postings_of", "sweep_terms", "within"]
+__all__ = [
+    "Keys",
+    "Postings",
+    "insert_terms",
+    "match_keys",
+    "match_range",
+    "postings_of",
+    "sweep_terms",
+]
 
 _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
@@ -81,7 +89,7 @@ def insert_terms(
     new = Postings.of(_plain(pc.list_flatten(lists)), np.repeat(ordinals, lengths))
     counts = np.bincount(np.searchsorted(ordinals, new.ordinals), minlength=len(ordinals))
     if len(new.ordinals):
-        old = small(runs(connection, head, part), len(new.ordinals), most=_MOST)
+        old = small_runs(runs(connection, head, part), len(new.ordinals), most=_MOST)
         if old:
             parts = [_whole(connection, run, new.terms.type).pairs() for run in old]
             terms, numbers = zip(*parts, new.pairs(), strict=True)
@@ -244,7 +252,7 @@ def _of(block: Postings, rows: _Numbers) -> _Ordinals:
     return block.ordinals[np.repeat(chosen, np.diff(block.edges))]
 
 
-def matching(
+def match_keys(
     connection: sqlite3.Connection,
     head: Head,
     part: str,
@@ -258,7 +266,7 @@ def matching(
         yield from _watched(asked.matching(connection, run, type), in_time)
 
 
-def within(
+def match_range(
     connection: sqlite3.Connection,
     head: Head,
     part: str,

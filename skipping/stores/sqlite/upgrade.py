@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from skipping.stores.generations import following
+from skipping.stores.generations import next_generation
 from skipping.stores.sqlite.heads import Head, save
 
-__all__ = ["BEFORE", "upgrade", "viewed"]
+__all__ = ["BEFORE", "upgrade", "view_old"]
 
 BEFORE = 1
 """The format that can be carried over."""
@@ -38,7 +38,7 @@ def _carried(connection: sqlite3.Connection) -> list[Head]:
             None,  # what it covered is not covered any more
             leases.get(id),
             next=next,
-            generations=[following(generation)],
+            generations=[next_generation(generation)],
         )
         for id, name, table, definition, revision, dropped, next, generation in (
             connection.execute(
@@ -49,7 +49,7 @@ def _carried(connection: sqlite3.Connection) -> list[Head]:
     ]
 
 
-def viewed(connection: sqlite3.Connection, schema: str) -> None:
+def view_old(connection: sqlite3.Connection, schema: str) -> None:
     """Let a connection that only reads see an old file as one of the present format."""
     found = _carried(connection)
     connection.executescript(

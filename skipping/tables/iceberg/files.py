@@ -12,7 +12,7 @@ from providers.values import arrow_type
 from skipping.tables import FILES
 from skipping.tables.iceberg.metadata import Metadata
 
-__all__ = ["LISTED", "data_files", "first_of_each", "listed_table"]
+__all__ = ["LISTED", "data_files", "listed_table", "unique_files"]
 
 _UNSURE = "\0"
 """No spelling of any value of the types that may have partition values, but of a string."""
@@ -84,7 +84,7 @@ def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | Non
     return texts
 
 
-def first_of_each(files: pa.Table) -> pa.Table:
+def unique_files(files: pa.Table) -> pa.Table:
     """Each path once: several branches have it."""
     numbered = files.select(["path"]).append_column("row", pa.array(range(len(files)), pa.int64()))
     first = numbered.group_by("path", use_threads=False).aggregate([("row", "min")])

@@ -57,7 +57,7 @@ from skipping.parser.condition import (
 )
 from skipping.tables import Columns
 from skipping.tables.filesystem import locate
-from skipping.tables.iceberg.files import data_files, first_of_each, listed_table
+from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.iceberg.scan import Disproved, IndexedScan
 
@@ -205,7 +205,7 @@ def _files(
             places = metadata.places_of(file.spec_id)
             for id, found in values.items():
                 found.append(file.partition[places[id]] if id in places else None)
-    return first_of_each(data_files(listed_table(rows), values, metadata))
+    return unique_files(data_files(listed_table(rows), values, metadata))
 
 
 def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestFile]:

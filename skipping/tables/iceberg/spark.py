@@ -18,9 +18,9 @@ from providers.errors import DefinitionError, TableError
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
-from skipping.tables.iceberg.files import data_files, first_of_each, listed_table
+from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata, Snapshot
-from skipping.tables.spark_schema import following
+from skipping.tables.spark_schema import translate_errors
 
 __all__ = ["IcebergTable"]
 
@@ -66,9 +66,9 @@ class IcebergTable:
             raise TableError(f"{self.name} has no version {version}, or not any more")
         if where is not None:
             self._require_condition(where)
-        with following(self.name):
+        with translate_errors(self.name):
             listed = [self._listed(metadata, head, where) for head in heads]
-        return first_of_each(pa.concat_tables([FILES.empty_table(), *listed]))
+        return unique_files(pa.concat_tables([FILES.empty_table(), *listed]))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
         """Files (FILES) added by the snapshots after `since` up to `until`, on whatever branch.
@@ -79,20 +79,20 @@ class IcebergTable:
         snapshots = metadata.between(since, until)
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
             return None
-        with following(self.name):
-            return first_of_each(self._added(table, metadata, snapshots))
+        with translate_errors(self.name):
+            return unique_files(self._added(table, metadata, snapshots))
 
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
         self._load()
-        with following(self.name):
+        with translate_errors(self.name):
             known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
             return pc.is_in(paths, value_set=known.toArrow()[0].cast(pa.string()).combine_chunks())
 
     def _load(self) -> tuple[Any, Metadata]:
         jvm: Any = self.spark._jvm
         session = self.spark._jsparkSession
-        with following(self.name):
+        with translate_errors(self.name):
             spark3 = jvm.org.apache.iceberg.spark.Spark3Util
             table = spark3.loadIcebergTable(session, self.name)
             try:

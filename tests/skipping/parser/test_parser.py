@@ -22,7 +22,7 @@ from skipping.parser import (
     Show,
     is_ours,
     parse,
-    pointing,
+    point_at,
 )
 
 HERE = Path(__file__).parent
@@ -148,10 +148,10 @@ def test_only_ascii_spells_keywords():
 
 
 def test_pointing_at_the_end_and_beyond():
-    assert str(pointing("ab", 2, "m")).endswith("  ab\n    ^")
-    assert str(pointing("ab", 99, "m")) == str(pointing("ab", 2, "m"))
-    assert str(pointing("", 0, "m")) == "m\nline 1, column 1\n  \n  ^"
-    assert str(pointing("a\r\nb c\r\nd", 5, "m")) == "m\nline 2, column 3\n  b c\n    ^"
+    assert str(point_at("ab", 2, "m")).endswith("  ab\n    ^")
+    assert str(point_at("ab", 99, "m")) == str(point_at("ab", 2, "m"))
+    assert str(point_at("", 0, "m")) == "m\nline 1, column 1\n  \n  ^"
+    assert str(point_at("a\r\nb c\r\nd", 5, "m")) == "m\nline 2, column 3\n  b c\n    ^"
 
 
 HEADS = (

@@ -10,7 +10,7 @@ import pytest
 
 from providers.errors import StoreError
 from skipping.stores import Catalogue
-from skipping.stores.fields import Fields, brought_up
+from skipping.stores.fields import Fields, apply_change
 
 
 def fields(generation: int, *ordinals: int, removed: tuple[int, ...] = ()) -> Catalogue:
@@ -53,7 +53,7 @@ def test_what_goes() -> None:
 
 
 def test_brought_up_to_what_changed() -> None:
-    newest = brought_up(fields(3, 0, 1, 2, 5), fields(4, 7, 1, removed=(2, 6)))
+    newest = apply_change(fields(3, 0, 1, 2, 5), fields(4, 7, 1, removed=(2, 6)))
     assert newest.files.to_pydict() == {"ordinal": [0, 1, 5, 7], "s1_low": [0, 2, 10, 14]}
     assert newest.generation == 4
 

@@ -196,7 +196,7 @@ def test_a_fork_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.Monke
     opened = threading.Event()
 
     def read(seconds: float) -> None:
-        with sqlite_schema.opened(tmp_path / "store.db", wait=30):
+        with sqlite_schema.open_connection(tmp_path / "store.db", wait=30):
             opened.set()
             time.sleep(seconds)
 

@@ -29,11 +29,11 @@ from pyspark import SparkConf
 from providers.errors import Conflict, NoStore, SettingError, StoreError
 from providers.index_predicate import (
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Overlaps,
     Test,
 )
@@ -56,7 +56,7 @@ from tests.skipping.test_copying import built, rows
 
 DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
 TESTS: list[Test] = [
-    Compare("low", ">", 1, "s1"),
+    FieldCompare("low", ">", 1, "s1"),
     Contains("values", pa.array(["t7"]), "s2"),
 ]
 EXPECTED = [[0, 1, 3, 4, 6, 7, 9], [0, 1, 2, 3, 4, 8, 9]]
@@ -849,9 +849,9 @@ def test_a_value_too_long_for_a_term_is_unknown(opensearch: str) -> None:
         ContainsOther("values", pa.array(["a", *longest]), "s2"),
         ContainsRange("values", longest[0], sketch="s2"),
         ContainsRange("values", "z" * 40_000, sketch="s2"),
-        Compare("low", "<", longest[0], "s1"),
-        Compare("low", "=", longest[1], "s1"),
-        Compare("low", "<", longest[1], "s1"),
+        FieldCompare("low", "<", longest[0], "s1"),
+        FieldCompare("low", "=", longest[1], "s1"),
+        FieldCompare("low", "<", longest[1], "s1"),
         Contains("raw", pa.array([b"z" * 40_000]), "s3"),
         Contains("raw", pa.array([b"y" * 16_383]), "s3"),
     ]

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import Rewound
-from providers.index_predicate import Compare, Overlaps
+from providers.index_predicate import FieldCompare, Overlaps
 from providers.predicate import In
 from providers.values import Domain
 from skipping.lookup.lookup import Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore
-from skipping.stores.generations import following
+from skipping.stores.generations import next_generation
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import bounds, definition, entries
@@ -89,7 +89,7 @@ def test_a_past_that_never_was(store: IndexStore) -> None:
     write(store, [0, 1], name="f")
     first = store.catalogue("i")
     store.remove("i", pa.array([0]))
-    asked = [Compare("low", "<", 1, "s1"), Overlaps("low", "high", pa.array([5]), "s1")]
+    asked = [FieldCompare("low", "<", 1, "s1"), Overlaps("low", "high", pa.array([5]), "s1")]
 
     def disproved(generation: int) -> list[list[int]]:
         found = store.disproved("i", asked, below=9, timeout=30, generation=generation)
@@ -100,8 +100,8 @@ def test_a_past_that_never_was(store: IndexStore) -> None:
         assert known.after(store.catalogue("i", since=known.generation)).files["path"].to_pylist()
     drawn = first.generation
     while drawn == first.generation:
-        drawn = following(empty.generation)
-    for unknown in (drawn, store.catalogue("i").generation + 1, following(first.generation)):
+        drawn = next_generation(empty.generation)
+    for unknown in (drawn, store.catalogue("i").generation + 1, next_generation(first.generation)):
         with pytest.raises(Rewound):
             disproved(unknown)
         with pytest.raises(Rewound):
@@ -113,6 +113,6 @@ def test_generations_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(secrets, "randbits", lambda bits, drawn=drawn: drawn)
         last = 0
         for _ in range(100):
-            assert following(last) > last
-            last = following(last)
+            assert next_generation(last) > last
+            last = next_generation(last)
         assert last >> 31 == 100

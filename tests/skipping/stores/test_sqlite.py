@@ -24,7 +24,7 @@ from pyroaring import BitMap
 
 from providers.errors import Conflict, Damaged, Rewound, StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import BitsSet, Compare, Contains, ContainsOther, Test
+from providers.index_predicate import BitsSet, Contains, ContainsOther, FieldCompare, Test
 from skipping.model.definition import Definition, State, TableId
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY
@@ -34,7 +34,7 @@ from skipping.stores.sqlite.store import SqliteStore
 
 NOBODY = 65534
 TESTS: list[Test] = [
-    Compare("low", ">", 1, "s1"),
+    FieldCompare("low", ">", 1, "s1"),
     Contains("values", pa.array(["t7"]), "s2"),
 ]
 DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
@@ -491,7 +491,7 @@ def test_a_store_written_under_a_reader_at_rest_is_an_error(
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
 
         def reading() -> list[object]:
-            with sqlite_schema.opened(path, wait=5) as connection:
+            with sqlite_schema.open_connection(path, wait=5) as connection:
                 found = connection.execute("SELECT count(*) FROM entry").fetchall()
                 writer.execute("DELETE FROM entry WHERE ordinal = 0")
                 if merged:

@@ -21,14 +21,14 @@ from pyroaring import BitMap
 from providers.errors import Conflict, SettingError, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import (
-    All,
-    Any,
+    AllOf,
+    AnyOf,
     BitsSet,
-    Compare,
     Contains,
     ContainsOther,
     ContainsRange,
     Escapes,
+    FieldCompare,
     Overlaps,
     Test,
     disproved,
@@ -195,7 +195,7 @@ def test_erased_is_gone_for_good(store: IndexStore) -> None:
     with pytest.raises(StoreError, match="drop it"):
         store.erase("i")
     store.define(definition(table="i", dropped=True), expect=1)
-    assert ask(store, Compare("low", ">", 9, "s1")) == [0, 1]  # dropped is not erased yet
+    assert ask(store, FieldCompare("low", ">", 9, "s1")) == [0, 1]  # dropped is not erased yet
     store.erase("i")
     store.erase("i")
     assert list(store.definitions()) == []
@@ -362,7 +362,7 @@ def test_ordinals_end_at_31_bits(store: IndexStore) -> None:
     with pytest.raises(StoreError, match="left"):
         store.reserve("i", 1)
     store.write("i", entries([2**31 - 1], bounds([1])), revision=1)
-    assert ask(store, Compare("low", ">", 9, "s1"), below=2**31) == [2**31 - 1]
+    assert ask(store, FieldCompare("low", ">", 9, "s1"), below=2**31) == [2**31 - 1]
 
 
 # Writing
@@ -421,7 +421,7 @@ def test_an_entry_is_created_once(store: IndexStore) -> None:
     assert found.files["ordinal"].to_pylist() == [0, 1]
     assert found.files["s1_low"].to_pylist() == [1, 2]
     assert found.generation == generation
-    assert ask(store, Compare("low", ">", 99, "s1")) == [0, 1]  # nothing of the losers is kept
+    assert ask(store, FieldCompare("low", ">", 99, "s1")) == [0, 1]  # nothing of the losers is kept
     # A null stamp is one identity, not as many as there are nulls; any other is another file.
     store.write("i", entries(late[:1], path=["f0"], size=[100], stamp=[0]), revision=1)
     store.write("i", entries(late[1:], path=["f0"], size=[1]), revision=1)
@@ -455,7 +455,7 @@ def test_racing_writers_create_each_file_once(store: IndexStore) -> None:
 
 def test_sketches_are_added_and_never_changed(store: IndexStore) -> None:
     filled(store, bounds([1, 2, 3], [True, False, None]))
-    assert ask(store, Compare("low", ">", 9, "s1")) == [0]
+    assert ask(store, FieldCompare("low", ">", 9, "s1")) == [0]
     more = bounds([7, 7, 7]) | {"s2_known": [True, None, False], "s2_values": [["a"], ["b"], []]}
     store.write("i", entries([0, 1, 2], more), revision=1)
     fields = ["s1_known", "s1_low", "s2_known"]
@@ -465,7 +465,7 @@ def test_sketches_are_added_and_never_changed(store: IndexStore) -> None:
         "s1_low": [1, 2, 7],
         "s2_known": [True, None, False],
     }
-    assert ask(store, Compare("low", "<", 5, "s1")) == [2]
+    assert ask(store, FieldCompare("low", "<", 5, "s1")) == [2]
     assert ask(store, ContainsRange("values", "b", sketch="s2")) == [0]
     again = {"s2_known": [True] * 3, "s2_values": [["c"]] * 3}
     store.write("i", entries([0, 1, 2], again), revision=1)
@@ -593,7 +593,7 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
     flags = st.booleans()
     op = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
     tests: list[Test] = [
-        Compare(draw(st.sampled_from(["low", "high"])), op, draw(values), "s1"),
+        FieldCompare(draw(st.sampled_from(["low", "high"])), op, draw(values), "s1"),
         Overlaps("low", "high", pa.array(keys(), type), "s1"),
         Escapes("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type), "s1"),
         Contains("values", pa.array(keys(), type), "s2"),
@@ -685,7 +685,7 @@ def test_bytes_of_several_writes_and_sketches(store: IndexStore) -> None:
 
 def test_only_entries_under_the_bound_are_answered_for(store: IndexStore) -> None:
     filled(store, bounds([1, 2, 3, 4]) | {"s2_known": [True] * 4, "s2_values": [[]] * 4})
-    for test in (Compare("low", ">", 9, "s1"), Contains("values", pa.array(["a"]), "s2")):
+    for test in (FieldCompare("low", ">", 9, "s1"), Contains("values", pa.array(["a"]), "s2")):
         assert [ask(store, test, below=b) for b in (0, 1, 3, 9)] == [
             [],
             [0],
@@ -696,7 +696,7 @@ def test_only_entries_under_the_bound_are_answered_for(store: IndexStore) -> Non
 
 def test_what_was_removed_is_never_reported(store: IndexStore) -> None:
     filled(store, bounds([1] * 6) | {"s2_known": [True] * 6, "s2_values": [["a"]] * 6})
-    tests = [Compare("low", ">", 9, "s1"), Contains("values", pa.array(["b"]), "s2")]
+    tests = [FieldCompare("low", ">", 9, "s1"), Contains("values", pa.array(["b"]), "s2")]
     store.remove("i", pa.array([0, 3, 4, 5]))
     for test in tests:
         assert ask(store, test) == [1, 2]
@@ -710,11 +710,11 @@ def test_a_test_that_cannot_be_answered_disproves_nothing(store: IndexStore) -> 
     filled(store, values | filters([b"\0", b"\0"], [1, 1]))
     ints, texts = pa.array([5]), pa.array(["b"])
     nobody: list[Test] = [
-        Compare("low", ">", 9, "s7"),
-        Compare("other", ">", 9, "s1"),
-        Compare("low", ">", "9", "s1"),
-        Compare("low", ">", 2**70, "s1"),
-        Compare("values", "=", "b", "s2"),
+        FieldCompare("low", ">", 9, "s7"),
+        FieldCompare("other", ">", 9, "s1"),
+        FieldCompare("low", ">", "9", "s1"),
+        FieldCompare("low", ">", 2**70, "s1"),
+        FieldCompare("values", "=", "b", "s2"),
         Overlaps("low", "high", texts, "s1"),
         Overlaps("low", "other", ints, "s1"),
         Escapes("low", "high", texts, texts, "s1"),
@@ -730,10 +730,12 @@ def test_a_test_that_cannot_be_answered_disproves_nothing(store: IndexStore) -> 
         replace(bits([[0]]), layout="filter"),
         replace(bits([[0]]), probes=((1, pa.array([0])),)),
         replace(bits([[0]]), probes=((1, pa.array([[0]], pa.list_(pa.int32(), 1))),)),
-        Compare("filter", "=", b"\0", "s3"),
+        FieldCompare("filter", "=", b"\0", "s3"),
         Overlaps("filter", "filter", pa.array([b"a"]), "s3"),
     ]
-    answers = store.disproved("i", [*nobody, Compare("low", ">", 9, "s1")], below=9, timeout=60)
+    answers = store.disproved(
+        "i", [*nobody, FieldCompare("low", ">", 9, "s1")], below=9, timeout=60
+    )
     assert [list(a) for a in answers] == [[]] * len(nobody) + [[0, 1]]
 
 
@@ -741,17 +743,17 @@ def test_unknown_empty_and_absent_are_three_things(store: IndexStore) -> None:
     """Rule 7. Three files: s1 unknown, s1 known without values, s1 not looked at; s2 says no."""
     values = bounds([None] * 3, [False, True, None])
     filled(store, values | {"s2_known": [True] * 3, "s2_values": [["a"]] * 3})
-    unknown = Compare("low", "=", 5, "s1")
+    unknown = FieldCompare("low", "=", 5, "s1")
     false = Contains("values", pa.array(["b"]), "s2")
     true = Contains("values", pa.array(["a"]), "s2")
 
     def answer(test: Test) -> BitMap:
         return store.disproved("i", [test], below=9, timeout=60)[0]
 
-    assert list(disproved(Any((unknown, false)), answer)) == [1]
-    assert list(disproved(All((unknown, false)), answer)) == [0, 1, 2]
-    assert list(disproved(Any((unknown, true)), answer)) == []
-    assert list(disproved(All((unknown, true)), answer)) == [1]
+    assert list(disproved(AnyOf((unknown, false)), answer)) == [1]
+    assert list(disproved(AllOf((unknown, false)), answer)) == [0, 1, 2]
+    assert list(disproved(AnyOf((unknown, true)), answer)) == []
+    assert list(disproved(AllOf((unknown, true)), answer)) == [1]
 
 
 def test_many_keys(store: IndexStore) -> None:
@@ -778,9 +780,9 @@ def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool
 
     def found(below: int = 99) -> list[list[int]]:
         tests: list[Test] = [
-            Compare("low", ">", 2, "s1"),
+            FieldCompare("low", ">", 2, "s1"),
             Overlaps("low", "high", keys, "s1"),
-            Compare("nulls", ">", 0, "s2"),
+            FieldCompare("nulls", ">", 0, "s2"),
             ContainsOther("values", pa.array(["a"]), "s2"),
         ]
         return [list(a) for a in reachable.disproved("i", tests, below=below, timeout=60)]
@@ -807,7 +809,7 @@ def test_no_tests(store: IndexStore) -> None:
 def test_an_empty_budget_is_an_error(store: IndexStore) -> None:
     filled(store, bounds([1]))
     with pytest.raises(StoreError, match=r"answer|locked"):
-        store.disproved("i", [Compare("low", ">", 9, "s1")], below=9, timeout=0)
+        store.disproved("i", [FieldCompare("low", ">", 9, "s1")], below=9, timeout=0)
     assert len(store.definitions(timeout=60)) == len(store.catalogue("i", timeout=60).files) == 1
 
 
@@ -830,9 +832,9 @@ def test_readers_see_whole_writes(store: IndexStore) -> None:
 
     def reader() -> int:
         test: list[Test] = [
-            Compare("low", ">", 1, "s1"),
+            FieldCompare("low", ">", 1, "s1"),
             Contains("values", pa.array(["b"]), "s2"),
-            Compare("low", ">", 2, "s1"),
+            FieldCompare("low", ">", 2, "s1"),
         ]
         files: set[int] = set()
         since, asked = None, 0

@@ -18,7 +18,7 @@ from skipping.config.options import IndexOptions
 from skipping.engines.spark import settings_of, store_of
 from skipping.streaming.checkpoints import checkpoint_of, require_checkpoint
 from skipping.streaming.jobs import job_name
-from skipping.streaming.maintainer import Keeper
+from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, until
 
 KEY = "spark.skipping.streaming.checkpointRoots"
@@ -154,7 +154,7 @@ def test_a_stored_one_ends_its_stream_and_nothing_else(
     store = store_of(spark, settings_of(spark))
     pairs = IndexOptions(auto_refresh=True, checkpoint_location=str(tmp_path / "c")).pairs()
     index.alter(lambda definition: replace(definition, options=pairs))
-    keeper = Keeper(spark, store, index.definition.name)
+    keeper = Maintainer(spark, store, index.definition.name)
     with caplog.at_level(logging.WARNING, "skipping"):
         keeper.start()
         until(lambda: not keeper.serves(spark), seconds=20)

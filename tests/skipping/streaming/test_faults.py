@@ -18,7 +18,7 @@ from skipping import SkippingIndex
 from skipping.model.definition import State
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.streaming.maintainer import Keeper
+from skipping.streaming.maintainer import Maintainer
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
@@ -59,7 +59,7 @@ def test_kill_9(spark: SparkSession, tmp_path: Path, place: Path, point: str) ->
         plan = index.lookup(Compare("id", "=", value))
         assert match <= plan.kept <= match + plan.unknown
 
-    keeper = Keeper(spark, store, index.definition.name, patience=2.0)
+    keeper = Maintainer(spark, store, index.definition.name, patience=2.0)
     keeper.start()
     try:
         until(lambda: keeper.owns)

@@ -19,11 +19,11 @@ import skipping
 from providers.errors import StatementError, StoreError
 from skipping import SkippingIndex
 from skipping.build.spark import SparkBuild
-from skipping.define import optioned
+from skipping.define import set_options
 from skipping.engines.spark import settings_of, store_of
 from skipping.model.lease import Lease
 from skipping.streaming.jobs import Stream, job_name
-from skipping.streaming.maintainer import Keeper
+from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
 
@@ -230,8 +230,8 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_taken_over(
     index = SkippingIndex.on(spark, t)
     other = Lease().claimed("elsewhere, process 1, app")
     store.hold(index.definition.index, other, expect=Lease())
-    index.alter(lambda d: optioned(d, {"auto_refresh": True}))
-    keeper = Keeper(spark, store, index.definition.name, patience=2.0)
+    index.alter(lambda d: set_options(d, {"auto_refresh": True}))
+    keeper = Maintainer(spark, store, index.definition.name, patience=2.0)
     keeper.start()
     try:
         for _ in range(8):

@@ -567,13 +567,13 @@ class TestManyFiles:
 
     def test_the_process_keeps_few(self) -> None:
         stores = [MemoryStore(str(i)) for i in range(20)]
-        first = lookup.shared(stores[0], ttl=5)
-        assert lookup.shared(stores[0], ttl=5) is first
-        assert lookup.shared(stores[0], ttl=1) is not first, "other settings"
+        first = lookup.shared_lookup(stores[0], ttl=5)
+        assert lookup.shared_lookup(stores[0], ttl=5) is first
+        assert lookup.shared_lookup(stores[0], ttl=1) is not first, "other settings"
         for each in stores[1:]:
-            assert lookup.shared(each, ttl=5).store is each
+            assert lookup.shared_lookup(each, ttl=5).store is each
         assert len(lookup._kept) == lookup._SHARED
-        assert lookup.shared(stores[0], ttl=5) is not first
+        assert lookup.shared_lookup(stores[0], ttl=5) is not first
 
 
 class TestSettings:

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.define import optioned
+from skipping.define import set_options
 from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import jobs, maintainer
-from skipping.streaming.maintainer import Keeper
+from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import append, until
 
 _CALLS = frozenset({"definitions", "state", "lease", "hold", "report", "catalogue", "ordinals"})
@@ -53,13 +53,13 @@ class Untold(Exception):
 
 
 @pytest.fixture
-def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Keeper]]:
+def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Maintainer]]:
     """A store, and the keeper of the index of `t` in it, which runs."""
     store = Odd(t)
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
     options = {"auto_refresh": True, "refresh_interval": "100ms"}
-    index.alter(lambda definition: optioned(definition, options))
-    kept = Keeper(spark, store, index.definition.name, patience=3.0)
+    index.alter(lambda definition: set_options(definition, options))
+    kept = Maintainer(spark, store, index.definition.name, patience=3.0)
     kept.start()
     until(lambda: kept.query is not None)
     assert kept.query is not None
@@ -80,7 +80,7 @@ def deep() -> RecursionError:
 
 
 def test_it_survives_whatever_is_raised_and_says_each_kind_once(
-    spark: SparkSession, t: str, odd: tuple[Odd, Keeper], caplog: pytest.LogCaptureFixture
+    spark: SparkSession, t: str, odd: tuple[Odd, Maintainer], caplog: pytest.LogCaptureFixture
 ) -> None:
     store, kept = odd
     index = SkippingIndex.on(spark, t, store=store)
@@ -112,7 +112,7 @@ def test_it_survives_whatever_is_raised_and_says_each_kind_once(
 
 
 def test_what_a_batch_raises_is_in_the_state(
-    spark: SparkSession, t: str, odd: tuple[Odd, Keeper], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, t: str, odd: tuple[Odd, Maintainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, kept = odd
     index = SkippingIndex.on(spark, t, store=store)
@@ -131,7 +131,7 @@ def test_what_a_batch_raises_is_in_the_state(
     until(lambda: index.state.covered == index.table.version() and index.state.error is None)
 
 
-def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Keeper]) -> None:
+def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Maintainer]) -> None:
     _, kept = odd
     kept._failures = 100_000  # of a year
     kept._failed(KeyError("again"))
@@ -149,9 +149,9 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
     store = Odd(t)
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
     name = index.definition.name
-    index.alter(lambda d: optioned(d, {"auto_refresh": True, "refresh_interval": "100ms"}))
+    index.alter(lambda d: set_options(d, {"auto_refresh": True, "refresh_interval": "100ms"}))
     jobs.keep(spark, store, name)
-    kept = jobs._keepers[store.location, name]
+    kept = jobs._maintainers[store.location, name]
     try:
         until(lambda: kept.query is not None)
         query = kept.query
