@@ -270,7 +270,7 @@ def _kind_of(value: object) -> str:
     """What a literal is, in words; raises TypeError for what is none."""
     known = (bool, int, float, np.float32, Decimal, str, bytes, date)
     if not isinstance(value, known):
-        raise TypeError(f"{type(value).__name__} is no literal")
+        raise TypeError(f"{type(value).__name__} is not a literal")
     return f"a {type(value).__name__}"
 
 
@@ -385,7 +385,7 @@ def _spelled(text: str, type: pa.DataType) -> Any:
         most = 2 ** (type.bit_width - 1)
         if re.fullmatch(r"-?[0-9]{1,19}", text) and -most <= int(text) < most:
             return int(text)
-        raise ValueError(f"{text!r} is no {name}")
+        raise ValueError(f"{text!r} is not a valid {name}")
     if name == "date" and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return date.fromisoformat(text)
     zone = "Z" if name == "timestamp" else ""

@@ -62,7 +62,7 @@ def _load(point: EntryPoint, origin: str) -> type[SkippingProvider]:
     asks = isinstance(getattr(provider, "only_extremes", None), bool) and hasattr(provider, "most")
     if not named or not asks:
         raise SettingError(
-            f"{origin}: {point.value!r} is no class of an index kind (providers.SkippingProvider)"
+            f"{origin}: {point.value!r} is not a subclass of providers.SkippingProvider"
         )
     return provider
 

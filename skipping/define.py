@@ -161,7 +161,7 @@ def _carried_over(old: Definition, table: Table) -> Definition:
         )
     if not carried:
         raise DefinitionError(
-            f"{old.name} was replaced and has none of the indexed columns any more: "
+            f"{old.name} was replaced and no longer has any of the indexed columns: "
             "drop its skipping index and create another"
         )
     return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)

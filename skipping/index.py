@@ -178,7 +178,7 @@ class SkippingIndex:
         """The session that it was opened with; raises TableError if there is none."""
         if spark := self._source.spark:
             return spark
-        raise TableError(f"{self.table.name} was opened without Spark, which this needs")
+        raise TableError(f"{self.table.name} was opened without Spark, which this operation needs")
 
     @property
     def definition(self) -> Definition:

@@ -83,7 +83,7 @@ class Answers:
                 case "indexed":
                     return _indexed(lookup, deadline)
                 case op:
-                    raise SkippingError(f"there is no question {op!r}")
+                    raise SkippingError(f"unknown operation {op!r}")
         except Exception as error:
             kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
             self.warn(f"no file is skipped: {error}")
@@ -138,7 +138,7 @@ class Answers:
         catalogue = lookup.catalogue(header["index"], timeout=_left(deadline))
         files = catalogue.files.combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
-        listed = not TableId(*header["table"].split("\n")).logged
+        listed = not TableId(*header["table"].split("\n")).has_log
         marks = [
             "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
             for stamp, partition in zip(
@@ -166,7 +166,7 @@ def _left(deadline: float) -> float:
     """Seconds; raises StoreError if there are none."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise StoreError("the query's time for asking is over")
+        raise StoreError("the query's time for asking the index is used up")
     return left
 
 

@@ -45,14 +45,14 @@ class Folder:
         try:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except OSError as error:
-            raise SkippingError("there is no such message") from error
+            raise SkippingError("the message does not exist") from error
         finally:
             os.close(folder)
         with open(file, "rb") as opened:
             found = os.fstat(file)
             own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
             if not own or found.st_nlink != 1 or found.st_mode & 0o077 or found.st_size > _MOST:
-                raise SkippingError("this is no message of Java's")
+                raise SkippingError("the file is not a message from Java")
             return opened.read(found.st_size)
 
     def remove(self) -> None:

@@ -169,7 +169,7 @@ class Hooks:
                 return self._named[name]
         text = self.java.settings().of(name)
         if text is None:
-            raise SessionError("the session's settings are not known any more")
+            raise SessionError("the session's settings are no longer known")
         settings, complaints = Settings.lenient(json.loads(text))
         for complaint in complaints:
             self._warn(complaint)
@@ -217,7 +217,7 @@ class Hooks:
             except Exception as error:
                 if self._stopped() or not self._java_runs():
                     break
-                self._warn(f"watching the store goes on after {type(error).__name__}: {error}")
+                self._warn(f"the store is watched on after {type(error).__name__}: {error}")
         self.close()
 
     def _patience(self) -> float:

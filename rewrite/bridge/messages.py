@@ -43,16 +43,16 @@ def read_message(message: bytes) -> Message:
     view = memoryview(message)
     end = 4 + int.from_bytes(view[:4], "little")
     if len(view) < end:
-        raise SkippingError("a message is cut")
+        raise SkippingError("the message is truncated")
     try:
         header = json.loads(bytes(view[4:end]))
     except (ValueError, RecursionError) as error:
-        raise SkippingError(f"a message's header is no JSON: {type(error).__name__}") from error
+        raise SkippingError(f"the message's header is not JSON: {type(error).__name__}") from error
     lengths = header.get("lengths", []) if isinstance(header, dict) else None
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
-        raise SkippingError("a message's header does not say how long its parts are")
+        raise SkippingError("the message's header does not say how long its parts are")
     if end + sum(lengths) != len(view):
-        raise SkippingError("a message is not as long as its header says")
+        raise SkippingError("the message is not as long as its header says")
     buffers = []
     for length in lengths:
         buffers.append(view[end : end + length])

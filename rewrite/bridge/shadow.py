@@ -135,7 +135,7 @@ class Shadow:
             table.columns(),
             asked.predicate,
             asked.columns,
-            dated=not table.logged,
+            dated=not table.has_log,
         )
         self.files += found.files
         for path in found.wrong:

@@ -178,7 +178,7 @@ public final class Skipping {
   /** Why no index would be asked about a scan with these filters; null: it would. */
   public String refusal(IndexedScan scan, List filters) {
     if (scan == null) {
-      return "no query on a Delta or Iceberg table, or on a Parquet table without buckets and ids";
+      return "not a query on a Delta or Iceberg table, or on a Parquet table without buckets and ids";
     }
     if (!attached) return "rewrite.disable was called";
     if (!enabled()) return PREFIX + "enabled is false";

@@ -36,7 +36,8 @@ class PrometheusCollector:
             import prometheus_client  # noqa: F401
         except ModuleNotFoundError as error:
             raise SessionError(
-                "it takes prometheus-client: pip install 'lakehouse-file-skipping[metrics]'"
+                "the collector needs prometheus-client: "
+                "pip install 'lakehouse-file-skipping[metrics]'"
             ) from error
         self._hooks = require_hooks(spark)
 

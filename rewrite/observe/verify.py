@@ -63,7 +63,7 @@ def verify(df: DataFrame) -> Verification:
     plan: Any = df._jdf.queryExecution().analyzed()
     chance = _chance(plan)
     if chance is not None:
-        raise SkippingError(f"the query cannot be verified, its rows are up to chance: {chance}")
+        raise SkippingError(f"a query that is not deterministic cannot be verified: {chance}")
     ours, explained = _run(df, plan, enabled=True)
     control, without = _run(df, plan, enabled=False)
     note = _compared(ours, control, df, explained)

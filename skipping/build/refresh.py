@@ -89,7 +89,7 @@ def refresh(
 def target_version(table: Table, state: State, until: int | None) -> int:
     """The version to get to: the newest, or `until`, but none before what is covered."""
     newest = table.version()
-    if until is None or not table.logged:
+    if until is None or not table.has_log:
         return newest
     return min(newest, max(until, state.covered or 0))
 
@@ -270,7 +270,7 @@ def _build(
         i.number: column for i, column in current_columns(definition.value, table.columns())
     }
     total = sum(len(each.files) for each in todo)
-    if total and not table.logged:
+    if total and not table.has_log:
         _settle([each.files for each in todo])
     # disable=None shows the bar on a terminal only, and only where there is something to wait for.
     with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:

@@ -30,7 +30,7 @@ class SparkBuild:
     """
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
-        """`dated`: the files' stamps are modification times (`Table.logged`)."""
+        """`dated`: the files' stamps are modification times (`Table.has_log`)."""
         self._spark = spark
         self._dated = dated
 

@@ -71,7 +71,7 @@ class ReaderBuild:
     """Builds with `spark.read.parquet`, in tasks of a Spark session."""
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
-        """`dated`: the files' stamps are modification times (`Table.logged`)."""
+        """`dated`: the files' stamps are modification times (`Table.has_log`)."""
         # A clone has the session's credentials, and its settings are nobody else's.
         self._spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         self._dated = dated

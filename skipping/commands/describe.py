@@ -31,8 +31,8 @@ def extended_rows(index: SkippingIndex) -> Sequence[tuple[Any, ...]]:
         ("store", index.store.location),
         ("index", definition.index),
         ("state", _status(index, state)),
-        ("asked", "yes" if definition.enabled else "no, ENABLE it"),
-        ("kept by", _keeper(index)),
+        ("enabled", "true" if definition.enabled else "false"),
+        ("maintained by", _maintainer(index)),
         ("owner", index.store.lease(definition.index).described()),
         ("version", version),
         ("version covered", state.covered),
@@ -53,19 +53,19 @@ def _status(index: SkippingIndex, state: State) -> str:
     return "table was replaced: refresh" if index.replaced else state.status
 
 
-def _keeper(index: SkippingIndex) -> str:
+def _maintainer(index: SkippingIndex) -> str:
     options = index.options
     if not options.auto_refresh:
         return "REFRESH"
     if options.streamed:
         return f"a stream, every {options.refresh_interval:g} s"
-    return "a scheduler of yours: python -m skipping refresh"
+    return "your own scheduler: python -m skipping refresh"
 
 
 def _lag(table: Table, version: int, covered: int | None) -> str | None:
     if covered is None:
         return None
-    if not table.logged:
+    if not table.has_log:
         return "none" if version == covered else "files came, changed or went"
     behind = version - covered
     return f"{behind} version" if behind == 1 else f"{behind} versions"

@@ -20,7 +20,7 @@ def local_source(table: Any) -> Source:
     """With the environment's settings; raises TableError for what is no table of PyIceberg's."""
     if not any(c.__module__.startswith("pyiceberg.") for c in type(table).__mro__):
         raise TableError(
-            f"{type(table).__name__} is no PyIceberg table; with Spark give a name too"
+            f"{type(table).__name__} is not a PyIceberg table; with Spark give a name too"
         )
     from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 

@@ -39,7 +39,7 @@ def spark_source(spark: SparkSession, table: str) -> Source:
     opened = open_table(spark, table)
     return Source(
         opened,
-        SparkBuild(spark, dated=not opened.logged),
+        SparkBuild(spark, dated=not opened.has_log),
         lambda: settings_of(spark),
         lambda: store_of(spark, settings_of(spark)),
         spark=spark,

@@ -134,7 +134,7 @@ class Question:
     ) -> IndexPredicate | None:
         try:
             # A read of files without a log may name any type, and Spark cuts an INT to a SMALLINT.
-            cuts = not self._definition.table.logged and indexed.type != column.type
+            cuts = not self._definition.table.has_log and indexed.type != column.type
             if indexed.domain != column.domain or cuts:
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
                 return None

@@ -58,7 +58,7 @@ class TableId:
     root: str
 
     @property
-    def logged(self) -> bool:
+    def has_log(self) -> bool:
         """Whether a log says what the table's columns are; if not, whoever reads it may say so."""
         return self.format != "parquet"
 
@@ -216,9 +216,9 @@ class Definition:
         if len({column.number for column in self.columns}) < len(self.columns):
             raise DefinitionError("two columns have one number")
         if type(self.dropped) is not bool or type(self.enabled) is not bool:
-            raise DefinitionError("what is true or false is neither")
+            raise DefinitionError("a flag is neither true nor false")
         if type(self.numbers) is not int or not 0 <= self.numbers < 1 << 31:
-            raise DefinitionError(f"{self.numbers!r:.100} is no number of columns")
+            raise DefinitionError(f"{self.numbers!r:.100} is not a number of columns")
         if self.where is not None:
             parse_condition(self.where)
 
@@ -299,7 +299,7 @@ def _loaded(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"the store holds no JSON: {_first_line(error)}") from None
+        raise StoreError(f"the store's document is not JSON: {_first_line(error)}") from None
     if not isinstance(data, dict):
         raise StoreError(f"the store holds a {type(data).__name__} where a definition should be")
     return data
@@ -310,7 +310,7 @@ def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
     pairs = tuple((name, value) for name, value in given)
     for name, value in pairs:
         if not (_is_name(name) and type(value) in (bool, int, float, str)):
-            raise TypeError(f"{name!r:.100} is no parameter")
+            raise TypeError(f"{name!r:.100} is not a parameter")
     return pairs
 
 

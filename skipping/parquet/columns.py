@@ -80,7 +80,7 @@ def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | No
         if branch:
             parent = branch[-1]
             if not pa.types.is_struct(parent.type):
-                raise UnknownError(f"{parent.name} is no struct in the file")
+                raise UnknownError(f"{parent.name} is not a struct in the file")
             fields = list(parent.type)
         alike = [field for field in fields if field.name.lower() == name.lower()]
         if not alike:
@@ -123,7 +123,7 @@ def _by_names(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | N
     for names in column.imported:
         if branch:
             if not pa.types.is_struct(branch[-1].type):
-                raise UnknownError(f"{branch[-1].name} is no struct in the file")
+                raise UnknownError(f"{branch[-1].name} is not a struct in the file")
             fields = list(branch[-1].type)
         named = [field for field in fields if field.name in names]
         if len(named) > 1:

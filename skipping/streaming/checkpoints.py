@@ -41,7 +41,7 @@ def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) ->
     place = _allowed(spark, named)
     folder = _path(spark, f"{str(place.toString()).rstrip('/')}/{index}")
     if not (place.equals(folder.getParent()) and folder.getName() == index):
-        raise _refused(f"the index {index!r:.200} is no name of a folder")
+        raise _refused(f"the index {index!r:.200} is not a folder name")
     return str(folder.toString())
 
 
@@ -71,7 +71,7 @@ def _path(spark: SparkSession, text: str) -> Any:
         # Of `/a/b/..` Hadoop makes `/a/`, whose name is empty and whose parent is `/a`.
         return path if path.getName() or path.isRoot() else path.getParent()
     except (Py4JError, PySparkException) as error:
-        raise _refused(f"{text!r:.200} is no folder for a checkpoint") from error
+        raise _refused(f"{text!r:.200} is not a folder for a checkpoint") from error
 
 
 def _is_under(path: Any, root: Any) -> bool:

@@ -97,7 +97,7 @@ def recover(spark: SparkSession, job: str) -> None:
             options = IndexOptions.of(dict(definition.options))
             if not options.streamed:
                 raise DefinitionError(
-                    f"the skipping index of {definition.name} follows its table by no stream: "
+                    f"the skipping index of {definition.name} is not maintained by a stream: "
                     "ALTER SKIPPING INDEX ... WITH (auto_refresh = true)",
                     about="job",
                 )
@@ -150,7 +150,7 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     try:
         index = SkippingIndex.on(spark, definition.name, store=store)
         version, files = index.table.version(), len(index.pending())
-        if index.table.logged and state.covered is not None and not index.replaced:
+        if index.table.has_log and state.covered is not None and not index.replaced:
             versions = version - state.covered
         if not files and state.covered == version:
             seconds = 0.0

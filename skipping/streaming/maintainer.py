@@ -343,7 +343,7 @@ class Maintainer:
             if len(self._said) >= _KINDS:
                 self._said.clear()
             self._said.add(kind)
-            log.warning("the skipping index of %s is not kept: %s", self._name, text)
+            log.warning("the skipping index of %s is not maintained: %s", self._name, text)
         self.error = text
 
 

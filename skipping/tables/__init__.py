@@ -93,7 +93,7 @@ class Columns(Mapping[str, TableColumn]):
 class Table(Protocol):
     """A format read through its log, or, where it has none, through what Spark lists."""
 
-    logged: ClassVar[bool]
+    has_log: ClassVar[bool]
     """Whether files never change, and versions tell what came when. If not, a version is a digest
     of the files, `stamp` a file's modification time in milliseconds, and a file may be replaced at
     its path."""

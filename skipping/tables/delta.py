@@ -40,7 +40,7 @@ class DeltaTable:
     root: str
     name: str
 
-    logged: ClassVar[bool] = True
+    has_log: ClassVar[bool] = True
 
     @property
     def id(self) -> TableId:

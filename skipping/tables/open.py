@@ -46,7 +46,7 @@ def open_table(spark: SparkSession, name: str) -> Table:
         return _iceberg(spark, name, relation)
     location = _location(relation)
     if location is None:
-        raise TableError(f"{name} is no Delta, Iceberg or Parquet table: {_describe(relation)}")
+        raise TableError(f"{name} is not a Delta, Iceberg or Parquet table: {_describe(relation)}")
     if not location.getClass().getName().startswith(_DELTA):
         return _parquet(spark, name, relation)
     if location.isTimeTravelQuery():

@@ -41,7 +41,7 @@ class ParquetTable:
     name: str
     _listed: dict[int, pa.Table] = field(default_factory=dict, repr=False, compare=False)
 
-    logged: ClassVar[bool] = False
+    has_log: ClassVar[bool] = False
 
     @property
     def id(self) -> TableId:

@@ -241,7 +241,7 @@ def message(header: Any, *buffers: bytes) -> bytes:
 HOSTILE = {
     "empty": b"",
     "cut": b"\xff\xff\xff\x7f{}",
-    "no JSON": message(b"{"),
+    "not JSON": message(b"{"),
     "no text": message(b"\xff\xfe"),
     "no object": message([1]),
     "deep": message(b'{"op":' + b"[" * 200_000),
@@ -298,7 +298,7 @@ def reply(
 
 @pytest.mark.parametrize("op", [None, "settings", "__init__", 7, ["disproved"]])
 def test_questions_that_there_are_not(op: Any) -> None:
-    assert "no question" in reply(message({"op": op}))["reason"]
+    assert "unknown operation" in reply(message({"op": op}))["reason"]
 
 
 @pytest.mark.parametrize("envelope", ["", "0", "0 x", "0 1 2"])
@@ -309,7 +309,7 @@ def test_an_envelope_that_is_wrong(envelope: str) -> None:
 def test_a_question_that_comes_too_late() -> None:
     assert reply(message({"op": "indexed"}))["tables"] == {}
     late = reply(message({"op": "indexed"}), "0 0")
-    assert late == {"reason": "the query's time for asking is over", "failed": True}
+    assert late == {"reason": "the query's time for asking the index is used up", "failed": True}
 
 
 def test_a_message_in_a_file(folder: Folder) -> None:

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The copy keyword is deprecated"),
 ]
 
-NO_QUERY = "no query on a Delta or Iceberg table, or on a Parquet table without buckets and ids"
+NO_QUERY = "not a query on a Delta or Iceberg table, or on a Parquet table without buckets and ids"
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_statements(spark: SparkSession, t: str) -> None:
     assert opened(spark, f"SELECT * FROM {t} WHERE id = 5") == 1
     spark.sql(f"ALTER SKIPPING INDEX ON {t} DISABLE")
     assert opened(spark, f"SELECT * FROM {t} WHERE id = 5") == 4
-    assert facts(spark, t)["asked"] == "no, ENABLE it"
+    assert facts(spark, t)["enabled"] == "false"
     spark.sql(f"REFRESH SKIPPING INDEX ON {t}")
     spark.sql(f"ALTER SKIPPING INDEX ON {t} ENABLE")
     assert opened(spark, f"SELECT * FROM {t} WHERE id = 5") == 1

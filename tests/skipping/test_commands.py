@@ -337,7 +337,7 @@ class TestCreate:
             f"{t}_view": f"is a view, which has no files; name its table: {full}",
             f"{t}_temp": f"is a view, which has no files; name its table: {full}",
             f"{t}_stream": f"is a stream; name the table it reads: {full}",
-            f"{t}_orc": "is no Delta, Iceberg or Parquet table: its provider is orc",
+            f"{t}_orc": "is not a Delta, Iceberg or Parquet table: its provider is orc",
             f"{t}_gone": "cannot open table",
             f"delta.`{tmp_path}/gone`": "cannot open table",
         }
@@ -429,7 +429,7 @@ class TestRefresh:
         assert [row.flint_index_name for row in indexes(spark, t)] == [described["index"]]
 
         spark.sql(f"CREATE OR REPLACE TABLE {t} (other INT) USING delta")
-        assert "has none of the indexed columns any more" in refused(
+        assert "no longer has any of the indexed columns" in refused(
             spark, f"REFRESH SKIPPING INDEX ON {t}"
         )
 

@@ -47,8 +47,8 @@ def test_what_was_written_comes_back() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("1", "holds a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),

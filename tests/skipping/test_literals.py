@@ -255,7 +255,7 @@ def test_a_literal_is_translated_or_unknown(leaf: Any, asks: Predicate | str) ->
         (Compare("n", "=", "five"), "n is int: 'five' is no integer"),
         (Compare("n", "=", "3000000000"), "n is int: '3000000000' is no integer"),
         (Compare("d", "=", "2024-02-30"), "d is date: day is out of range"),
-        (Compare("n", "=", object()), "n is int: object is no literal"),
+        (Compare("n", "=", object()), "n is int: object is not a literal"),
     ],
 )
 def test_what_is_no_value_of_the_column_raises(leaf: Any, says: str) -> None:

@@ -217,7 +217,7 @@ class MemoryStore:
             known = name in entries.schema.names
             columns[name] = entries[name] if known else pa.nulls(len(entries))
             if not is_scalar(columns[name].type):
-                raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
+                raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
         files = pa.table(columns)
         if since is not None:
             files = files.filter(pa.array(changed > since))

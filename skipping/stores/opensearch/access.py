@@ -55,7 +55,7 @@ class Access:
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
             raise SettingError(
-                f"spark.skipping.opensearch.prefix: {self.prefix!r} begins no name of an index: "
+                f"spark.skipping.opensearch.prefix: {self.prefix!r} cannot begin an index name: "
                 "take lower-case letters, digits, - and _"
             )
         if (self.user is None) != (self.password is None):
@@ -174,7 +174,7 @@ def server(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or PORT
     except ValueError:
-        raise SettingError("spark.skipping.store: the port of OpenSearch is no number") from None
+        raise SettingError("spark.skipping.store: the port of OpenSearch is not a number") from None
     if "@" in parts.netloc:
         raise SettingError(
             "spark.skipping.store: no user or password in an address; supported are "

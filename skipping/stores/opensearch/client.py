@@ -111,7 +111,7 @@ class Client:
         Who names a timeout is refused while the store pauses (`pauses`).
         """
         if not _PATH.fullmatch(path):
-            raise StoreError(f"{path!r} names no index or document of a store")
+            raise StoreError(f"{path!r} does not name an index or document of a store")
         if timeout is not None:
             self._pauses.admit(timeout)
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
@@ -149,12 +149,12 @@ class Client:
             answered = answer["aggregations"]["asked"]["meta"]["number"]
             hits = answer["hits"]["hits"]
         except (LookupError, TypeError) as error:
-            raise StoreError(f"{self.server} answered with no search: {error}") from error
+            raise StoreError(f"{self.server} answered without a search result: {error}") from error
         if answered != asked:
             self._wire.close()
-            raise StoreError(f"{self.server} gave the answer to another question")
+            raise StoreError(f"{self.server} answered another request")
         if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
-            raise StoreError(f"{self.server} answered with no hits")
+            raise StoreError(f"{self.server} answered without hits")
         return answer
 
     def document(self, index: str, id: str, *, timeout: float | None = None) -> Any:
@@ -162,7 +162,7 @@ class Client:
         found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout)
         if found.get("_id") != id:
             self._wire.close()
-            raise StoreError(f"{self.server} gave the answer to another question")
+            raise StoreError(f"{self.server} answered another request")
         return found
 
     def pages(
@@ -255,16 +255,14 @@ class Client:
             self._pauses.answered()
             raise self._refusal(error, path) from error
         except (SerializationError, RecursionError, MemoryError) as error:
-            raise StoreError(
-                f"{self.server} answered with no JSON that anybody can read"
-            ) from error
+            raise StoreError(f"{self.server} answered with something other than JSON") from error
         except StoreError:
             if time.monotonic() - began > _SLOW:
                 self._pauses.failed(began)
             raise
         self._pauses.answered()
         if not isinstance(answer, dict):
-            raise StoreError(f"{self.server} answered with no JSON object")
+            raise StoreError(f"{self.server} answered with something other than a JSON object")
         return answer
 
     def _refusal(self, error: TransportError, path: str) -> Refused:

@@ -326,7 +326,7 @@ class Entries:
             if error.kind != "index_not_found_exception":
                 raise
             raise StoreError(
-                f"{self._client.server} has no index {self._name} any more: drop the skipping "
+                f"{self._client.server} no longer has index {self._name}: drop the skipping "
                 "index and create it anew"
             ) from error
 

@@ -262,7 +262,7 @@ class Registry:
             return {}, {}
         seen = {"if_seq_no": found.get("_seq_no"), "if_primary_term": found.get("_primary_term")}
         if not all(map(_is_number, seen.values())):
-            raise StoreError(f"{self._client.server} answered with no document")
+            raise StoreError(f"{self._client.server} answered without a document")
         return self._heads(found), seen
 
     def _change(

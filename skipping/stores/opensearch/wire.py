@@ -143,7 +143,7 @@ class Wire:
             said = {name.lower(): value for name, value in response.getheaders()}
             # A proxy may leave the name out; whoever asks looks at the answer itself, too.
             if said.get("x-opaque-id", asked) != asked:
-                raise StoreError(f"{self._server} gave the answer to another question")
+                raise StoreError(f"{self._server} answered another request")
             if said.get("content-encoding", "identity") != "identity":
                 raise StoreError(f"{self._server} answered in an encoding that was not asked for")
             content = self._read(response)

@@ -180,7 +180,7 @@ def _column(
 ) -> pa.Array:
     """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
     if name in head.fields and not is_scalar(TYPES[head.fields[name]]):
-        raise StoreError(f"{name} is no SCALAR field: a catalogue has only those")
+        raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
     rows = table_of(connection, head, name.partition("_")[0])
     if name not in rows.schema.names or name not in head.fields:
         return pa.nulls(len(ordinals))

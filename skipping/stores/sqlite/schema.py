@@ -188,7 +188,7 @@ def open_connection(
         if not path.exists():
             raise NoStore(f"the store {path} is not there: create the index anew")
         if not path.is_file():
-            raise StoreError(f"the store {path} is no file: name one")
+            raise StoreError(f"the store {path} is not a file: name one")
         mode = "rw" if os.access(path, os.W_OK) else "ro"
         before = None
         if write:
@@ -244,7 +244,7 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         if application != APPLICATION_ID:
-            raise StoreError(f"{path} is no store of indexes: name another file, or move it away")
+            raise StoreError(f"{path} is not an index store: name another file, or move it away")
         if version > VERSION:
             raise StoreError(
                 f"the store {path} is of format {version}, this release reads up to {VERSION}: "

@@ -76,7 +76,7 @@ class PyIcebergTable:
 
     table: PyIceberg
 
-    logged: ClassVar[bool] = True
+    has_log: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class PyIcebergTable:
         metadata = _metadata(table)
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
-            raise TableError(f"{self.name} has no version {version}, or not any more")
+            raise TableError(f"{self.name} has no version {version}, or no longer has it")
         files = _files(table, metadata, heads, _is_live)
         if where is None:
             return files

@@ -39,7 +39,7 @@ class IcebergTable:
     spark: SparkSession
     name: str
 
-    logged: ClassVar[bool] = True
+    has_log: ClassVar[bool] = True
 
     @property
     def id(self) -> TableId:
@@ -63,7 +63,7 @@ class IcebergTable:
         _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
-            raise TableError(f"{self.name} has no version {version}, or not any more")
+            raise TableError(f"{self.name} has no version {version}, or no longer has it")
         if where is not None:
             self._require_condition(where)
         with translate_errors(self.name):

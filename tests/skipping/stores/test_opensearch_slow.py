@@ -64,14 +64,14 @@ WRONG = {
     "nothing": "cannot be reached",
     "half": "cannot be reached",
     "huge": "more than 64 MB",
-    "deep": "no JSON",
+    "deep": "other than JSON",
     "wide": "more than 4,000,000 objects",
     "bomb": "encoding that was not asked for",
-    "no json": "no JSON",
+    "no json": "other than JSON",
     "redirects": "answered 307",
-    "other answer": "to another question",
-    "list": "no JSON object",
-    "object": "no search",
+    "other answer": "another request",
+    "list": "other than a JSON object",
+    "object": "without a search result",
 }
 
 

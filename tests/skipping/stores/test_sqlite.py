@@ -158,9 +158,9 @@ def test_a_name_that_a_uri_would_misread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no store of indexes"),
+        (b"", "not an index store"),
         (b"PAR1" * 5_000, "something else, or damaged"),
-        (None, "is no file"),
+        (None, "is not a file"),
     ],
 )
 def test_what_is_no_store_is_left_alone(path: Path, content: bytes | None, message: str) -> None:

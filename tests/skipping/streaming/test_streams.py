@@ -74,7 +74,7 @@ def test_it_follows_appends_and_shows_versions_and_files(
     same_as_scratch(spark, t, tmp_path)
 
     described = facts(spark, t)
-    assert described["kept by"] == "a stream, every 0.2 s"
+    assert described["maintained by"] == "a stream, every 0.2 s"
     assert f"process {os.getpid()}" in (described["owner"] or "")
     until(lambda: (stream(spark, t) or last).batch is not None)
     found = stream(spark, t)
@@ -138,7 +138,7 @@ def test_alter_starts_changes_and_stops_it(spark: SparkSession, t: str) -> None:
     until(lambda: caught_up(spark, t))
     spark.sql(f"ALTER SKIPPING INDEX ON {t} WITH (refresh_interval = '300 milliseconds')")
     until(lambda: running(spark, t) and query(spark, t).runId != first)
-    assert facts(spark, t)["kept by"] == "a stream, every 0.3 s"
+    assert facts(spark, t)["maintained by"] == "a stream, every 0.3 s"
     spark.sql(f"ALTER SKIPPING INDEX ON {t} ADD (s VALUE_LIST)")
     append(spark, t, start=200)
     until(lambda: caught_up(spark, t))
@@ -157,8 +157,8 @@ def test_a_schedulers_index_has_no_stream(spark: SparkSession, t: str) -> None:
     )
     assert not running(spark, t)
     assert stream(spark, t) is None
-    assert facts(spark, t)["kept by"] == "a scheduler of yours: python -m skipping refresh"
-    with pytest.raises(StatementError, match="follows its table by no stream"):
+    assert facts(spark, t)["maintained by"] == "your own scheduler: python -m skipping refresh"
+    with pytest.raises(StatementError, match="is not maintained by a stream"):
         spark.sql(f"RECOVER INDEX JOB {job_name(f'spark_catalog.default.{t}')}")
 
 

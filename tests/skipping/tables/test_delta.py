@@ -67,7 +67,7 @@ def test_what_is_no_delta_table_says_so(spark: SparkSession, name: str, tmp_path
             f"{name}_tv": f"is a view.*{base}",
             f"{name}_sv": f"is a stream.*spark_catalog.default.{name}$",
             f"{name}_rv": "is a view",
-            f"{name}_p": "is no Delta, Iceberg or Parquet table: its provider is orc",
+            f"{name}_p": "is not a Delta, Iceberg or Parquet table: its provider is orc",
             "nothing_here": "cannot open table nothing_here: .*cannot be found",
             f"delta.`{tmp_path}`": "cannot open table",
             f"delta.`{open_table(spark, name).root}@v0`": "one version",

@@ -292,7 +292,7 @@ class TestIndex:
         table: Any = make(catalog, files=0)
         with pytest.raises(SettingError, match="give store="):
             SkippingIndex.on(table)
-        with pytest.raises(TableError, match="is no PyIceberg table"):
+        with pytest.raises(TableError, match="is not a PyIceberg table"):
             SkippingIndex.on(object(), store=store)  # type: ignore[arg-type]
         with pytest.raises(DefinitionError, match="st is a struct; name its leaves"):
             SkippingIndex.create(table, "st MIN_MAX", store=store)

@@ -77,7 +77,7 @@ class TestEveryFormat:
         spark.sql(f"INSERT INTO {name} VALUES {values}, (99, NULL)")
         files = table.files()
         assert paths(files) == form.scanned(spark, name)
-        if table.logged:
+        if table.has_log:
             assert paths(table.changes(table.version() - 1, table.version())) == paths(files)
         key = table.columns().resolve("P")
         assert key.partition
@@ -104,7 +104,7 @@ class TestEveryFormat:
         assert paths(table.files(where="k = 7")) == []
         assert paths(table.files(where="1 = 0")) == []
         assert paths(table.files(where="k IS NULL OR k <= 9")) == everything
-        if table.logged:
+        if table.has_log:
             assert len(paths(table.files(table.version() - 1, where="k >= 2"))) == 1
         with pytest.raises(DefinitionError, match="nope"):
             table.files(where="nope = 1")
