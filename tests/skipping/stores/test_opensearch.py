@@ -559,7 +559,7 @@ def test_entries_deleted_under_who_asks(opensearch: str) -> None:
         lambda: store.catalogue("i"),
         lambda: store.write("i", entries(range(1)), revision=1),
     ):
-        with pytest.raises(StoreError, match="no longer has index .*: drop"):
+        with pytest.raises(StoreError, match=r"no longer has index .*: drop"):
             use()
 
 
