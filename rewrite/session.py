@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from rewrite.bridge.install import Hooks, find_hooks
 from skipping.requirements import DELTA, SPARK, require_delta, require_release
 
 __all__ = ["Session", "disable", "enable", "session"]
+
+log = logging.getLogger("skipping")
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -152,7 +155,7 @@ def enable(spark: SparkSession) -> Session:
     enabled = Session(spark.sparkContext, spark._jsparkSession)
     _activate(enabled)
     if in_clone:
-        print("file skipping: the session had run SQL; go on with the clone that enable returned")
+        log.warning("the session had run SQL already: go on with the clone that enable returned")
     return enabled
 
 

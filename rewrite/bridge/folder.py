@@ -92,7 +92,10 @@ def _runs(process: int, started: int) -> bool:
 
 
 def _started(process: int) -> int:
-    """When a process started, in ticks since the host did; 0 where the kernel does not tell."""
+    """When a process started, in ticks since the host did; 0 where the kernel does not tell.
+
+    Not psutil's `create_time`, which is by the clock: a corrected clock would make us another one.
+    """
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except (OSError, UnicodeDecodeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +50,8 @@ from skipping.streaming.jobs import keep, leave, recover
 from skipping.tables.open import open_table
 
 __all__ = ["schema", "sql"]
+
+log = logging.getLogger("skipping")
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
@@ -138,7 +141,7 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
             f"{name} has a skipping index already: drop it first, or say IF NOT EXISTS",
             about="table",
         ) from None
-    print(f"skipping index of {index.table.name} in {index.store.location}")
+    log.info("skipping index of %s in %s", index.table.name, index.store.location)
     if options.build:
         index.refresh()
     if options.streamed:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import psutil
 from pyspark.sql import SparkSession
 
 from providers.errors import SettingError
@@ -129,15 +130,11 @@ def default_location(warehouse: str | None) -> str:
 
 
 def _file_system(path: Path) -> str | None:
-    """The type of the file system that a path is on, where the kernel tells."""
-    mounts = Path("/proc/self/mounts")
-    if not mounts.exists():
-        return None
+    """The type of the file system that a path is on, where the system tells."""
     found: tuple[int, str | None] = (0, None)
-    for line in mounts.read_text(errors="replace").splitlines():
-        _, point, kind, *_ = line.split(" ")
-        mount = Path(point.replace("\\040", " "))
-        if path.absolute().is_relative_to(mount):
+    for mount in psutil.disk_partitions(all=True):
+        point = Path(mount.mountpoint)
+        if path.absolute().is_relative_to(point) and len(point.parts) >= found[0]:
             # Of two mounts on one point the later covers the earlier, as nfs4 over autofs.
-            found = max((len(mount.parts), kind), found, key=lambda pair: pair[0])
+            found = len(point.parts), mount.fstype
     return found[1]

@@ -24,7 +24,7 @@ from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
 from skipping.stores import Catalogue, IndexStore
 from skipping.stores.forking import Lock
-from skipping.stores.single_flight import Loading
+from skipping.stores.single_flight import SingleFlight
 
 __all__ = ["Finding", "Leg", "Lookup", "invalidate", "shared_lookup"]
 
@@ -87,7 +87,7 @@ class Lookup:
         self._lock = Lock()
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
         self._catalogues: dict[IndexId, tuple[float, Catalogue]] = {}
-        self._loading = Loading[Catalogue]()
+        self._loading = SingleFlight[Catalogue]()
         self.on_change: Callable[[], object] = lambda: None
         _lookups.add(self)
 

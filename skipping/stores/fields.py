@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.forking import Lock
-from skipping.stores.single_flight import Loading
+from skipping.stores.single_flight import SingleFlight
 
 __all__ = ["KEPT", "Fields", "apply_change"]
 
@@ -37,7 +37,7 @@ class Fields:
         self.most = most
         self._held: dict[tuple[IndexId, str], Catalogue] = {}
         self._too_large: set[tuple[IndexId, str]] = set()
-        self._loading = Loading[Catalogue]()
+        self._loading = SingleFlight[Catalogue]()
         self._lock = Lock()
 
     def held(self, index: IndexId, sketch: str) -> Catalogue | None:

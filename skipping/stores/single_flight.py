@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as OutOfTime  # the built-in one since Python 3.11
+from typing import Generic, TypeVar, cast
 
 from providers.errors import StoreError
 from skipping.stores.forking import Lock, reset_after_fork
 
-__all__ = ["Loading"]
+__all__ = ["SingleFlight"]
 
 _T = TypeVar("_T")
 
 
-@dataclass(slots=True)
-class _Load(Generic[_T]):
-    done: threading.Event = field(default_factory=threading.Event)
-    result: _T | None = None
-    error: StoreError | None = None
-
-
-class Loading(Generic[_T]):
+class SingleFlight(Generic[_T]):
     """Work that goes on when who asked for it cannot wait; the next to ask finds it further.
 
-    >>> Loading[int]().result("key", lambda: 1, timeout=5)
+    >>> SingleFlight[int]().result("key", lambda: 1, timeout=5)
     1
     """
 
     def __init__(self) -> None:
-        self._loads: dict[Hashable, _Load[_T]] = {}
+        self._loads: dict[Hashable, Future[_T]] = {}
         self._lock = Lock()
         reset_after_fork(self)
 
@@ -46,25 +40,29 @@ class Loading(Generic[_T]):
         with self._lock:
             load = self._loads.get(key)
             if load is None:
-                load = self._loads[key] = _Load()
+                load = self._loads[key] = Future()
+                # No executor: Python waits for its threads at the end, and a store may hang.
                 thread = threading.Thread(
                     target=self._run, args=(key, work, load), name="skipping-load", daemon=True
                 )
                 thread.start()
-        if not load.done.wait(max(0.0, timeout)):
-            return None
-        if load.error is not None:
-            raise load.error
-        return load.result
-
-    def _run(self, key: Hashable, work: Callable[[], _T], load: _Load[_T]) -> None:
         try:
-            load.result = work()
-        except StoreError as error:
-            load.error = error
-        except Exception as error:
-            load.error = StoreError(f"the store cannot be read: {error}")
-        finally:
-            with self._lock:
-                del self._loads[key]
-            load.done.set()
+            return load.result(timeout=max(0.0, timeout))
+        except OutOfTime:
+            return None
+
+    def _run(self, key: Hashable, work: Callable[[], _T], load: Future[_T]) -> None:
+        error: StoreError | None = None
+        result: _T | None = None
+        try:
+            result = work()
+        except StoreError as raised:
+            error = raised
+        except Exception as raised:
+            error = StoreError(f"the store cannot be read: {raised}")
+        with self._lock:
+            del self._loads[key]
+        if error is None:
+            load.set_result(cast(_T, result))
+        else:
+            load.set_exception(error)

@@ -72,9 +72,15 @@ def opened(spark: SparkSession, query: str = QUERY) -> int | None:
 
 
 def said(work: Callable[[], Any]) -> tuple[Any, str]:
-    with contextlib.redirect_stdout(io.StringIO()) as out:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    log = logging.getLogger("skipping")
+    log.addHandler(handler)
+    try:
         result = work()
-    return result, out.getvalue()
+        return result, out.getvalue()
+    finally:
+        log.removeHandler(handler)
 
 
 def kept_open(process: str) -> int:

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -378,13 +380,13 @@ class TestDefaultLocation:
             default_location(warehouse)
 
     def test_a_network_mount_names_the_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mounts = (
-            "/dev/sda1 / ext4 rw 0 0\n"
-            "systemd-1 /data autofs rw 0 0\n"
-            "server:/x /data nfs4 rw 0 0\n"
-            "/dev/sdb /data/local\\040disk xfs rw 0 0\n"
-        )
-        monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
+        mounts = [
+            SimpleNamespace(mountpoint="/", fstype="ext4"),
+            SimpleNamespace(mountpoint="/data", fstype="autofs"),
+            SimpleNamespace(mountpoint="/data", fstype="nfs4"),
+            SimpleNamespace(mountpoint="/data/local disk", fstype="xfs"),
+        ]
+        monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
         for remote in ("/data/w", "file:/data/w"):
             with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
                 default_location(remote)

@@ -195,7 +195,8 @@ class Client:
 
         An item is an action, as {"create": {"_id": ...}}, and its document. Ids are the writer's
         own: one that is there already came from an earlier try. `beat` is called before each
-        request.
+        request. Not `helpers.streaming_bulk`, whose pauses no deadline ends and whose errors show
+        the documents.
         """
         lines = [
             "\n".join(json.dumps(part) for part in item if part is not None) + "\n"

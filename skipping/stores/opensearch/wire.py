@@ -26,7 +26,7 @@ import certifi
 
 from providers.errors import StoreError
 from skipping.stores.forking import reset_after_fork
-from skipping.stores.single_flight import Loading
+from skipping.stores.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -283,7 +283,7 @@ class _Names:
 
     def _after_fork(self) -> None:
         self._room = threading.BoundedSemaphore(_LOOKUPS)
-        self._loading = Loading[list[Any]]()  # one for all who wait for the same host
+        self._loading = SingleFlight[list[Any]]()  # one for all who wait for the same host
 
     def addresses(self, host: str, port: int, deadline: float) -> list[Any]:
         """What `getaddrinfo` gives; raises TimeoutError, and StoreError where nothing is found."""

@@ -24,7 +24,7 @@ from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore
 from skipping.stores.forking import Gate, Lock, reset_after_fork
-from skipping.stores.single_flight import Loading
+from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.test_store_contract import bounds, definition, entries, filled
@@ -143,7 +143,7 @@ def test_both_write_after_a_fork(reachable: IndexStore) -> None:
 
 
 def test_a_load_under_way_is_the_parents() -> None:
-    loading, go = Loading[str](), threading.Event()
+    loading, go = SingleFlight[str](), threading.Event()
     assert loading.result("key", lambda: str(go.wait(60)), timeout=0) is None
     result = forked(lambda: loading.result("key", lambda: "mine", timeout=60), timeout=20)
     assert result() == "mine"
