@@ -96,14 +96,10 @@ class Hooks:
         secret = make_secret()
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
-        self.java = classes.new("Skipping", asks, secret, str(self._folder.path))
-        extensions = spark._jsparkSession.extensions()
-        extensions.injectColumnar(classes.new("PruneScans$Inject", self.java))
-        extensions.injectResolutionRule(classes.new("JoinKeys$Inject", self.java))
-        extensions.injectParser(classes.new("Statements$Inject", states, secret))
+        self.java = classes.new("SkippingExtension", asks, states, secret, str(self._folder.path))
+        self.java.inject(spark._jsparkSession.extensions(), context._jsc.sc())
         seal(asks)
         seal(states)
-        context._jsc.sc().addSparkListener(self.java.executions())
         _hooks[_key(spark)] = self
 
     def prove(self, spark: SparkSession) -> bool:
@@ -114,7 +110,7 @@ class Hooks:
         state = spark._jsparkSession.sessionState()
         try:
             command = state.sqlParser().parsePlan("SHOW SKIPPING INDEXES")
-            parses = command.getClass().getName() == "rewrite.jvm.Command"
+            parses = command.getClass().getName() == "rewrite.jvm.parser.SkippingCommand"
         except ParseException:
             parses = False
         before = self.java.plans()

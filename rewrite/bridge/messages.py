@@ -1,6 +1,6 @@
 """Filters as they come from Java: a JSON tree and columns of values laid out as Arrow buffers.
 
-`Filters.java` and `Question.java` are the other half. Nothing is weakened on the way here: the tree
+`PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way here: the tree
 is exact, NOT included, and a negation reaches the leaves before any of them becomes unknown.
 """
 
@@ -140,7 +140,7 @@ class Reader:
 
 
 def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
-    """An Arrow array over the buffers of `Question.values`; raises SkippingError if cut."""
+    """An Arrow array over the buffers of `MessageWriter.values`; raises SkippingError if cut."""
     if n == 0:
         return pa.array([], type)
     types = pa.types

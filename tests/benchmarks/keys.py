@@ -28,9 +28,9 @@ __all__ = ["main"]
 ROUNDS = 9
 MANY = (1_000, 100_000, 1_000_000)
 ARROW = """
-rewrite.jvm.Question question = new rewrite.jvm.Question();
-new rewrite.jvm.Callback(python, secret, folder)
-    .call("0", question.message(question.values(type, values)), new rewrite.jvm.Budget(600));
+rewrite.jvm.bridge.MessageWriter writer = new rewrite.jvm.bridge.MessageWriter();
+new rewrite.jvm.bridge.PythonCallback(python, secret, folder)
+    .call("0", writer.message(writer.values(type, values)), new rewrite.jvm.bridge.Budget(600));
 """
 JSON = """
 StringBuilder out = new StringBuilder("[");
@@ -38,7 +38,7 @@ for (int i = 0; i < values.size(); i++) {
   Object value = values.get(i);
   if (i > 0) out.append(',');
   out.append(value instanceof Long ? value.toString()
-      : rewrite.jvm.Question.quote(value.toString()));
+      : rewrite.jvm.bridge.MessageWriter.quote(value.toString()));
 }
 python.apply(secret + "0 0", out.append(']').toString());
 """

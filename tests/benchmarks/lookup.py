@@ -137,7 +137,7 @@ def _keys(column: str, n: int, files: int, turn: int) -> np.ndarray:
 
 
 def _message(column: str, keys: np.ndarray) -> bytes:
-    """As rewrite.jvm.Question writes `column IN (keys)`."""
+    """As rewrite.jvm.bridge.MessageWriter writes `column IN (keys)`."""
     values = {"type": "bigint", "n": len(keys), "buffers": [0]}
     named = {"identity": column, "name": column, "type": "bigint"}
     leaf = {"op": "in", "column": named, "nulls": False, "values": values}

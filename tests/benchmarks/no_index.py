@@ -114,7 +114,7 @@ def _rule(spark: SparkSession, sql: str, *, n: int = 3_000) -> tuple[str, str, s
 def _installed_rule(spark: SparkSession) -> Any:
     rules = spark._jsparkSession.sessionState().columnarRules()
     found = [rules.apply(i).preColumnarTransitions() for i in range(rules.size())]
-    (rule,) = (r for r in found if r.getClass().getName() == "rewrite.jvm.PruneScans")
+    (rule,) = (r for r in found if r.getClass().getName() == "rewrite.jvm.scan.FilePruningRule")
     return rule
 
 

@@ -39,7 +39,7 @@ def test_sizes(spark: SparkSession, text: str) -> None:
 
 
 def units(spark: SparkSession) -> Any:
-    return Classes(spark.sparkContext._gateway).new("Units")
+    return Classes(spark.sparkContext._gateway).new("bridge.Units")
 
 
 def test_settings(spark: SparkSession) -> None:
@@ -71,10 +71,12 @@ def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
         return b"an answer"
 
     classes = Classes(spark.sparkContext._gateway)
-    callback = classes.new("Callback", Guarded(secret, answer), secret, str(folder.path))
+    callback = classes.new(
+        "bridge.PythonCallback", Guarded(secret, answer), secret, str(folder.path)
+    )
     conf.set("spark.io.encryption.enabled", encrypted)
     try:
-        assert callback.call("7", message, classes.new("Budget", 5.0)) == b"an answer"
+        assert callback.call("7", message, classes.new("bridge.Budget", 5.0)) == b"an answer"
     finally:
         conf.remove("spark.io.encryption.enabled")
     ((envelope, given, mode),) = asked

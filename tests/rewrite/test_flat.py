@@ -30,7 +30,7 @@ from tests.rewrite.differential import make_table, same_rows, settings
 
 FILES = 4
 AT_ONCE = 32
-"""Questions at once, as `Callback.java` has it."""
+"""Questions at once, as `PythonCallback.java` has it."""
 
 FALLBACK = {"spark.skipping.mode": "fallback"}
 

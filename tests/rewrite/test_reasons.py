@@ -163,11 +163,15 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     types = gateway.new_array(jvm.java.lang.Class, 2)
     loader = classes._loader
     types[0] = loader.loadClass("org.apache.spark.sql.catalyst.expressions.Expression")
-    types[1] = loader.loadClass("rewrite.jvm.History")
+    types[1] = loader.loadClass("rewrite.jvm.keys.PruningFeedback")
     arguments = gateway.new_array(jvm.java.lang.Object, 2)
     arguments[0] = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
-    arguments[1] = classes.new("History")
-    keys = loader.loadClass("rewrite.jvm.KeySet").getMethod("of", types).invoke(None, arguments)
+    arguments[1] = classes.new("keys.PruningFeedback")
+    keys = (
+        loader.loadClass("rewrite.jvm.keys.JoinKeySet")
+        .getMethod("of", types)
+        .invoke(None, arguments)
+    )
     keys.take(None, 0)
     assert keys.describe()["reason"] == "Spark did not collect them"
 
@@ -210,11 +214,18 @@ def test_neither_keys_nor_a_condition(spark: SparkSession) -> None:
 
 def reasons() -> Iterator[str]:
     """The longest literal of each reason in the Java sources."""
-    for name in ("Gate", "Restriction", "Dimension", "KeySet", "Skipping", "History"):
+    for name in (
+        "join/PruningCost",
+        "join/KeyPushdown",
+        "join/BuildSide",
+        "keys/JoinKeySet",
+        "keys/PruningFeedback",
+        "bridge/IndexClient",
+    ):
         text = (ROOT / "rewrite" / "jvm" / f"{name}.java").read_text()
         text = re.sub(r'"\s*\+\s*"', "", text)
         for match in re.finditer(
-            r'(?:return|refuse\([^;"]*|reason = |Reasons\.add\([^;"]*|failed\()[^;]*;', text
+            r'(?:return|refuse\([^;"]*|reason = |ScanNotes\.add\([^;"]*|failed\()[^;]*;', text
         ):
             literals = re.findall(r'"([^"\\]*)"', match[0])
             longest = max(literals, key=len, default="")

@@ -1,9 +1,0 @@
-package rewrite.jvm;
-
-import java.util.Collection;
-
-/** A scan of a table whose files may be replaced at their paths. */
-public interface ReplaceableFiles {
-  /** These folders as they are now. */
-  Folders now(Collection folders);
-}

@@ -1,0 +1,84 @@
+package rewrite.jvm;
+
+import java.io.IOException;
+import java.util.concurrent.ExecutorService;
+import java.util.function.BiFunction;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSessionExtensions;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.PythonCallback;
+import rewrite.jvm.bridge.SessionSettings;
+import rewrite.jvm.join.JoinPruningRule;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.observe.ExecutionLog;
+import rewrite.jvm.observe.ScanReport;
+import rewrite.jvm.parser.SkippingSqlParser;
+import rewrite.jvm.parser.StatementCallback;
+import rewrite.jvm.scan.FilePruningRule;
+import rewrite.jvm.scan.PhysicalScans;
+
+/** One installation: builds what the packages have, hands each what it needs, and is what Python
+    holds of it. */
+public final class SkippingExtension {
+  private final IndexClient client;
+  private final PruningFeedback feedback = new PruningFeedback();
+  private final StatementCallback statements;
+  private final ScanReport scans;
+  private final ExecutionLog executions;
+
+  /** `asks` answers messages and `states` statements, of those who know the `secret`; large
+      messages are left in `folder`. See PythonCallback and StatementCallback. */
+  public SkippingExtension(BiFunction asks, BiFunction states, String secret, String folder) {
+    client = new IndexClient(new PythonCallback(asks, secret, folder));
+    statements = new StatementCallback(states, secret);
+    scans = new ScanReport(
+        client.budgets(), new PhysicalScans(client, feedback),
+        new FilePruningRule(client, feedback, false));
+    executions = new ExecutionLog(scans);
+  }
+
+  /** Puts the rules and the parser into sessions to be, and the listener into the context. */
+  public void inject(SparkSessionExtensions extensions, SparkContext context) {
+    extensions.injectColumnar(
+        new FilePruningRule.Inject(new FilePruningRule(client, feedback, true)));
+    extensions.injectResolutionRule(
+        new JoinPruningRule.Inject(new JoinPruningRule(client, feedback)));
+    extensions.injectParser(new SkippingSqlParser.Inject(statements));
+    context.addSparkListener(executions);
+  }
+
+  /** See IndexClient. */
+  public void setAttached(boolean attached) {
+    client.setAttached(attached);
+  }
+
+  /** See IndexClient. */
+  public void setIndexed(String name, String tables) throws IOException {
+    client.setIndexed(name, tables);
+  }
+
+  /** See IndexClient. */
+  public long plans() {
+    return client.plans();
+  }
+
+  /** See IndexClient. */
+  public ExecutorService threads() {
+    return client.threads();
+  }
+
+  /** The settings of sessions by name. */
+  public SessionSettings settings() {
+    return client.settings();
+  }
+
+  /** Describes the scans of plans. */
+  public ScanReport scans() {
+    return scans;
+  }
+
+  /** What was executed. */
+  public ExecutionLog executions() {
+    return executions;
+  }
+}

@@ -1,0 +1,125 @@
+package rewrite.jvm.bridge;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import org.roaringbitmap.RoaringBitmap;
+
+/** What an index said about one scan: the ordinals disproved, altogether and leg by leg. */
+public final class Answer {
+  private final Map header;
+  private final RoaringBitmap disproved;
+  private final List legs = new ArrayList();
+  private FileOrdinals numbers = FileOrdinals.NONE;
+
+  /** Reads a message: header length, JSON header, bitmaps. */
+  public Answer(byte[] message) throws IOException {
+    ByteBuffer in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
+    header = Json.header(in);
+    if (index() == null) {
+      disproved = new RoaringBitmap();
+      return;
+    }
+    disproved = bitmap(in, Json.number(header, "length"));
+    List described = (List) header.get("legs");
+    for (int i = 0; i < described.size(); i++) {
+      legs.add(bitmap(in, Json.number((Map) described.get(i), "length")));
+    }
+  }
+
+  private Answer(Map header) {
+    this.header = header;
+    this.disproved = new RoaringBitmap();
+  }
+
+  /** The answer when there is none: nothing is disproved. */
+  public static Answer failed(String reason) {
+    return new Answer(Collections.singletonMap("reason", reason));
+  }
+
+  /** The header of a message. */
+  static Map header(byte[] message) throws IOException {
+    return Json.header(ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN));
+  }
+
+  private static RoaringBitmap bitmap(ByteBuffer in, long length) throws IOException {
+    RoaringBitmap bitmap = new RoaringBitmap();
+    if (length < 0 || length > in.remaining()) throw new IOException("a bitmap of " + length);
+    if (length > 0) {
+      byte[] part = new byte[(int) length];
+      in.get(part);
+      bitmap.deserialize(ByteBuffer.wrap(part).order(ByteOrder.LITTLE_ENDIAN));
+    }
+    return bitmap;
+  }
+
+  /** The index that answered; null if none did. */
+  public String index() {
+    return (String) header.get("index");
+  }
+
+  /** What went wrong when Python asked; null if nothing did. */
+  public String failure() {
+    return Boolean.TRUE.equals(header.get("failed")) ? (String) header.get("reason") : null;
+  }
+
+  /** The table, as in the question. */
+  public String table() {
+    return (String) header.get("table");
+  }
+
+  /** Generation of the index's entries. */
+  public long generation() {
+    return Json.number(header, "generation");
+  }
+
+  /** Sets how files are numbered in this index. */
+  public void number(FileOrdinals numbers) {
+    this.numbers = numbers;
+  }
+
+  /** The file's ordinal; -1: the index does not know it. */
+  public int ordinal(String path, long size, String mark) {
+    return numbers.ordinal(path, size, mark);
+  }
+
+  /** Whether a file is proven to hold no matching row. */
+  public boolean disproves(int ordinal) {
+    return ordinal >= 0 && disproved.contains(ordinal);
+  }
+
+  /** How many legs answered. */
+  public int legs() {
+    return legs.size();
+  }
+
+  /** Whether leg `i` alone disproves a file. */
+  public boolean disproves(int i, int ordinal) {
+    return ordinal >= 0 && ((RoaringBitmap) legs.get(i)).contains(ordinal);
+  }
+
+  /** Whether leg `i` is that of a dimension's keys. */
+  public boolean isOf(int i, String dimension) {
+    return dimension.equals(((Map) ((List) header.get("legs")).get(i)).get("of"));
+  }
+
+  /** Everything but the bitmaps, for explain. */
+  public Map header() {
+    return header;
+  }
+
+  /** Two answers are equal where they prune equally: exchanges of such scans may be shared. */
+  public boolean equals(Object other) {
+    return other instanceof Answer
+        && disproved.equals(((Answer) other).disproved)
+        && String.valueOf(index()).equals(String.valueOf(((Answer) other).index()));
+  }
+
+  public int hashCode() {
+    return disproved.hashCode();
+  }
+}

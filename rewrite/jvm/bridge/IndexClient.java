@@ -1,0 +1,218 @@
+package rewrite.jvm.bridge;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.util.ThreadUtils;
+
+/**
+ * The bridge to Python: which tables have an index, and what an index says about one scan.
+ *
+ * <p>Java collects and applies, Python decides. The questions of a query wait, altogether, at most
+ * `spark.skipping.timeout`; whatever goes wrong, the answer is "nothing is disproved" with the
+ * reason: the scan reads all. Each session sees the tables of the store that its settings name.
+ */
+public final class IndexClient {
+  private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
+
+  private final PythonCallback python;
+  private final Map numbers = new Numbers();
+  private final ExecutorService threads =
+      ThreadUtils.newDaemonCachedThreadPool("skipping-keys", MAX_THREADS, 60);
+  private final SessionSettings settings = new SessionSettings();
+  private final Budgets budgets = new Budgets();
+  private final Budgets patience = new Budgets();
+  private final ConcurrentHashMap indexed = new ConcurrentHashMap();
+  private final AtomicLong plans = new AtomicLong();
+  private volatile boolean attached = true;
+
+  /** `python` answers messages of those who know the `secret`; large ones are left in `folder`.
+      See Callback, Question and Answer. */
+  public IndexClient(PythonCallback python) {
+    this.python = python;
+  }
+
+  /** Replaces what is known under a name of settings: from each table with an index, as JSON, to
+      the identities of the columns in it. Python calls it every `cache.ttl`. */
+  public void setIndexed(String name, String tables) throws IOException {
+    indexed.put(name, columns(Json.read(tables.getBytes(StandardCharsets.UTF_8))));
+    indexed.keySet().retainAll(settings.names());
+  }
+
+  private static Map columns(Map tables) {
+    Map known = new HashMap();
+    for (Iterator each = tables.keySet().iterator(); each.hasNext(); ) {
+      Object table = each.next();
+      known.put(table, new HashSet((Collection) tables.get(table)));
+    }
+    return known;
+  }
+
+  /** The settings of sessions by name. */
+  public SessionSettings settings() {
+    return settings;
+  }
+
+  /** Whether queries are looked at; `rewrite.disable` makes everything pass through. */
+  public void setAttached(boolean attached) {
+    this.attached = attached;
+  }
+
+  /** Whether the keys of joins are collected. */
+  public boolean collectsKeys() {
+    return attached && SkippingConf.collectsKeys();
+  }
+
+  /** Notes that the plan hook ran. */
+  public void planned() {
+    plans.incrementAndGet();
+    budgets.plan();
+    patience.plan();
+  }
+
+  /** How often the plan hook ran. */
+  public long plans() {
+    return plans.get();
+  }
+
+  /** What queries may spend on asking. */
+  public Budgets budgets() {
+    return budgets;
+  }
+
+  /** That of the query which is planned or executed. */
+  public Budget budget() {
+    return budgets.now(SkippingConf.timeout());
+  }
+
+  /** Whether a table has an index, as far as is known here. */
+  public boolean hasIndex(String table) {
+    return tables().containsKey(table);
+  }
+
+  /** Whether a column is in a table's index. */
+  public boolean hasIndex(String table, String column) {
+    Set columns = (Set) tables().get(table);
+    return columns != null && columns.contains(column);
+  }
+
+  /** The tables that have an index in this session's store. For settings that are new Python is
+      asked; if it does not know, there are none until it says that there are. */
+  private Map tables() {
+    String name = settings.name(SkippingConf.current());
+    Map known = (Map) indexed.get(name);
+    if (known != null) return known;
+    known = new HashMap();
+    try {
+      byte[] message = new MessageWriter().message("{\"op\":\"indexed\"}");
+      Map header = Answer.header(python.call(name, message, budget()));
+      if (header.get("tables") != null) known = columns((Map) header.get("tables"));
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+    }
+    Object told = indexed.putIfAbsent(name, known);
+    return told == null ? known : (Map) told;
+  }
+
+  /** Threads that do not keep the JVM alive; work beyond their number waits, as long as the query
+      does. Those that ask Python are others, so that what runs here may ask and be answered. */
+  public ExecutorService threads() {
+    return threads;
+  }
+
+  /** How long the query which is executed may wait for keys; Spark waits so long for a broadcast.
+      */
+  public Budget patience() {
+    return patience.now(SkippingConf.patience());
+  }
+
+  /** Why no index would be asked about a scan of a table (null: of none that may have an index),
+      with conditions or without; null: it would. */
+  public String refusal(String table, boolean hasConditions) {
+    if (table == null) {
+      return "not a query on a Delta or Iceberg table, or on a Parquet table without buckets and ids";
+    }
+    if (!attached) return "rewrite.disable was called";
+    if (!SkippingConf.isEnabled()) return SkippingConf.PREFIX + "enabled is false";
+    if (!hasIndex(table)) return "the table has no index";
+    if (!hasConditions) return "no condition of the query reached this scan";
+    return null;
+  }
+
+  /** Asks what an index disproves: `message` has the table, the filters and the keys of joins. */
+  public Answer ask(byte[] message) {
+    try {
+      String name = settings.name(SkippingConf.current());
+      Answer answer = new Answer(python.call(name, message, budget()));
+      if (answer.failure() != null && SkippingConf.isStrict()) {
+        throw new IllegalStateException(answer.failure());
+      }
+      if (answer.index() != null) answer.number(numbers(name, answer));
+      return answer;
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      if (SkippingConf.isStrict()) throw new StrictModeException(failure);
+      return Answer.failed(reason(failure));
+    }
+  }
+
+  /** The files' numbers in an index, fetched once a generation. */
+  private FileOrdinals numbers(String name, Answer answer) throws Exception {
+    FileOrdinals held;
+    synchronized (numbers) {
+      held = (FileOrdinals) numbers.get(answer.index());
+    }
+    if (held != null && held.isOf(answer.index(), answer.generation())) return held;
+    byte[] message = new MessageWriter().message(
+        "{\"op\":\"files\",\"index\":" + MessageWriter.quote(answer.index()) + ",\"table\":"
+            + MessageWriter.quote(answer.table()) + "}");
+    FileOrdinals fetched = new FileOrdinals(python.call(name, message, budget()));
+    synchronized (numbers) {
+      numbers.put(answer.index(), fetched);
+    }
+    return fetched;
+  }
+
+  private static String reason(Throwable failure) {
+    if (failure instanceof TimeoutException) {
+      return "the index did not answer within " + SkippingConf.PREFIX + "timeout";
+    }
+    if (failure instanceof RejectedExecutionException) return failure.getMessage();
+    return "asking the index failed: " + failure.getClass().getSimpleName();
+  }
+
+  /** What is kept of indexes: those asked last. */
+  private static final class Numbers extends LinkedHashMap {
+    private static final int INDEXES = 64;
+    private static final int FILES = 4000000;
+
+    Numbers() {
+      super(16, 0.75f, true);
+    }
+
+    public Object put(Object index, Object added) {
+      Object before = super.put(index, added);
+      int files = 0;
+      for (Iterator each = values().iterator(); each.hasNext(); ) {
+        files += ((FileOrdinals) each.next()).size();
+      }
+      for (Iterator each = entrySet().iterator();
+          size() > 1 && (size() > INDEXES || files > FILES); ) {
+        files -= ((FileOrdinals) ((Map.Entry) each.next()).getValue()).size();
+        each.remove();
+      }
+      return before;
+    }
+  }
+}

@@ -1,0 +1,63 @@
+package rewrite.jvm.bridge;
+
+import org.apache.spark.sql.internal.SQLConf;
+
+/** The settings of the session that the calling thread works for, as far as Java obeys them. */
+public final class SkippingConf {
+  /** Prefix of every setting. */
+  public static final String PREFIX = "spark.skipping.";
+
+  private static final double DEFAULT_TIMEOUT = 2.0;
+  private static final long DEFAULT_MAX_BYTES = 32L << 20;
+
+  private SkippingConf() {}
+
+  /** All settings of the session, Spark's own too. */
+  public static SQLConf current() {
+    return org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+  }
+
+  public static boolean isEnabled() {
+    return isTrue("enabled");
+  }
+
+  /** Whether the keys of joins are collected. Spark plans its dynamic-pruning expressions only
+      where its own switch is on. */
+  public static boolean collectsKeys() {
+    return isEnabled() && isTrue("dynamic.enabled") && current().dynamicPartitionPruningEnabled();
+  }
+
+  /** Whether keys also drop rows in the files that are read. */
+  public static boolean filtersRows() {
+    return isTrue("dynamic.rows");
+  }
+
+  /** Whether a query fails where the index cannot be asked. */
+  public static boolean isStrict() {
+    return "strict".equalsIgnoreCase(get("mode", "fallback").trim());
+  }
+
+  /** Seconds that a query may spend on asking. */
+  public static double timeout() {
+    return Units.seconds(get("timeout", ""), DEFAULT_TIMEOUT);
+  }
+
+  /** Seconds that a query may wait for keys; Spark waits so long for a broadcast. */
+  public static double patience() {
+    long seconds = current().broadcastTimeout();
+    return seconds > 0 ? seconds : Long.MAX_VALUE;
+  }
+
+  /** Bytes of keys that one dimension may have; no limit if not above zero. */
+  public static long maxBytes() {
+    return Units.bytes(get("dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
+  }
+
+  private static boolean isTrue(String name) {
+    return !"false".equalsIgnoreCase(get(name, "true").trim());
+  }
+
+  private static String get(String name, String otherwise) {
+    return current().getConfString(PREFIX + name, otherwise);
+  }
+}

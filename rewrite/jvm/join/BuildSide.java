@@ -1,0 +1,267 @@
+package rewrite.jvm.join;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
+import org.apache.spark.sql.catalyst.plans.logical.Offset;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
+import org.apache.spark.sql.catalyst.plans.logical.Tail;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.Conditions;
+
+/** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
+public final class BuildSide {
+  private static final String CODE = "code of the user's";
+
+  private final LogicalPlan plan;
+  private final List keys;
+  private final int index;
+
+  public BuildSide(LogicalPlan plan, List keys, int index) {
+    this.plan = plan;
+    this.keys = keys;
+    this.index = index;
+  }
+
+  public LogicalPlan plan() {
+    return plan;
+  }
+
+  public Expression key() {
+    return (Expression) keys.get(index);
+  }
+
+  /** The tables that it reads, for people. */
+  public String name() {
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    StringBuilder out = new StringBuilder();
+    for (int i = 0; i < leaves.size(); i++) {
+      String name = name((LogicalPlan) leaves.get(i));
+      if (out.indexOf(name) < 0) out.append(i == 0 ? "" : ", ").append(name);
+    }
+    return out.toString();
+  }
+
+  private static String name(LogicalPlan leaf) {
+    if (leaf instanceof LogicalRelation) {
+      LogicalRelation relation = (LogicalRelation) leaf;
+      if (relation.catalogTable().isDefined()) {
+        return ((CatalogTable) relation.catalogTable().get()).identifier().table();
+      }
+      if (relation.relation() instanceof HadoopFsRelation) {
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        List roots = ScalaInterop.list(files.location().rootPaths());
+        if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
+      }
+    }
+    if (leaf instanceof DataSourceV2ScanRelation) {
+      scala.Option identifier = ((DataSourceV2ScanRelation) leaf).relation().identifier();
+      if (identifier.isDefined()) return ((Identifier) identifier.get()).name();
+    }
+    return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
+  }
+
+  /** Its tables and the conditions on them, without values. */
+  public String shape() {
+    StringBuilder out = new StringBuilder(name());
+    shape(plan, out);
+    return out.toString();
+  }
+
+  private static void shape(LogicalPlan plan, StringBuilder out) {
+    if (plan instanceof Filter) {
+      out.append('\n').append(Conditions.shape(((Filter) plan).condition()));
+    }
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      shape((LogicalPlan) children.get(i), out);
+    }
+  }
+
+  /** What reading it costs, in bytes: of each table all that is read, and once more for each
+      shuffle on the way. */
+  public scala.math.BigInt price() {
+    return price(plan, 1);
+  }
+
+  private static scala.math.BigInt price(LogicalPlan plan, int times) {
+    List children = ScalaInterop.list(plan.children());
+    if (children.isEmpty()) {
+      return plan.stats().sizeInBytes().$times(scala.math.BigInt.apply(times));
+    }
+    scala.math.BigInt sum = scala.math.BigInt.apply(0);
+    for (int i = 0; i < children.size(); i++) {
+      LogicalPlan child = (LogicalPlan) children.get(i);
+      sum = sum.$plus(price(child, PlanSize.isShuffled(plan) ? times + 1 : times));
+    }
+    return sum;
+  }
+
+  /** What in it may take long however few bytes it reads; null: nothing. */
+  public String slow() {
+    return slow(plan);
+  }
+
+  private static String slow(LogicalPlan plan) {
+    if (plan instanceof Generate) return "a function that makes rows";
+    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return CODE;
+    if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
+      return "a join of each row with each";
+    }
+    List expressions = ScalaInterop.list(plan.expressions());
+    for (int i = 0; i < expressions.size(); i++) {
+      if (((Expression) expressions.get(i)).exists(new IsCode())) return CODE;
+    }
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      String slow = slow((LogicalPlan) children.get(i));
+      if (slow != null) return slow;
+    }
+    return null;
+  }
+
+  /** Whether an expression is a user's function, in Python or Scala. */
+  private static final class IsCode extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      return Boolean.valueOf(expression instanceof UserDefinedExpression);
+    }
+  }
+
+  /** Whether it is likely to have fewer keys than there are: some condition is on it. */
+  public boolean selective() {
+    return selective(plan);
+  }
+
+  private static boolean selective(LogicalPlan plan) {
+    if (plan instanceof LocalRelation) return true;
+    if (plan instanceof Filter) {
+      List conditions = Conditions.conjuncts(((Filter) plan).condition());
+      for (int i = 0; i < conditions.size(); i++) {
+        Object condition = conditions.get(i);
+        if (!(condition instanceof IsNotNull) && !(condition instanceof DynamicPruningSubquery)) {
+          return true;
+        }
+      }
+    }
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      if (selective((LogicalPlan) children.get(i))) return true;
+    }
+    return false;
+  }
+
+  /** Why its keys cannot be collected; null: they can. */
+  public String refusal() {
+    if (!plan.deterministic()) return "the dimension is not deterministic";
+    return refusal(plan);
+  }
+
+  private static String refusal(LogicalPlan plan) {
+    if (plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
+        || plan instanceof Tail || plan instanceof Sample) {
+      return "the dimension has a LIMIT or a sample, and may have other rows when read again";
+    }
+    if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
+    if (holdsKeys(plan)) return "the dimension waits for the keys of another one";
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      String refusal = refusal((LogicalPlan) children.get(i));
+      if (refusal != null) return refusal;
+    }
+    return null;
+  }
+
+  private static boolean holdsKeys(LogicalPlan plan) {
+    if (!(plan instanceof Filter)) return false;
+    List conditions = Conditions.conjuncts(((Filter) plan).condition());
+    for (int i = 0; i < conditions.size(); i++) {
+      if (conditions.get(i) instanceof DynamicPruningSubquery) return true;
+    }
+    return false;
+  }
+
+  /** The expression for a column of the other side. */
+  public DynamicPruningSubquery on(Expression column, boolean onlyInBroadcast) {
+    List one = new ArrayList();
+    one.add(Integer.valueOf(index));
+    return new DynamicPruningSubquery(
+        column, plan, ScalaInterop.seq(keys), ScalaInterop.seq(one), onlyInBroadcast,
+        NamedExpression$.MODULE$.newExprId(), scala.Option.empty());
+  }
+
+  /** Whether two stand for the same keys. */
+  public boolean is(DynamicPruningSubquery there, Expression column) {
+    List theirs = ScalaInterop.list(there.buildKeys());
+    if (!there.pruningKey().semanticEquals(column) || theirs.size() != keys.size()) return false;
+    if (!there.broadcastKeyIndices().apply(0).equals(Integer.valueOf(index))) return false;
+    for (int i = 0; i < keys.size(); i++) {
+      if (!((Expression) theirs.get(i)).semanticEquals((Expression) keys.get(i))) return false;
+    }
+    return true;
+  }
+
+  /**
+   * The least part of it that has the key and a condition: keys of a part are a superset.
+   *
+   * <p>Of `fact JOIN planes`, joined with a second fact by `planes.tailnum`, that is `planes`.
+   */
+  public BuildSide least() {
+    LogicalPlan part = plan;
+    LogicalPlan least = plan;
+    AttributeSet needed = key().references();
+    while (true) {
+      List children = ScalaInterop.list(part.children());
+      boolean passes =
+          part instanceof Project
+              || part instanceof Filter
+              || part instanceof Join && ((Join) part).joinType() instanceof InnerLike;
+      LogicalPlan next = null;
+      for (int i = 0; passes && i < children.size(); i++) {
+        LogicalPlan child = (LogicalPlan) children.get(i);
+        if (needed.subsetOf(child.outputSet())) next = child;
+      }
+      if (next == null || !selective(next)) break;
+      if (part instanceof Join) least = next;
+      part = next;
+    }
+    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0);
+  }
+
+  /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */
+  public BuildSide through(LogicalPlan dim, Expression key, Expression column) {
+    LogicalPlan joined =
+        new Join(
+            dim, plan, Inner$.MODULE$,
+            scala.Option.apply(new org.apache.spark.sql.catalyst.expressions.EqualTo(key, key())),
+            JoinHint$.MODULE$.NONE());
+    List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));
+    return new BuildSide(
+        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0);
+  }
+}

@@ -1,0 +1,34 @@
+package rewrite.jvm.join;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** Joins on equal keys: the keys, and the sides that may lose rows without a partner. */
+final class EquiJoins {
+  private EquiJoins() {}
+
+  /** One side's keys of what ExtractEquiJoinKeys found. */
+  static List keys(scala.Option found, boolean left) {
+    scala.Tuple8 parts = (scala.Tuple8) found.get();
+    return ScalaInterop.list((scala.collection.Iterable) (left ? parts._2() : parts._3()));
+  }
+
+  /** Whether the left side of a join may lose rows without a partner. */
+  static boolean leftLoses(JoinType type) {
+    return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;
+  }
+
+  /** The same of the right side. */
+  static boolean rightLoses(JoinType type) {
+    return type instanceof InnerLike
+        || type == LeftSemi$.MODULE$
+        || type == LeftOuter$.MODULE$
+        || type instanceof ExistenceJoin;
+  }
+}

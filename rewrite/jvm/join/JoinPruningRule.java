@@ -1,0 +1,190 @@
+package rewrite.jvm.join;
+
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.PruningFeedback;
+
+/**
+ * Finds joins whose one side can say which rows of the other have a partner, and puts Spark's own
+ * dynamic-pruning expression on the scan of that other side.
+ *
+ * <p>Which side may lose rows without a partner:
+ *
+ * <pre>
+ *   join                      left         right
+ *   INNER                     yes          yes
+ *   LEFT SEMI (IN, EXISTS)    yes          yes
+ *   LEFT OUTER                preserved    yes
+ *   RIGHT OUTER               yes          preserved
+ *   FULL OUTER                preserved    preserved
+ *   LEFT ANTI, NOT IN         never        never
+ * </pre>
+ *
+ * Runs after all of Spark's own rules, where filters stand directly above the scans.
+ * FilePruningRule takes the expressions out of the physical plan again; without it they must not be
+ * put in.
+ */
+public final class JoinPruningRule extends Rule {
+  private final IndexClient client;
+  private final PruningFeedback feedback;
+
+  public JoinPruningRule(IndexClient client, PruningFeedback feedback) {
+    this.client = client;
+    this.feedback = feedback;
+  }
+
+  public String ruleName() {
+    return "rewrite.JoinPruningRule";
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    LogicalPlan logical = (LogicalPlan) plan;
+    if (!client.collectsKeys() || logical.isStreaming()) return plan;
+    try {
+      return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      return plan;
+    }
+  }
+
+  /** Whether a rule is this one: sessions are cloned with their rules. */
+  public boolean is(Object other) {
+    return other instanceof JoinPruningRule && ((JoinPruningRule) other).client == client;
+  }
+
+  /** One walk over one plan, from the root down. */
+  private final class Pass {
+    /** Sides that keys are taken from: what is filtered in there would have to wait in turn. */
+    private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
+    private final ReuseAnalysis copies;
+
+    Pass(ReuseAnalysis copies) {
+      this.copies = copies;
+    }
+
+    LogicalPlan visit(LogicalPlan plan) {
+      // What DELETE, UPDATE and MERGE read they may write.
+      if (plan instanceof RowLevelWrite) return plan;
+      LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
+      if (now instanceof Join) now = join((Join) now);
+      List children = ScalaInterop.list(now.children());
+      boolean changed = false;
+      for (int i = 0; i < children.size(); i++) {
+        LogicalPlan child = (LogicalPlan) children.get(i);
+        LogicalPlan visited = dimensions.contains(child) ? child : visit(child);
+        changed |= visited != child;
+        children.set(i, visited);
+      }
+      return changed ? (LogicalPlan) now.withNewChildren(ScalaInterop.seq(children)) : now;
+    }
+
+    private LogicalPlan join(Join join) {
+      scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+      if (keys.isEmpty()) return join;
+      // The greater side first: the smaller one is the dimension.
+      boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
+      LogicalPlan found = side(join, keys, left);
+      if (found == null) found = side(join, keys, !left);
+      return found == null ? join : found;
+    }
+
+    /** The join with the keys of one side on the scans of the other; null where there are none. */
+    private LogicalPlan side(Join join, scala.Option equal, boolean left) {
+      LogicalPlan side = left ? join.left() : join.right();
+      LogicalPlan other = left ? join.right() : join.left();
+      List keys = EquiJoins.keys(equal, left);
+      List otherKeys = EquiJoins.keys(equal, !left);
+      boolean found = false;
+      for (int i = 0; i < keys.size(); i++) {
+        Expression key = (Expression) keys.get(i);
+        BuildSide dimension = new BuildSide(other, otherKeys, i);
+        if (!dimension.selective()) return null;
+        KeyPushdown restriction = new KeyPushdown(client, feedback, dimension, copies, side);
+        if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
+          side = restriction.on(side, key);
+        } else {
+          String type = join.joinType().sql();
+          restriction.refuse(side, key, "a " + type + " JOIN keeps rows without a partner");
+        }
+        found |= !restriction.used().isEmpty();
+        dimensions.addAll(restriction.used());
+      }
+      if (!found) return null;
+      return join.copy(
+          left ? side : join.left(), left ? join.right() : side, join.joinType(),
+          join.condition(), join.hint());
+    }
+  }
+
+  /** Visits the plans of subqueries, which are no children. */
+  private static final class Subqueries extends scala.runtime.AbstractPartialFunction {
+    private final Pass pass;
+
+    Subqueries(Pass pass) {
+      this.pass = pass;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node instanceof SubqueryExpression && !(node instanceof DynamicPruningSubquery);
+    }
+
+    public Object applyOrElse(Object node, scala.Function1 otherwise) {
+      if (!isDefinedAt(node)) return otherwise.apply(node);
+      SubqueryExpression subquery = (SubqueryExpression) node;
+      LogicalPlan plan = (LogicalPlan) subquery.plan();
+      LogicalPlan visited = pass.visit(plan);
+      return visited == plan ? subquery : subquery.withNewPlan(visited);
+    }
+  }
+
+  /**
+   * What `injectResolutionRule` takes: adds the rule to each session's own optimizer rules.
+   *
+   * <p>Only `extraOptimizations` run late enough; the builder is called once for every session,
+   * `newSession()` included, on its first analysis.
+   */
+  public static final class Inject extends scala.runtime.AbstractFunction1 {
+    private final JoinPruningRule rule;
+
+    public Inject(JoinPruningRule rule) {
+      this.rule = rule;
+    }
+
+    public Object apply(Object session) {
+      org.apache.spark.sql.ExperimentalMethods methods =
+          ((org.apache.spark.sql.classic.SparkSession) session).experimental();
+      List rules = ScalaInterop.list(methods.extraOptimizations());
+      boolean there = false;
+      for (int i = 0; i < rules.size(); i++) {
+        there |= rule.is(rules.get(i));
+      }
+      if (!there) {
+        rules.add(rule);
+        methods.extraOptimizations_$eq(ScalaInterop.seq(rules));
+      }
+      return new Nothing();
+    }
+  }
+
+  /** A rule that does nothing. */
+  private static final class Nothing extends Rule {
+    public TreeNode apply(TreeNode plan) {
+      return plan;
+    }
+  }
+}

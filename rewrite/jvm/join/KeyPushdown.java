@@ -1,0 +1,303 @@
+package rewrite.jvm.join;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ScanSources;
+
+/**
+ * Takes "this column has one of the dimension's keys" from a join down to the scans.
+ *
+ * <p>It goes through what neither changes the column nor lets a row depend on rows with other
+ * values of it. Whatever else stands in the way ends the walk, with the reason in explain.
+ */
+public final class KeyPushdown {
+  private static final String RANDOM_CONDITION =
+      "a condition that is not deterministic stands below the join";
+
+  private final IndexClient client;
+  private final PruningFeedback feedback;
+  private final BuildSide dimension;
+  private final ReuseAnalysis copies;
+  private final LogicalPlan whole;
+  private final List used = new ArrayList();
+  private boolean shuffled;
+
+  /** `whole` is the side of the join that may lose rows. */
+  public KeyPushdown(
+      IndexClient client, PruningFeedback feedback, BuildSide dimension, ReuseAnalysis copies,
+      LogicalPlan whole) {
+    this.client = client;
+    this.feedback = feedback;
+    this.dimension = dimension;
+    this.copies = copies;
+    this.whole = whole;
+    shuffled = !PlanSize.isBroadcast(dimension.plan());
+  }
+
+  /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
+  public List used() {
+    return used;
+  }
+
+  /** The plan with the restriction on its scans, or the plan as it is. */
+  public LogicalPlan on(LogicalPlan plan, Expression key) {
+    boolean above = shuffled;
+    shuffled |= PlanSize.isShuffled(plan);
+    LogicalPlan now = into(plan, key);
+    shuffled = above;
+    return now;
+  }
+
+  private LogicalPlan into(LogicalPlan plan, Expression key) {
+    if (key.references().size() != 1) {
+      return refuse(plan, key, "the join key is " + Conditions.shape(key));
+    }
+    if (ScanSources.isScan(plan)) return scan(plan, null, key);
+    if (plan instanceof Filter) return filter((Filter) plan, key);
+    if (plan instanceof Project) return project((Project) plan, key);
+    if (plan instanceof Join) return join((Join) plan, key);
+    if (plan instanceof Aggregate) return aggregate((Aggregate) plan, key);
+    if (plan instanceof Union) return union((Union) plan, key);
+    if (plan instanceof Sort) return child(plan, key);
+    if (plan instanceof Generate && plan.deterministic()) return child(plan, key);
+    if (plan instanceof Window && isPartition((Window) plan, key)) return child(plan, key);
+    return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
+  }
+
+  private LogicalPlan child(LogicalPlan plan, Expression key) {
+    LogicalPlan child = (LogicalPlan) plan.children().apply(0);
+    if (!key.references().subsetOf(child.outputSet())) {
+      return refuse(plan, key, "a " + plan.nodeName() + " makes the join key");
+    }
+    LogicalPlan now = on(child, key);
+    List one = new ArrayList();
+    one.add(now);
+    return now == child ? plan : (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(one));
+  }
+
+  private LogicalPlan filter(Filter filter, Expression key) {
+    if (!filter.condition().deterministic()) {
+      return refuse(filter, key, RANDOM_CONDITION);
+    }
+    return ScanSources.isScan(filter.child())
+        ? scan(filter.child(), filter, key)
+        : child(filter, key);
+  }
+
+  private LogicalPlan project(Project project, Expression key) {
+    List list = ScalaInterop.list(project.projectList());
+    for (int i = 0; i < list.size(); i++) {
+      if (!((Expression) list.get(i)).deterministic()) {
+        return refuse(project, key, "a column that is not deterministic stands below the join");
+      }
+    }
+    return child(project, through(key, list));
+  }
+
+  /** The key in terms of what lies below a list of columns. */
+  private static Expression through(Expression key, List columns) {
+    Attribute attribute = (Attribute) key.references().head();
+    for (int i = 0; i < columns.size(); i++) {
+      NamedExpression column = (NamedExpression) columns.get(i);
+      if (column instanceof Alias && column.exprId().equals(attribute.exprId())) {
+        return replace(key, attribute, ((Alias) column).child());
+      }
+    }
+    return key;
+  }
+
+  private static Expression replace(Expression in, final Attribute old, final Expression by) {
+    return (Expression) in.transformUp(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Attribute && ((Attribute) node).exprId().equals(old.exprId());
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        return isDefinedAt(node) ? by : otherwise.apply(node);
+      }
+    });
+  }
+
+  private LogicalPlan aggregate(Aggregate aggregate, Expression key) {
+    Expression below = through(key, ScalaInterop.list(aggregate.aggregateExpressions()));
+    List groups = ScalaInterop.list(aggregate.groupingExpressions());
+    for (int i = 0; i < groups.size(); i++) {
+      // Whole groups go, or none.
+      if (((Expression) groups.get(i)).semanticEquals(Conditions.bare(below))) {
+        return child(aggregate, below);
+      }
+    }
+    return refuse(aggregate, key, "an aggregate by other columns stands below the join");
+  }
+
+  private static boolean isPartition(Window window, Expression key) {
+    List partition = ScalaInterop.list(window.partitionSpec());
+    for (int i = 0; i < partition.size(); i++) {
+      if (((Expression) partition.get(i)).semanticEquals(Conditions.bare(key))) return true;
+    }
+    return false;
+  }
+
+  private LogicalPlan union(Union union, Expression key) {
+    Attribute attribute = (Attribute) key.references().head();
+    List output = ScalaInterop.list(union.output());
+    int at = 0;
+    while (!((Attribute) output.get(at)).exprId().equals(attribute.exprId())) at++;
+    List legs = ScalaInterop.list(union.children());
+    boolean changed = false;
+    for (int i = 0; i < legs.size(); i++) {
+      LogicalPlan leg = (LogicalPlan) legs.get(i);
+      Expression column = (Expression) leg.output().apply(at);
+      LogicalPlan now = on(leg, replace(key, attribute, column));
+      changed |= now != leg;
+      legs.set(i, now);
+    }
+    return changed ? (LogicalPlan) union.withNewChildren(ScalaInterop.seq(legs)) : union;
+  }
+
+  private LogicalPlan join(Join join, Expression key) {
+    boolean isLeft = key.references().subsetOf(join.left().outputSet());
+    if (!isLeft && !key.references().subsetOf(join.right().outputSet())) {
+      return refuse(join, key, "a join makes the key");
+    }
+    if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
+      return refuse(join, key, RANDOM_CONDITION);
+    }
+    if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
+      return refuse(join, key, "a " + join.joinType().sql() + " JOIN stands between");
+    }
+    LogicalPlan own = isLeft ? join.left() : join.right();
+    LogicalPlan other = isLeft ? join.right() : join.left();
+    LogicalPlan ownNow = on(own, key);
+    LogicalPlan otherNow = other(join, key, isLeft, other);
+    if (join.joinType() instanceof InnerLike && ownNow == own && otherNow == other) {
+      otherNow = across(join, key, isLeft);
+    }
+    if (ownNow == own && otherNow == other) return join;
+    return join.copy(
+        isLeft ? ownNow : otherNow, isLeft ? otherNow : ownNow, join.joinType(), join.condition(),
+        join.hint());
+  }
+
+  /** The other side of a join on the very key: its rows need a partner that has one of the keys. */
+  private LogicalPlan other(Join join, Expression key, boolean isLeft, LogicalPlan other) {
+    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+    if (keys.isEmpty()) return other;
+    if (isLeft ? !EquiJoins.rightLoses(join.joinType()) : !EquiJoins.leftLoses(join.joinType())) {
+      return other;
+    }
+    List own = EquiJoins.keys(keys, isLeft);
+    List others = EquiJoins.keys(keys, !isLeft);
+    for (int i = 0; i < own.size(); i++) {
+      if (((Expression) own.get(i)).semanticEquals(key)) {
+        other = on(other, (Expression) others.get(i));
+      }
+    }
+    return other;
+  }
+
+  /**
+   * A snowflake: the key is of `dim` in `fact JOIN dim`, so the fact's key is one of those that
+   * `dim JOIN dimension` has.
+   */
+  private LogicalPlan across(Join join, Expression key, boolean isLeft) {
+    LogicalPlan dim = isLeft ? join.left() : join.right();
+    LogicalPlan side = isLeft ? join.right() : join.left();
+    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+    if (keys.isEmpty()) return side;
+    List dimKeys = EquiJoins.keys(keys, isLeft);
+    List sideKeys = EquiJoins.keys(keys, !isLeft);
+    for (int i = 0; i < dimKeys.size(); i++) {
+      Expression column = (Expression) dimKeys.get(i);
+      BuildSide through = dimension.through(dim, key, column);
+      KeyPushdown further = new KeyPushdown(client, feedback, through, copies, whole);
+      further.shuffled |= shuffled;
+      side = further.on(side, (Expression) sideKeys.get(i));
+      used.addAll(further.used);
+    }
+    return side;
+  }
+
+  private static boolean passesLeft(JoinType type) {
+    return type instanceof InnerLike || type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
+        || type == LeftAnti$.MODULE$ || type instanceof ExistenceJoin;
+  }
+
+  private static boolean passesRight(JoinType type) {
+    return type instanceof InnerLike || type == RightOuter$.MODULE$;
+  }
+
+  private LogicalPlan scan(LogicalPlan scan, Filter filter, Expression key) {
+    LogicalPlan plan = filter == null ? scan : filter;
+    List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
+    PruningCost gate = new PruningCost(client, feedback, scan, key);
+    if (!gate.concerns()) return plan;
+    if (gate.isPartition()) {
+      String own = " is a partition column, and Spark's own to prune by";
+      ScanNotes.add(scan, Conditions.shape(key) + own);
+      return plan;
+    }
+    BuildSide[] ways = gate.ways(dimension);
+    for (int i = 0; i < ways.length; i++) {
+      for (int j = 0; j < conditions.size(); j++) {
+        if (feedback.isOurs(conditions.get(j))
+            && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
+          used.add(ways[i].plan());
+          return plan; // Spark runs the rule until nothing changes
+        }
+      }
+    }
+    String refusal = null;
+    int alike = shuffled ? copies.of(whole) : 1;
+    for (int i = 0; i < ways.length; i++) {
+      refusal = gate.refusal(ways[i], alike);
+      if (refusal != null) continue;
+      used.add(ways[i].plan());
+      Expression condition = gate.let(ways[i], alike);
+      return filter == null
+          ? new Filter(condition, scan)
+          : filter.copy(new And(filter.condition(), condition), scan);
+    }
+    ScanNotes.add(scan, refusal);
+    return plan;
+  }
+
+  /** Notes on the scans below, those of tables with an index, why they have no keys. */
+  public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      if (new PruningCost(client, feedback, (LogicalPlan) leaves.get(i), key).concerns()) {
+        ScanNotes.add((LogicalPlan) leaves.get(i), reason);
+      }
+    }
+    return plan;
+  }
+}

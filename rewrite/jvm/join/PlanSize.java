@@ -1,0 +1,40 @@
+package rewrite.jvm.join;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.internal.SQLConf$;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** What Spark's estimates say of a logical plan. */
+final class PlanSize {
+  private PlanSize() {}
+
+  /** Bytes of all that a plan reads. Estimates of joins are products, and of no use here. */
+  static scala.math.BigInt bytes(LogicalPlan plan) {
+    scala.math.BigInt sum = scala.math.BigInt.apply(0);
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
+    }
+    return sum;
+  }
+
+  /** Whether Spark is going to broadcast a plan, by its size. */
+  static boolean isBroadcast(LogicalPlan plan) {
+    scala.math.BigInt most =
+        scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
+    return plan.stats().sizeInBytes().compareTo(most) <= 0;
+  }
+
+  /** Whether rows of a plan are likely to come out of a shuffle. */
+  static boolean isShuffled(LogicalPlan plan) {
+    if (plan instanceof Join) {
+      Join join = (Join) plan;
+      return !isBroadcast(join.left()) && !isBroadcast(join.right());
+    }
+    return plan instanceof Aggregate || plan instanceof Window;
+  }
+}

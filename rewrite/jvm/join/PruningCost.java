@@ -1,0 +1,103 @@
+package rewrite.jvm.join;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.ScanSources;
+
+/**
+ * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
+ * costs. Everything here is known before anything runs.
+ */
+public final class PruningCost {
+  private final IndexClient client;
+  private final PruningFeedback feedback;
+  private final ScanSource read;
+  private final Expression key;
+
+  public PruningCost(
+      IndexClient client, PruningFeedback feedback, LogicalPlan scan, Expression key) {
+    this.client = client;
+    this.feedback = feedback;
+    this.key = key;
+    read = ScanSources.of(scan, client);
+  }
+
+  /** Whether the scan is of a table that has an index. */
+  public boolean concerns() {
+    return read != null && client.hasIndex(read.table());
+  }
+
+  /** Whether the key is a partition column, which Spark prunes by itself. */
+  public boolean isPartition() {
+    List path = Conditions.path(Conditions.bare(key));
+    return path != null && read.isPartition(path);
+  }
+
+  /**
+   * The plans to take the keys from, the best first: all of the join's other side where Spark is
+   * going to broadcast that, else the least of it that has a condition.
+   */
+  public BuildSide[] ways(BuildSide dimension) {
+    BuildSide least = dimension.least();
+    if (least == dimension) return new BuildSide[] {dimension};
+    return PlanSize.isBroadcast(dimension.plan())
+        ? new BuildSide[] {dimension, least}
+        : new BuildSide[] {least, dimension};
+  }
+
+  /**
+   * Why the dimension's keys shall not be asked about; null: they shall.
+   *
+   * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
+   */
+  public String refusal(BuildSide dimension, int alike) {
+    List path = Conditions.path(Conditions.bare(key));
+    // Spark casts where types differ: then the key is no column.
+    if (path == null || !key.dataType().equals(dimension.key().dataType())) {
+      return "the join key is " + Conditions.shape(key);
+    }
+    String identity = read.columns().identity(path);
+    if (identity == null || !client.hasIndex(read.table(), identity)) {
+      return path.get(path.size() - 1) + ", the join key, is not in the index";
+    }
+    String refusal = dimension.refusal();
+    if (refusal != null) return refusal;
+    if (read.files() < 2) return "the scan has a single file";
+    if (onlyInBroadcast(dimension) && !PlanSize.isBroadcast(dimension.plan())) {
+      String slow = dimension.slow();
+      if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
+      return "reading " + dimension.name() + " a second time (" + dimension.price()
+          + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
+    }
+    return feedback.refusal(shape(dimension, alike), alike);
+  }
+
+  /** The dynamic-pruning expression; notes for explain and history what it stands for. */
+  public Expression let(BuildSide dimension, int alike) {
+    org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
+        dimension.on(key, onlyInBroadcast(dimension));
+    feedback.note(
+        condition.exprId(), shape(dimension, alike), alike, dimension.name());
+    return condition;
+  }
+
+  /**
+   * Whether keys are taken only where Spark broadcasts the dimension anyway.
+   *
+   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
+   */
+  private boolean onlyInBroadcast(BuildSide dimension) {
+    if (dimension.slow() != null) return true;
+    scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
+    return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
+  }
+
+  private String shape(BuildSide dimension, int alike) {
+    return read.table() + "\n" + Conditions.shape(key) + "\n" + dimension.shape() + "\n" + alike;
+  }
+}

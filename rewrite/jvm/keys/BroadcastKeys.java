@@ -1,0 +1,78 @@
+package rewrite.jvm.keys;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashSet;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryBroadcastExec;
+import org.apache.spark.sql.execution.joins.HashJoin$;
+import org.apache.spark.sql.execution.joins.HashedRelation;
+import org.apache.spark.sql.execution.joins.LongHashedRelation;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** The keys of the table that a broadcast join looks its rows up in. As SubqueryBroadcastExec reads
+    them, but with a bound, several columns at a time, and without its thread pool. */
+final class BroadcastKeys {
+  private final SubqueryBroadcastExec subquery;
+
+  BroadcastKeys(SubqueryBroadcastExec subquery) {
+    this.subquery = subquery;
+  }
+
+  /** Which of the join's keys it stands for. */
+  int index() {
+    return ((Integer) subquery.indices().apply(0)).intValue();
+  }
+
+  /** The type of a key. */
+  org.apache.spark.sql.types.DataType type(int index) {
+    return ((Expression) subquery.buildKeys().apply(index)).dataType();
+  }
+
+  /** Whether both read one table. */
+  boolean isOf(BroadcastKeys other) {
+    return subquery.buildKeys().equals(other.subquery.buildKeys())
+        && plan().sameResult(other.plan());
+  }
+
+  private SparkPlan plan() {
+    return (SparkPlan) subquery.child();
+  }
+
+  /** The distinct rows of these keys; null if there are more than `most`, or than fit into so many
+      bytes. */
+  Collection rows(List indices, int most, long maxBytes) {
+    HashedRelation relation = (HashedRelation) plan().executeBroadcast().value();
+    LinkedHashSet out = new LinkedHashSet();
+    if (relation.getClass().getSimpleName().startsWith("EmptyHashedRelation")) return out;
+    List columns = new ArrayList();
+    KeyBytes[] bytes = new KeyBytes[indices.size()];
+    for (int i = 0; i < indices.size(); i++) {
+      int index = ((Integer) indices.get(i)).intValue();
+      bytes[i] = new KeyBytes(type(index), maxBytes);
+      columns.add(
+          relation instanceof LongHashedRelation
+              ? HashJoin$.MODULE$.extractKeyExprAt(subquery.buildKeys(), index)
+              : new BoundReference(index, type(index), true));
+    }
+    UnsafeProjection project = UnsafeProjection$.MODULE$.create(ScalaInterop.seq(columns));
+    scala.collection.Iterator keys = relation.keys();
+    while (keys.hasNext()) {
+      UnsafeRow row = project.apply((InternalRow) keys.next());
+      if (out.contains(row)) continue;
+      for (int i = 0; i < bytes.length; i++) {
+        if (!bytes[i].fits(row.get(i, type(((Integer) indices.get(i)).intValue())))) return null;
+      }
+      out.add(row.copy());
+      if (out.size() > most) return null;
+    }
+    return out;
+  }
+}

@@ -1,0 +1,301 @@
+package rewrite.jvm.keys;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.BaseSubqueryExec;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.ReusedSubqueryExec;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryBroadcastExec;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.types.DataType;
+import rewrite.jvm.bridge.Budget;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.KeyValues;
+
+/**
+ * The keys of one dimension that a scan waits for: a list of values, or unavailable and why.
+ *
+ * <p>Unavailable means that every file is read; no keys at all means that none is. Collected on
+ * threads of our own, so that Spark's pools for subqueries cannot run dry.
+ */
+public final class JoinKeySet implements KeyValues {
+  private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
+
+  private final InSubqueryExec in;
+  private final String dimension;
+  private List values;
+  private String reason = "collected when the query runs";
+  private double seconds;
+
+  private JoinKeySet(InSubqueryExec in, String dimension) {
+    this.in = in;
+    this.dimension = dimension;
+  }
+
+  /** The keys behind a dynamic-pruning expression's child. */
+  public static JoinKeySet of(Expression child, PruningFeedback feedback) {
+    if (child instanceof InSubqueryExec) {
+      InSubqueryExec in = (InSubqueryExec) child;
+      return new JoinKeySet(in, feedback.dimension(in.exprId()));
+    }
+    JoinKeySet none = new JoinKeySet(null, "a dimension");
+    none.reason = "Spark does not broadcast it, and to read it a second time is too dear";
+    return none;
+  }
+
+  /** What has to be one of the keys; null if there is nothing to collect. */
+  public Expression column() {
+    return in == null ? null : in.child();
+  }
+
+  public InSubqueryExec expression() {
+    return in;
+  }
+
+  public String dimension() {
+    return dimension;
+  }
+
+  /** The values, none of them null; null: unavailable. */
+  public List values() {
+    return values;
+  }
+
+  /** Why there are no values; null: there are. */
+  public String reason() {
+    return reason;
+  }
+
+  /** Whether the query runs, so that keys can be collected now. Without adaptive execution the
+      rules see plans long before, and in EXPLAIN, which must not run anything. */
+  public boolean isDue() {
+    return in != null && child() instanceof AdaptiveSparkPlanExec;
+  }
+
+  /** Whether Spark broadcasts the dimension anyway; else it is read a second time. */
+  public boolean isBroadcast() {
+    return in != null && subquery() instanceof SubqueryBroadcastExec;
+  }
+
+  /** The broadcast that it is taken from, or null. */
+  BroadcastKeys broadcast() {
+    return isBroadcast() ? new BroadcastKeys((SubqueryBroadcastExec) subquery()) : null;
+  }
+
+  private BaseSubqueryExec subquery() {
+    BaseSubqueryExec plan = in.plan();
+    return plan instanceof ReusedSubqueryExec ? ((ReusedSubqueryExec) plan).child() : plan;
+  }
+
+  private SparkPlan child() {
+    return (SparkPlan) subquery().children().apply(0);
+  }
+
+  /** Takes what Spark collected itself, if it fits into `maxBytes`. */
+  public void take(InSubqueryExec finished, long maxBytes) {
+    take(
+        finished == null || finished.values().isEmpty()
+            ? null
+            : java.util.Arrays.asList((Object[]) finished.values().get()),
+        maxBytes);
+  }
+
+  /** The same of values; null: there are none. */
+  public void take(Collection found, long maxBytes) {
+    if (found == null) {
+      reason = "Spark did not collect them";
+      return;
+    }
+    KeyBytes bytes = new KeyBytes(in.child().dataType(), maxBytes);
+    for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
+      if (!bytes.fits(each.next())) {
+        reason = TOO_MANY;
+        return;
+      }
+    }
+    take(found);
+  }
+
+  /**
+   * Collects the keys of several dimensions, at once.
+   *
+   * <p>All that a query waits for keys, in whatever scans, is `spark.sql.broadcastTimeout`. Where
+   * the query is cancelled meanwhile this throws what Spark does, and what is under way ends.
+   */
+  public static void collect(List sets, IndexClient client) {
+    List running = new ArrayList();
+    Budget patience = client.patience();
+    boolean whole = false;
+    patience.begin();
+    try {
+      for (int i = 0; i < sets.size(); i++) {
+        JoinKeySet set = (JoinKeySet) sets.get(i);
+        if (set.in != null) running.add(set.start(client));
+      }
+      for (int i = 0; i < running.size(); i++) {
+        Run run = (Run) running.get(i);
+        run.set.await(run, patience);
+      }
+      whole = true;
+    } finally {
+      patience.end();
+      for (int i = 0; i < running.size(); i++) {
+        ((Run) running.get(i)).stop(!whole);
+      }
+    }
+  }
+
+  private Run start(IndexClient client) {
+    Run run = new Run(this, SkippingConf.maxBytes());
+    run.session = in.plan().session();
+    run.sessionTags = ScalaInterop.list(
+        ((scala.collection.mutable.Map) run.session.managedJobTags().get()).values());
+    run.future =
+        SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, client.threads(), run);
+    return run;
+  }
+
+  private void await(Run run, Budget patience) {
+    try {
+      Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
+      if (found == null) {
+        reason = TOO_MANY;
+      } else {
+        take(found);
+      }
+    } catch (TimeoutException late) {
+      reason = "collecting took longer than spark.sql.broadcastTimeout";
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      reason = "collecting failed: " + Failures.bare(failure).getClass().getSimpleName();
+    }
+    seconds = (System.nanoTime() - run.began) / 1e9;
+  }
+
+  /** Takes values that were collected for it. */
+  private void take(Collection found) {
+    List kept = new ArrayList(found.size());
+    for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
+      Object value = each.next();
+      if (value != null) kept.add(value); // a null matches nothing
+    }
+    values = kept;
+    reason = null;
+  }
+
+  /** For explain. */
+  public Map describe() {
+    Map out = new HashMap();
+    out.put("dimension", dimension);
+    if (in != null) out.put("column", Conditions.shape(in.child()));
+    if (values != null) out.put("keys", Integer.valueOf(values.size()));
+    if (reason != null) out.put("reason", reason);
+    out.put("seconds", Double.valueOf(seconds));
+    out.put("how", in == null ? "" : isBroadcast() ? "from the broadcast" : "read again");
+    return out;
+  }
+
+  /** One collection under way. */
+  private static final class Run extends scala.runtime.AbstractFunction0 {
+    private final JoinKeySet set;
+    private final long maxBytes;
+    private final String tag = "skipping-keys-" + UUID.randomUUID();
+    private final long began = System.nanoTime();
+    private SparkSession session;
+    private List sessionTags;
+    private Future future;
+    private Thread thread;
+    private boolean stopped;
+
+    Run(JoinKeySet set, long maxBytes) {
+      this.set = set;
+      this.maxBytes = maxBytes;
+    }
+
+    public Object apply() {
+      if (!begin()) return null;
+      session.sparkContext().addJobTag(tag);
+      // A query that runs within another one, as Delta's do, takes those of the session with it.
+      session.sparkContext().addJobTag(session.sessionJobTag());
+      for (int i = 0; i < sessionTags.size(); i++) {
+        session.sparkContext().addJobTag((String) sessionTags.get(i));
+      }
+      try {
+        return set.isBroadcast() ? broadcast() : readAgain();
+      } finally {
+        end();
+        session.sparkContext().removeJobTag(tag);
+      }
+    }
+
+    private synchronized boolean begin() {
+      if (!stopped) thread = Thread.currentThread();
+      return !stopped;
+    }
+
+    private synchronized void end() {
+      thread = null;
+      Thread.interrupted(); // of `stop`, and not of the thread's next work
+    }
+
+    /** Ends what is under way. A broadcast is the query's own, and goes on with the query. */
+    void stop(boolean withQuery) {
+      if (future.isDone() || set.isBroadcast() && !withQuery) return;
+      synchronized (this) {
+        stopped = true;
+        if (thread != null) thread.interrupt();
+      }
+      // Last: a job that was submitted before the interrupt has its tag.
+      session.sparkContext().cancelJobsWithTag(tag);
+    }
+
+    /** The keys; null if there are more than fit, which is known before they are all fetched. */
+    private Collection readAgain() {
+      DataType type = set.in.child().dataType();
+      int most = KeyBytes.most(type, maxBytes);
+      if (maxBytes > 0 && KeyBytes.varies(type)) {
+        Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
+        if (known != KeyBytes.LONG) return known;
+      }
+      InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
+      KeyBytes bytes = new KeyBytes(type, maxBytes);
+      List out = new ArrayList(rows.length);
+      for (int i = 0; i < rows.length; i++) {
+        out.add(rows[i].get(0, type));
+        if (!bytes.fits(out.get(i))) return null;
+      }
+      return out;
+    }
+
+    private Collection broadcast() {
+      BroadcastKeys keys = set.broadcast();
+      Collection rows =
+          keys.rows(
+              Collections.singletonList(Integer.valueOf(keys.index())), Integer.MAX_VALUE,
+              maxBytes);
+      if (rows == null) return null;
+      List out = new ArrayList(rows.size());
+      for (java.util.Iterator each = rows.iterator(); each.hasNext(); ) {
+        out.add(((InternalRow) each.next()).get(0, keys.type(keys.index())));
+      }
+      return out;
+    }
+  }
+}

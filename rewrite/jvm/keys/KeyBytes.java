@@ -1,0 +1,106 @@
+package rewrite.jvm.keys;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.OctetLength;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.IntegerType$;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** Counts the bytes of keys as they come, against `spark.skipping.dynamic.maxBytes`. */
+final class KeyBytes {
+  /** What `fetch` gives where keys are long, and fit: they are still to be fetched. */
+  static final Collection LONG = new ArrayList();
+
+  private static final int LEAST_WIDTH = 8;
+
+  /** Keys up to here come with their lengths; of longer ones the lengths come first. */
+  private static final int SHORT = 64;
+
+  private final int width;
+  private final long limit;
+  private long sum;
+
+  /** No limit if it is not above zero. */
+  KeyBytes(DataType type, long limit) {
+    this.width = width(type);
+    this.limit = limit;
+  }
+
+  /** Counts one; whether all so far fit. */
+  boolean fits(Object value) {
+    return fits(
+        value instanceof UTF8String ? ((UTF8String) value).numBytes()
+        : value instanceof byte[] ? ((byte[]) value).length
+        : 0);
+  }
+
+  private boolean fits(int length) {
+    sum += Math.max(width, length);
+    return limit <= 0 || sum <= limit;
+  }
+
+  /** What one takes at least. */
+  private static int width(DataType type) {
+    return Math.max(LEAST_WIDTH, type.defaultSize());
+  }
+
+  /** How many fit at most. */
+  static int most(DataType type, long limit) {
+    return limit <= 0 ? Integer.MAX_VALUE - 1 : (int) Math.min(limit / width(type), 1 << 30);
+  }
+
+  /** Whether the size of a value is its own. */
+  static boolean varies(DataType type) {
+    return type instanceof StringType || type instanceof BinaryType;
+  }
+
+  /**
+   * The first column of a plan, which may be longer than memory: short values with their lengths,
+   * of long ones the length alone. Null: they do not fit. LONG: they do, and some are long.
+   */
+  static Collection fetch(SparkPlan plan, DataType type, int most, long limit) {
+    Expression key = (Attribute) plan.output().head();
+    Expression length = new OctetLength(key);
+    Expression shortKey = new If(
+        new LessThanOrEqual(length, new Literal(Integer.valueOf(SHORT), IntegerType$.MODULE$)),
+        key, new Literal(null, key.dataType()));
+    List columns = new ArrayList();
+    columns.add(named(shortKey));
+    columns.add(named(length));
+    InternalRow[] rows =
+        (InternalRow[]) new ProjectExec(ScalaInterop.seq(columns), plan).executeTake(most + 1);
+    KeyBytes bytes = new KeyBytes(type, limit);
+    List out = new ArrayList(rows.length);
+    boolean isLong = false;
+    for (int i = 0; i < rows.length; i++) {
+      int octets = rows[i].isNullAt(1) ? 0 : rows[i].getInt(1);
+      if (!bytes.fits(octets)) return null;
+      isLong |= octets > SHORT;
+      out.add(rows[i].isNullAt(0) ? null : rows[i].get(0, type));
+    }
+    return isLong ? LONG : out;
+  }
+
+  private static Alias named(Expression column) {
+    return new Alias(
+        column, "key", NamedExpression$.MODULE$.newExprId(),
+        ScalaInterop.seq(Collections.EMPTY_LIST), scala.Option.empty(),
+        ScalaInterop.seq(Collections.EMPTY_LIST));
+  }
+}

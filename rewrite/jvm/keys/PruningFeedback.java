@@ -1,0 +1,112 @@
+package rewrite.jvm.keys;
+
+import java.lang.ref.WeakReference;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+
+/**
+ * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
+ *
+ * <p>A shape that saved too little several times in a row is not asked again, but every now and
+ * then: data and conditions change.
+ */
+public final class PruningFeedback {
+  private static final int PATIENCE = 3;
+  private static final int RETRY = 10;
+  private static final double LEAST = 0.01;
+  private static final int KEPT = 10000;
+
+  private final Map shapes = new Recent();
+  private final Map asked = new Recent();
+
+  /**
+   * Why a shape is not worth asking; null: it is.
+   *
+   * <p>Without keys Spark would read the scan once for `alike` parts of the query. All scans of a
+   * query get the same answer, else their copies would no longer be alike.
+   */
+  public synchronized String refusal(String shape, int alike) {
+    Outcome outcome = (Outcome) shapes.get(shape);
+    if (outcome == null || outcome.inVain < PATIENCE) return null;
+    Object query = QueryPlanningTracker$.MODULE$.get().get();
+    if (outcome.query.get() != query) {
+      outcome.query = new WeakReference(query);
+      outcome.refused++;
+    }
+    if (outcome.refused % RETRY == 0) return null;
+    return "the last " + outcome.inVain + " questions of this shape saved less than "
+        + (int) (100 * worth(alike)) + " % of the files"
+        + (alike == 1 ? "" : ", which Spark reads once for " + alike + " parts of the query");
+  }
+
+  /** Remembers what an expression that was put into a plan asks for. */
+  public synchronized void note(ExprId id, String shape, int alike, String dimension) {
+    asked.put(id, new Asked(shape, alike, dimension));
+  }
+
+  /** Whether a condition of a logical plan is one that we put there. */
+  public boolean isOurs(Object condition) {
+    return condition instanceof DynamicPruningSubquery
+        && knows(((DynamicPruningSubquery) condition).exprId());
+  }
+
+  /** Whether an expression was put into a plan by us. */
+  public synchronized boolean knows(ExprId id) {
+    return asked.containsKey(id);
+  }
+
+  /** The dimension that an expression asks for the keys of. */
+  public synchronized String dimension(ExprId id) {
+    Asked noted = (Asked) asked.get(id);
+    return noted == null ? "a dimension" : noted.dimension;
+  }
+
+  /** Notes which share of the files (0 to 1) an expression's keys disproved. */
+  public synchronized void saved(ExprId id, double share) {
+    Asked noted = (Asked) asked.get(id);
+    if (noted == null) return;
+    Outcome outcome = (Outcome) shapes.get(noted.shape);
+    if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
+    outcome.inVain = share < worth(noted.alike) ? outcome.inVain + 1 : 0;
+  }
+
+  /** The share of the files to be saved: where one read serves several parts, what the others
+      cost. */
+  private static double worth(int alike) {
+    return Math.max(LEAST, 1 - 1.0 / alike);
+  }
+
+  /** What an expression asks for. */
+  private static final class Asked {
+    private final String shape;
+    private final int alike;
+    private final String dimension;
+
+    Asked(String shape, int alike, String dimension) {
+      this.shape = shape;
+      this.alike = alike;
+      this.dimension = dimension;
+    }
+  }
+
+  /** How questions of one shape went. */
+  private static final class Outcome {
+    private int inVain;
+    private int refused;
+    private WeakReference query = new WeakReference(null);
+  }
+
+  /** A map that forgets what was not touched for long. */
+  private static final class Recent extends LinkedHashMap {
+    Recent() {
+      super(16, 0.75f, true);
+    }
+
+    protected boolean removeEldestEntry(Map.Entry eldest) {
+      return size() > KEPT;
+    }
+  }
+}

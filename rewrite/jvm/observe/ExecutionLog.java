@@ -1,0 +1,158 @@
+package rewrite.jvm.observe;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.internal.SQLConf$;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.Json;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.source.Sizes;
+
+/**
+ * Remembers what the last executions read, and finds those that a DataFrame was part of.
+ *
+ * <p>show, count and write wrap a DataFrame's plan in another one, so an execution is found by the
+ * hashes of all its subtrees: column ids make a DataFrame's plan its own. Plans are not kept.
+ *
+ * <p>The thread of the listener only notes what is known: whatever has to look at a table is done
+ * by whoever asks.
+ */
+public final class ExecutionLog extends SparkListener {
+  private static final int KEPT = 100;
+
+  /** Of so many executions the tables are held, till somebody wants them described. */
+  private static final int HELD = 10;
+
+  private final ScanReport scans;
+  private final Deque executions = new ArrayDeque();
+  private final Deque undescribed = new ArrayDeque();
+  private final TableTotals totals = new TableTotals();
+
+  public ExecutionLog(ScanReport scans) {
+    super();
+    this.scans = scans;
+  }
+
+  public void onOtherEvent(SparkListenerEvent event) {
+    if (!(event instanceof SparkListenerSQLExecutionEnd)) return;
+    final SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
+    // The plan of a query that failed may be unfinished; asking for it would go on planning.
+    if (end.qe() == null || end.executionFailure().isDefined()) return;
+    try {
+      // Under the settings of the query's session, whatever this thread's are.
+      SQLConf$.MODULE$.withExistingConf(
+          end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
+            public Object apply() {
+              remember(end);
+              return null;
+            }
+          });
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      // Else explain lacks one execution; the query itself has long ended.
+    }
+  }
+
+  private void remember(SparkListenerSQLExecutionEnd end) {
+    Execution execution = new Execution();
+    execution.id = end.executionId();
+    execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
+    execution.ended = end.time();
+    execution.seconds = end.duration() / 1e9;
+    execution.scans = scans.known(end.qe().executedPlan());
+    totals.add(execution.scans);
+    addHashes(end.qe().logical(), execution.hashes);
+    addHashes(end.qe().analyzed(), execution.hashes);
+    synchronized (executions) {
+      executions.addLast(execution);
+      if (executions.size() > KEPT) executions.removeFirst();
+      undescribed.addLast(execution);
+      if (undescribed.size() > HELD) ((Execution) undescribed.removeFirst()).forget();
+    }
+  }
+
+  private static void addHashes(LogicalPlan plan, Set hashes) {
+    if (!hashes.add(Integer.valueOf(plan.hashCode()))) return;
+    List below = ScalaInterop.list(plan.children());
+    below.addAll(ScalaInterop.list(plan.innerChildren()));
+    for (int i = 0; i < below.size(); i++) {
+      if (below.get(i) instanceof LogicalPlan) addHashes((LogicalPlan) below.get(i), hashes);
+    }
+  }
+
+  /** The executions of a DataFrame as JSON, oldest first: id, name, scans. */
+  public String of(QueryExecution query) {
+    return describe(Integer.valueOf(query.analyzed().hashCode()));
+  }
+
+  /** The last executions as JSON, oldest first: id, name, when they ended and how long they took.
+      */
+  public String recent() {
+    return describe(null);
+  }
+
+  /** Those with a plan of this hash; null: all. */
+  private String describe(Integer hash) {
+    List found = new ArrayList();
+    synchronized (executions) {
+      for (Iterator each = executions.iterator(); each.hasNext(); ) {
+        Execution execution = (Execution) each.next();
+        if (hash == null || execution.hashes.contains(hash)) found.add(execution);
+      }
+      undescribed.removeAll(found);
+    }
+    // The listener's thread does not wait for this.
+    for (int i = 0; i < found.size(); i++) {
+      found.set(i, ((Execution) found.get(i)).describe());
+    }
+    return Json.write(found);
+  }
+
+  /** Sums over all executions. */
+  public TableTotals totals() {
+    return totals;
+  }
+
+  /** What is kept of one. */
+  private static final class Execution {
+    private long id;
+    private String name;
+    private long ended;
+    private double seconds;
+    private List scans;
+    private final Set hashes = new HashSet();
+
+    /** Lets go of the tables. */
+    synchronized void forget() {
+      for (int i = 0; i < scans.size(); i++) {
+        ((Map) scans.get(i)).remove("format");
+      }
+    }
+
+    synchronized Map describe() {
+      for (int i = 0; i < scans.size(); i++) {
+        Map scan = (Map) scans.get(i);
+        if (!(scan.get("format") instanceof List)) scan.put("format", Sizes.of(scan.get("format")));
+      }
+      Map found = new HashMap();
+      found.put("id", Long.valueOf(id));
+      found.put("name", name);
+      found.put("ended", Long.valueOf(ended));
+      found.put("seconds", Double.valueOf(seconds));
+      found.put("scans", scans);
+      return found;
+    }
+  }
+}

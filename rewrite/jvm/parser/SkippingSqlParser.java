@@ -1,0 +1,93 @@
+package rewrite.jvm.parser;
+
+import java.util.regex.Pattern;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.parser.ParameterContext;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * A session's SQL parser that knows our statements and passes everything else on untouched.
+ *
+ * <p>Parsing checks the text and makes a command; the work is done once, when it is executed.
+ */
+public final class SkippingSqlParser implements ParserInterface {
+  private static final Pattern WORDS =
+      Pattern.compile("skipping|flint|recover", Pattern.CASE_INSENSITIVE);
+
+  private final ParserInterface next;
+  private final StatementCallback statements;
+
+  public SkippingSqlParser(ParserInterface next, StatementCallback statements) {
+    this.next = next;
+    this.statements = statements;
+  }
+
+  public LogicalPlan parsePlan(String text) throws ParseException {
+    LogicalPlan command = command(text);
+    return command == null ? next.parsePlan(text) : command;
+  }
+
+  // spark.sql comes this way since Spark 4.1.
+  public LogicalPlan parsePlanWithParameters(String text, ParameterContext context)
+      throws ParseException {
+    LogicalPlan command = command(text);
+    return command == null ? next.parsePlanWithParameters(text, context) : command;
+  }
+
+  /** Python says whether a text with one of our words is ours; others never leave Java. */
+  private LogicalPlan command(String text) {
+    return WORDS.matcher(text).find() ? SkippingCommand.parse(text, statements) : null;
+  }
+
+  public LogicalPlan parseQuery(String text) throws ParseException {
+    return next.parseQuery(text);
+  }
+
+  public Expression parseExpression(String text) throws ParseException {
+    return next.parseExpression(text);
+  }
+
+  public TableIdentifier parseTableIdentifier(String text) throws ParseException {
+    return next.parseTableIdentifier(text);
+  }
+
+  public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
+    return next.parseFunctionIdentifier(text);
+  }
+
+  public scala.collection.immutable.Seq parseMultipartIdentifier(String text)
+      throws ParseException {
+    return next.parseMultipartIdentifier(text);
+  }
+
+  public StructType parseTableSchema(String text) throws ParseException {
+    return next.parseTableSchema(text);
+  }
+
+  public DataType parseDataType(String text) throws ParseException {
+    return next.parseDataType(text);
+  }
+
+  public StructType parseRoutineParam(String text) throws ParseException {
+    return next.parseRoutineParam(text);
+  }
+
+  /** What `injectParser` takes. */
+  public static final class Inject extends scala.runtime.AbstractFunction2 {
+    private final StatementCallback statements;
+
+    public Inject(StatementCallback statements) {
+      this.statements = statements;
+    }
+
+    public Object apply(Object session, Object parser) {
+      return new SkippingSqlParser((ParserInterface) parser, statements);
+    }
+  }
+}

@@ -1,0 +1,228 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
+import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.source.ScanSource;
+
+/**
+ * Prunes the scans whose table has an index: puts a PrunedFileIndex, or a PrunedBatchScan, behind
+ * them.
+ *
+ * <p>Runs on physical plans as a columnar rule, the one hook that sees every scan with adaptive
+ * execution on and off. A swap in the logical plan would lose Delta's deletion-vector filter, which
+ * matches on the class of the file index, and deleted rows would come back.
+ *
+ * <p>The dynamic-pruning expressions of JoinPruningRule end here, whatever becomes of the scan: one
+ * left in a filter fails on executors where Spark does not generate code. (A connector's scan has
+ * them itself, as runtime filters, and there they do no harm.) With adaptive execution this rule
+ * sees a stage when it is about to run: keys are collected, and become plain values. Without, it
+ * sees the whole plan long before, and they are collected when files are listed.
+ */
+public final class FilePruningRule extends Rule {
+  private final IndexClient client;
+  private final PruningFeedback feedback;
+  private final PhysicalScans scans;
+  private final boolean runs;
+
+  /** `runs` false: the plan is only looked at, nothing is collected. */
+  public FilePruningRule(IndexClient client, PruningFeedback feedback, boolean runs) {
+    this.client = client;
+    this.feedback = feedback;
+    this.scans = new PhysicalScans(client, feedback);
+    this.runs = runs;
+  }
+
+  public String ruleName() {
+    return "rewrite.FilePruningRule";
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    client.planned();
+    return ((SparkPlan) plan).transformDown(new Replace((SparkPlan) plan));
+  }
+
+  /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
+      has itself are added. */
+  private SparkPlan prune(PhysicalScan scan, List above, List keys) {
+    try {
+      ScanSource read = scan.read();
+      List filters = scan.filters(above);
+      if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters));
+      keys.addAll(scan.keys());
+      boolean due = true;
+      boolean something = !filters.isEmpty();
+      for (int i = 0; i < keys.size(); i++) {
+        due &= ((JoinKeySet) keys.get(i)).isDue();
+        something |= ((JoinKeySet) keys.get(i)).column() != null;
+      }
+      String refusal = scans.refusal(read, keys.isEmpty() ? filters : keys);
+      if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
+      if (!something) return asItIs(scan, keys);
+      if (runs && due) {
+        JoinKeySet.collect(keys, client);
+        filters.addAll(TupleKeys.conditions(keys, SkippingConf.maxBytes()));
+      }
+      ScanPruning pruning = scans.pruning(read, filters, keys);
+      if (due || !runs) pruning.ask();
+      return scan.pruned(pruning, runs && !due);
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      String reason = "pruning it failed: " + failure.getClass().getSimpleName();
+      return ScanNotes.unpruned(scan.node(), reason);
+    }
+  }
+
+  /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
+  private SparkPlan asItIs(PhysicalScan scan, List keys) {
+    for (int i = 0; i < keys.size(); i++) {
+      ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
+    }
+    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), new ArrayList()));
+  }
+
+  /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */
+  private SparkPlan filter(FilterExec filter, SparkPlan plan) {
+    List kept = new ArrayList();
+    List keys = new ArrayList();
+    List conditions = Conditions.conjuncts(filter.condition());
+    for (int i = 0; i < conditions.size(); i++) {
+      Expression condition = (Expression) conditions.get(i);
+      if (condition instanceof DynamicPruningExpression) {
+        keys.add(JoinKeySet.of(((DynamicPruningExpression) condition).child(), feedback));
+      } else {
+        kept.add(condition);
+      }
+    }
+    boolean stripped = !keys.isEmpty();
+    SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+    if (!stripped && child == filter.child()) return filter;
+    addRows(keys, plan, kept);
+    return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
+  }
+
+  /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
+  private SparkPlan under(SparkPlan child, List above, List keys) {
+    PhysicalScan scan = scans.of(child);
+    if (scan != null) {
+      // Else it is visited later, by itself or under a filter of its own.
+      boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
+      return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+    }
+    if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
+    // A column above a projection need not be the scan's of that name.
+    if (child instanceof ProjectExec) above = null;
+    if (child instanceof FilterExec && above != null) {
+      above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
+    }
+    SparkPlan below = (SparkPlan) child.children().apply(0);
+    SparkPlan now = under(below, above, keys);
+    return now == below
+        ? child
+        : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
+  }
+
+  /** A scan without a filter of the query's on top. */
+  private SparkPlan alone(PhysicalScan scan, SparkPlan plan) {
+    List keys = new ArrayList();
+    List rows = new ArrayList();
+    SparkPlan now = prune(scan, new ArrayList(), keys);
+    if (now != scan.node()) addRows(keys, plan, rows);
+    return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
+  }
+
+  /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does
+      so by itself, with the same broadcast. */
+  private void addRows(List keys, SparkPlan plan, List conditions) {
+    if (!SkippingConf.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
+    for (int i = 0; i < keys.size(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.values() == null || set.isBroadcast() && joins(plan)) continue;
+      try {
+        conditions.add(RuntimeRowFilter.rows(set.column(), set.values()));
+      } catch (RuntimeException failure) {
+        // The join drops them later.
+      }
+    }
+  }
+
+  private static boolean joins(SparkPlan plan) {
+    if (plan instanceof BroadcastHashJoinExec) return true;
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      if (joins((SparkPlan) children.get(i))) return true;
+    }
+    return false;
+  }
+
+  /** Visits filters, and the scans under them, from the root down. */
+  private final class Replace extends scala.runtime.AbstractPartialFunction {
+    private final SparkPlan plan;
+
+    Replace(SparkPlan plan) {
+      this.plan = plan;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node instanceof FilterExec || unpruned(node) != null;
+    }
+
+    public Object applyOrElse(Object node, scala.Function1 otherwise) {
+      if (node instanceof FilterExec) return filter((FilterExec) node, plan);
+      PhysicalScan scan = unpruned(node);
+      return scan == null ? otherwise.apply(node) : alone(scan, plan);
+    }
+
+    private PhysicalScan unpruned(Object node) {
+      PhysicalScan scan = scans.of(node);
+      return scan == null || scan.isPruned() ? null : scan;
+    }
+  }
+
+  /** What `injectColumnar` takes: gives each session the rule. */
+  public static final class Inject extends scala.runtime.AbstractFunction1 {
+    private final Rule rule;
+
+    public Inject(FilePruningRule rule) {
+      this.rule = rule;
+    }
+
+    public Object apply(Object session) {
+      return new Columnar(rule);
+    }
+  }
+
+  /** The rule in the form that Spark runs before it inserts row-to-column transitions. */
+  private static final class Columnar extends ColumnarRule {
+    private final Rule rule;
+
+    Columnar(Rule rule) {
+      super();
+      this.rule = rule;
+    }
+
+    public Rule preColumnarTransitions() {
+      return rule;
+    }
+  }
+}

@@ -1,0 +1,131 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.util.AccumulatorV2;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.source.FileSource;
+import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.ScanSources;
+
+/** A scan of files that Spark lists: Delta, Parquet. */
+final class PhysicalFileScan extends PhysicalScan {
+  private final FileSourceScanExec scan;
+  private final IndexClient client;
+
+  PhysicalFileScan(FileSourceScanExec scan, IndexClient client) {
+    this.scan = scan;
+    this.client = client;
+  }
+
+  public SparkPlan node() {
+    return scan;
+  }
+
+  public ScanSource read() {
+    return scan.stream().isDefined() ? null : ScanSources.of(scan.relation(), client);
+  }
+
+  public boolean isPruned() {
+    return scan.relation().location() instanceof PrunedFileIndex;
+  }
+
+  public boolean hasFilters() {
+    return true;
+  }
+
+  public List filters(List above) {
+    List filters = ScalaInterop.list(scan.partitionFilters());
+    filters.addAll(ScalaInterop.list(scan.dataFilters()));
+    for (Iterator each = filters.iterator(); each.hasNext(); ) {
+      if (each.next() instanceof DynamicPruningExpression) each.remove(); // Spark's own
+    }
+    return filters;
+  }
+
+  public SparkPlan pruned(ScanPruning pruning, boolean waits) {
+    HadoopFsRelation old = scan.relation();
+    PrunedFileIndex location =
+        new PrunedFileIndex(old.location(), (FileSource) pruning.read(), pruning);
+    HadoopFsRelation relation = old.copy(
+        location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
+        old.options(), old.sparkSession());
+    List filters = ScalaInterop.list(scan.dataFilters());
+    filters.addAll(waits ? awaited(pruning.keys()) : ranges(pruning.keys()));
+    FileSourceScanExec now = scan.copy(
+        relation, scan.stream(), scan.output(), scan.requiredSchema(), scan.partitionFilters(),
+        scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), ScalaInterop.seq(filters),
+        scan.tableIdentifier(), scan.disableBucketedScan());
+    now.copyTagsFrom(scan);
+    return now;
+  }
+
+  /** What Spark is to wait for before it lists the files. Only broadcasts: should reading a
+      dimension again fail, the query must not. */
+  private static List awaited(List keys) {
+    List out = new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.isBroadcast()) out.add(new DynamicPruningExpression(set.expression()));
+    }
+    return out;
+  }
+
+  /** What the reader is to skip row groups and pages by. */
+  private static List ranges(List keys) {
+    List out = new ArrayList();
+    for (int i = 0; i < keys.size() && SkippingConf.filtersRows(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      Expression range =
+          set.values() == null ? null : RuntimeRowFilter.reader(set.column(), set.values());
+      if (range != null) out.add(range);
+    }
+    return out;
+  }
+
+  public Map count() {
+    PrunedFileIndex location = (PrunedFileIndex) scan.relation().location();
+    return location.count(scan.partitionFilters(), scan.dataFilters());
+  }
+
+  public Object opened() {
+    return metric("numFiles");
+  }
+
+  public Object openedBytes() {
+    return metric("filesSize");
+  }
+
+  private Object metric(String name) {
+    scala.Option found = scan.metrics().get(name);
+    return found.isDefined() ? ((AccumulatorV2) found.get()).value() : null;
+  }
+
+  public Map known() {
+    return ((PrunedFileIndex) scan.relation().location()).known();
+  }
+
+  public Object source() {
+    FileIndex location = scan.relation().location();
+    return isPruned() ? ((PrunedFileIndex) location).inner() : location;
+  }
+
+  public String name() {
+    return scan.tableIdentifier().isDefined()
+        ? ((TableIdentifier) scan.tableIdentifier().get()).unquotedString()
+        : scan.relation().location().rootPaths().apply(0).toString();
+  }
+}

@@ -1,0 +1,230 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.expressions.LiteralValue;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.bridge.Tally;
+import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.source.ConnectorSource;
+
+/**
+ * A connector's scan less the files that are disproved.
+ *
+ * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own.
+ * Equality includes what is left out, as that of PrunedFileIndex does.
+ */
+public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
+  private final ConnectorSource read;
+  private final ScanPruning pruning;
+  private final InputPartition[] whole;
+  private final boolean grouped;
+  private final Map awaited;
+  private Predicate[] own = new Predicate[0];
+  private Set disproved;
+  private PrunedBatch batch;
+
+  /**
+   * `whole` is what the scan reads without the index, as the plan has it. Where it is `grouped`,
+   * joins rely on its partitions, and on their keys. `awaited` are the key sets that Spark fills
+   * in, by the name of the column in the runtime filter of each; a null is a filter without keys.
+   */
+  public PrunedBatchScan(
+      ConnectorSource read, ScanPruning pruning, InputPartition[] whole, boolean grouped,
+      Map awaited) {
+    this.read = read;
+    this.pruning = pruning;
+    this.whole = whole;
+    this.grouped = grouped;
+    this.awaited = awaited;
+  }
+
+  public Batch toBatch() {
+    if (batch == null) batch = new PrunedBatch(this);
+    return batch;
+  }
+
+  /** Spark's call before a scan with runtime filters runs: the keys are there. It leaves out what
+      it cannot translate. */
+  public void filter(Predicate[] predicates) {
+    List others = new ArrayList();
+    Map found = new HashMap();
+    for (int i = 0; i < predicates.length; i++) {
+      Object column = column(predicates[i]);
+      if (awaited.containsKey(column)) {
+        found.put(column, values(predicates[i]));
+      } else {
+        others.add(predicates[i]);
+      }
+    }
+    try {
+      if (!pruning.isAsked()) {
+        for (Iterator each = awaited.keySet().iterator(); each.hasNext(); ) {
+          Object column = each.next();
+          JoinKeySet set = (JoinKeySet) awaited.get(column);
+          if (set != null) {
+            set.take((Collection) found.get(column), SkippingConf.maxBytes());
+          }
+        }
+        pruning.collectAndAsk();
+      }
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else all files are read
+    }
+    own = (Predicate[]) others.toArray(new Predicate[0]);
+    disproved = null;
+    batch = null;
+  }
+
+  /** What identifies a runtime filter; null: it is none of ours. */
+  private static Object column(Predicate filter) {
+    if (filter.children().length == 0 || !(filter.children()[0] instanceof NamedReference)) {
+      return null;
+    }
+    String[] names = ((NamedReference) filter.children()[0]).fieldNames();
+    return names.length == 1 ? names[0] : null;
+  }
+
+  private static Collection values(Predicate in) {
+    List out = new ArrayList();
+    for (int i = 1; i < in.children().length; i++) {
+      out.add(((LiteralValue) in.children()[i]).value());
+    }
+    return out;
+  }
+
+  /** Counts what becomes of each file, for explain. */
+  public Map count() throws Exception {
+    ScanPruning shown = pruning.forecast();
+    if (!shown.isCounted()) disproved(read, shown);
+    return shown.describe();
+  }
+
+  private static Set disproved(ConnectorSource read, ScanPruning pruning) throws Exception {
+    Tally tally = pruning.tally();
+    Set out = read.disproved(tally);
+    pruning.done(tally);
+    return out;
+  }
+
+  /** What was counted when the scan was planned; null if it was not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
+  }
+
+  /** The connector's scan of all files. */
+  ConnectorSource read() {
+    return read;
+  }
+
+  private InputPartition[] plan() {
+    if (!pruning.isAsked() && own.length == 0) return whole;
+    ConnectorSource copy = read.copy();
+    // One that cannot be copied is filtered itself, as Spark does.
+    ConnectorSource now = copy == null ? read : copy;
+    if (own.length > 0) ((SupportsRuntimeV2Filtering) now.scan()).filter(own);
+    try {
+      if (pruning.isAsked()) {
+        if (disproved == null) disproved = disproved(now, pruning);
+        return now.without(disproved, rows(), grouped);
+      }
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else all files are read
+    }
+    return now.scan().toBatch().planInputPartitions();
+  }
+
+  /** The keys that row groups are skipped by. */
+  private List rows() {
+    return SkippingConf.filtersRows() ? pruning.keys() : new ArrayList();
+  }
+
+  public StructType readSchema() {
+    return read.scan().readSchema();
+  }
+
+  public NamedReference[] filterAttributes() {
+    return ((SupportsRuntimeV2Filtering) read.scan()).filterAttributes();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return read.scan().supportedCustomMetrics();
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return read.scan().reportDriverMetrics();
+  }
+
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return read.scan().columnarSupportMode();
+  }
+
+  /** Shown in Spark's EXPLAIN. */
+  public String description() {
+    return pruning.show(read.scan().description());
+  }
+
+  public String toString() {
+    return description();
+  }
+
+  public boolean equals(Object other) {
+    return this == other
+        || other instanceof PrunedBatchScan
+            && read.scan().equals(((PrunedBatchScan) other).read.scan())
+            && pruning.prunesAs(((PrunedBatchScan) other).pruning)
+            && narrowing().equals(((PrunedBatchScan) other).narrowing());
+  }
+
+  private String narrowing() {
+    return read.narrowing(rows());
+  }
+
+  public int hashCode() {
+    return read.scan().hashCode();
+  }
+
+  /** What is planned once, when Spark first wants to know. */
+  private static final class PrunedBatch implements Batch {
+    private final PrunedBatchScan scan;
+    private InputPartition[] planned;
+
+    PrunedBatch(PrunedBatchScan scan) {
+      this.scan = scan;
+    }
+
+    public synchronized InputPartition[] planInputPartitions() {
+      if (planned == null) planned = scan.plan();
+      return planned;
+    }
+
+    /** That of all files: readers that suit them suit the rest. */
+    public PartitionReaderFactory createReaderFactory() {
+      return scan.read.scan().toBatch().createReaderFactory();
+    }
+
+    public boolean equals(Object other) {
+      return other instanceof PrunedBatch && scan.equals(((PrunedBatch) other).scan);
+    }
+
+    public int hashCode() {
+      return scan.hashCode();
+    }
+  }
+}

@@ -1,0 +1,205 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.bridge.Tally;
+import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.source.FileSource;
+import rewrite.jvm.source.FolderListing;
+import rewrite.jvm.source.ReplaceableFiles;
+import scala.collection.immutable.Seq;
+
+/**
+ * A table's file index less the files that are disproved.
+ *
+ * <p>The inner index lists the files of the version that the query reads; this one only leaves out.
+ * It stands behind the scan's transient relation and never reaches an executor. Equality includes
+ * what is left out: a pruned scan is another scan, or reused exchanges would return wrong rows.
+ */
+public final class PrunedFileIndex implements FileIndex {
+  private final FileIndex inner;
+  private final FileSource read;
+  private final ScanPruning pruning;
+
+  public PrunedFileIndex(FileIndex inner, FileSource read, ScanPruning pruning) {
+    this.inner = inner;
+    this.read = read;
+    this.pruning = pruning;
+  }
+
+  public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+    Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
+    try {
+      if (!pruning.isAsked()) {
+        takeFinished();
+        pruning.collectAndAsk();
+      }
+      return without(listed, pruning);
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      return listed;
+    }
+  }
+
+  /** The scan's own filters of those given: Delta would plan anew for the ranges of keys. */
+  private Seq own(Seq dataFilters) {
+    List out = new ArrayList();
+    List given = ScalaInterop.list(dataFilters);
+    for (int i = 0; i < given.size(); i++) {
+      if (pruning.filters().contains(given.get(i))) out.add(given.get(i));
+    }
+    return ScalaInterop.seq(out);
+  }
+
+  /** Takes the keys that Spark waited for. */
+  private void takeFinished() {
+    for (int i = 0; i < pruning.keys().size(); i++) {
+      JoinKeySet set = (JoinKeySet) pruning.keys().get(i);
+      if (set.isBroadcast()) set.take(finished(set.expression()), SkippingConf.maxBytes());
+    }
+  }
+
+  /** The expression that Spark waited for. When it reuses exchanges it copies expressions, so the
+      one that was put into the plan may not be the one that has the values. */
+  private InSubqueryExec finished(InSubqueryExec put) {
+    if (put.values().isDefined()) return put;
+    List scans = ScanFinder.running();
+    for (int i = 0; i < scans.size(); i++) {
+      if (!(scans.get(i) instanceof FileSourceScanExec)) continue;
+      FileSourceScanExec scan = (FileSourceScanExec) scans.get(i);
+      if (scan.relation().location() != this) continue;
+      List conditions = ScalaInterop.list(scan.dataFilters());
+      for (int j = 0; j < conditions.size(); j++) {
+        if (!(conditions.get(j) instanceof DynamicPruningExpression)) continue;
+        Object child = ((DynamicPruningExpression) conditions.get(j)).child();
+        if (child instanceof InSubqueryExec
+            && ((InSubqueryExec) child).exprId().equals(put.exprId())) {
+          return (InSubqueryExec) child;
+        }
+      }
+    }
+    return null;
+  }
+
+  /** The table format's own. */
+  public FileIndex inner() {
+    return inner;
+  }
+
+  private Seq without(Seq listed, ScanPruning pruning) {
+    List directories = ScalaInterop.list(listed);
+    FolderListing now =
+        read instanceof ReplaceableFiles
+            ? ((ReplaceableFiles) read).now(folders(directories, pruning))
+            : null;
+    List out = new ArrayList();
+    Tally tally = pruning.tally();
+    for (int i = 0; i < directories.size(); i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      List files = ScalaInterop.list(directory.files());
+      List kept = new ArrayList();
+      for (int j = 0; j < files.size(); j++) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+        int ordinal = ordinal(directory, file, pruning);
+        // A file that was replaced since it was listed is not the one that is known.
+        boolean replaced =
+            now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
+        if (!tally.drops(replaced ? -1 : ordinal, file.getLen())) kept.add(file);
+      }
+      if (!kept.isEmpty()) {
+        out.add(new PartitionDirectory(directory.values(), ScalaInterop.seq(kept)));
+      }
+    }
+    pruning.done(tally);
+    return ScalaInterop.seq(out);
+  }
+
+  private int ordinal(
+      PartitionDirectory directory, FileStatusWithMetadata file, ScanPruning pruning) {
+    String mark = read.mark(directory.values(), file.fileStatus());
+    return pruning.answer().ordinal(file.getPath().toString(), file.getLen(), mark);
+  }
+
+  /** The folders with files that are disproved. */
+  private Set folders(List directories, ScanPruning pruning) {
+    Set out = new HashSet();
+    for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      List files = ScalaInterop.list(directory.files());
+      for (int j = 0; j < files.size(); j++) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+        if (pruning.answer().disproves(ordinal(directory, file, pruning))) {
+          out.add(file.getPath().getParent());
+        }
+      }
+    }
+    return out;
+  }
+
+  /** Counts what happened to each file of a scan with these filters, for explain. */
+  public Map count(Seq partitionFilters, Seq dataFilters) {
+    ScanPruning shown = pruning.forecast();
+    if (!shown.isCounted()) {
+      without(inner.listFiles(partitionFilters, own(dataFilters)), shown);
+    }
+    return shown.describe();
+  }
+
+  /** What was counted when files were listed; null if they were not. */
+  Map known() {
+    return pruning.isCounted() ? pruning.describe() : null;
+  }
+
+  public Seq rootPaths() {
+    return inner.rootPaths();
+  }
+
+  public String[] inputFiles() {
+    return inner.inputFiles();
+  }
+
+  public void refresh() {
+    inner.refresh();
+  }
+
+  public long sizeInBytes() {
+    return inner.sizeInBytes();
+  }
+
+  public StructType partitionSchema() {
+    return inner.partitionSchema();
+  }
+
+  public scala.Option metadataOpsTimeNs() {
+    return inner.metadataOpsTimeNs();
+  }
+
+  /** Shown in Spark's EXPLAIN as the scan's location. */
+  public String toString() {
+    return pruning.show(inner);
+  }
+
+  public boolean equals(Object other) {
+    return this == other
+        || other instanceof PrunedFileIndex
+            && inner.equals(((PrunedFileIndex) other).inner)
+            && pruning.prunesAs(((PrunedFileIndex) other).pruning);
+  }
+
+  public int hashCode() {
+    return inner.hashCode();
+  }
+}

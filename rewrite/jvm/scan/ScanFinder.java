@@ -1,0 +1,94 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.UnaryExecNode;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.exchange.Exchange;
+import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** Finds the scans of a physical plan, from the root down, and the uppermost filter of each. */
+public final class ScanFinder {
+  private final Rule rule;
+  private final List found = new ArrayList();
+  private final Map filters = new IdentityHashMap();
+
+  /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
+  public ScanFinder(SparkPlan plan, Rule rule) {
+    this.rule = rule;
+    visit(plan);
+  }
+
+  /** The nodes of the plan that the calling thread executes which are scans. */
+  public static List running() {
+    String id = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");
+    QueryExecution running = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+    return running == null
+        ? new ArrayList()
+        : new ScanFinder(running.executedPlan(), null).scans();
+  }
+
+  /** The nodes that are scans. */
+  public List scans() {
+    return found;
+  }
+
+  /** The uppermost filter of a scan; null: it has none. */
+  public FilterExec filter(SparkPlan scan) {
+    return (FilterExec) filters.get(scan);
+  }
+
+  private static boolean isScan(SparkPlan plan) {
+    return plan instanceof FileSourceScanExec || plan instanceof BatchScanExec;
+  }
+
+  private void visit(SparkPlan plan) {
+    if (plan instanceof FilterExec) above(plan);
+    if (isScan(plan)) {
+      found.add(plan);
+    } else if (plan instanceof AdaptiveSparkPlanExec) {
+      adaptive((AdaptiveSparkPlanExec) plan);
+    } else if (plan instanceof QueryStageExec) {
+      visit(((QueryStageExec) plan).plan());
+    } else if (plan instanceof InMemoryTableScanExec) {
+      visit(((InMemoryTableScanExec) plan).relation().cachedPlan());
+    } else if (!(plan instanceof ReusedExchangeExec)) {
+      all(plan.children());
+    }
+    all(plan.subqueries());
+  }
+
+  /** Notes the uppermost filter of a scan. */
+  private void above(SparkPlan filter) {
+    SparkPlan below = filter;
+    while (below instanceof UnaryExecNode && !(below instanceof Exchange)) {
+      below = (SparkPlan) ((UnaryExecNode) below).child();
+    }
+    if (isScan(below) && !filters.containsKey(below)) filters.put(below, filter);
+  }
+
+  private void adaptive(AdaptiveSparkPlanExec plan) {
+    boolean later = rule != null && !plan.isFinalPlan();
+    visit(later ? (SparkPlan) rule.apply(plan.executedPlan()) : plan.executedPlan());
+  }
+
+  private void all(scala.collection.Iterable plans) {
+    List list = ScalaInterop.list(plans);
+    for (int i = 0; i < list.size(); i++) {
+      visit((SparkPlan) list.get(i));
+    }
+  }
+}

@@ -1,0 +1,174 @@
+package rewrite.jvm.scan;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import rewrite.jvm.bridge.Answer;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.Tally;
+import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.source.ScanSource;
+
+/**
+ * The pruning of one scan, whatever reads its files: its conditions, the keys that it waits for,
+ * what the index answered, and what became of each file.
+ */
+public final class ScanPruning {
+  private final IndexClient client;
+  private final PruningFeedback feedback;
+  private final ScanSource read;
+  private final List filters;
+  private final List keys;
+  private Answer answer;
+  private Map counts;
+  private boolean learned;
+
+  /** `filters` are the scan's own, `keys` what joins demand of it. */
+  public ScanPruning(
+      IndexClient client, PruningFeedback feedback, ScanSource read, List filters, List keys) {
+    this.client = client;
+    this.feedback = feedback;
+    this.read = read;
+    this.filters = filters;
+    this.keys = keys;
+  }
+
+  public ScanSource read() {
+    return read;
+  }
+
+  public List filters() {
+    return filters;
+  }
+
+  /** The sets of keys that joins demand. */
+  public List keys() {
+    return keys;
+  }
+
+  /** Whether the index has been asked; otherwise this is done when files are listed. */
+  public boolean isAsked() {
+    return answer != null;
+  }
+
+  /** What the index answered. */
+  public Answer answer() {
+    return answer;
+  }
+
+  /** Asks the index, with the keys that are there. */
+  public void ask() {
+    boolean something = !filters.isEmpty();
+    for (int i = 0; i < keys.size(); i++) {
+      something |= ((JoinKeySet) keys.get(i)).values() != null;
+    }
+    answer = something
+        ? client.ask(message())
+        : Answer.failed("there are no keys, and no condition of the query reached this scan");
+  }
+
+  private byte[] message() {
+    MessageWriter writer = new MessageWriter();
+    String tree = new PredicateEncoder(read.columns(), writer).all(filters, keys);
+    return writer.message(
+        "{\"op\":\"disproved\",\"table\":" + MessageWriter.quote(read.table())
+            + ",\"filters\":" + tree + "}");
+  }
+
+  /** Itself once it has asked; till then what it would do without keys, which leaves it as it is:
+      explaining a query must not make it run without them. */
+  public ScanPruning forecast() {
+    if (isAsked()) return this;
+    ScanPruning out = new ScanPruning(client, feedback, read, filters, keys);
+    out.ask();
+    return out;
+  }
+
+  /** Collects the keys that Spark does not, then asks. */
+  public void collectAndAsk() {
+    List again = new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      if (!((JoinKeySet) keys.get(i)).isBroadcast()) again.add(keys.get(i));
+    }
+    JoinKeySet.collect(again, client);
+    ask();
+  }
+
+  /** Starts to count what becomes of the files. */
+  public Tally tally() {
+    return new Tally(answer);
+  }
+
+  /** All files were counted. */
+  public void done(Tally tally) {
+    counts = tally.counts();
+    learn(tally.total(), tally.legs());
+  }
+
+  /** Whether files were counted. */
+  public boolean isCounted() {
+    return counts != null;
+  }
+
+  /** Notes what each set of keys disproved alone. */
+  private void learn(int total, int[] legs) {
+    if (learned) return;
+    learned = true;
+    for (int i = 0; i < keys.size(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.values() == null || total == 0) continue;
+      int most = 0;
+      for (int k = 0; k < legs.length; k++) {
+        if (answer.isOf(k, set.dimension())) most = Math.max(most, legs[k]);
+      }
+      feedback.saved(set.expression().exprId(), (double) most / total);
+    }
+  }
+
+  /** What was counted, and the keys, for explain. */
+  public Map describe() {
+    Map out = new HashMap(counts);
+    List described = new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      described.add(((JoinKeySet) keys.get(i)).describe());
+    }
+    out.put("keys", described);
+    return out;
+  }
+
+  /** For Spark's EXPLAIN, around what the scan itself says. */
+  public String show(Object inner) {
+    StringBuilder out = new StringBuilder("Skipping(");
+    for (int i = 0; i < keys.size(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.column() == null) continue;
+      out.append(Conditions.shape(set.column())).append(" by ");
+      out.append(set.dimension()).append(", ");
+    }
+    return out.append(inner).append(")").toString();
+  }
+
+  /** Whether two scans of the same files leave out the same ones. Where keys are still to come they
+      stand in the scan's own filters, which Spark compares; except those of a dimension that is
+      read again, so such a scan equals only itself. */
+  public boolean prunesAs(ScanPruning that) {
+    if (this == that) return true;
+    if (answer != null || that.answer != null) {
+      return answer != null && answer.equals(that.answer);
+    }
+    return onlyBroadcasts() && that.onlyBroadcasts();
+  }
+
+  private boolean onlyBroadcasts() {
+    for (int i = 0; i < keys.size(); i++) {
+      JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.column() != null && !set.isBroadcast()) return false;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,219 @@
+package rewrite.jvm.source;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.PartitionField;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.types.Types;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.types.DataType;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.Tally;
+import rewrite.jvm.predicate.ColumnResolver;
+import scala.collection.immutable.Seq;
+
+/**
+ * What a read of an Iceberg table tells about the table. Loaded only where Iceberg is.
+ *
+ * <p>Metadata tables, changes between snapshots, and the scans of maintenance are other tables or
+ * other classes. The target of DELETE, UPDATE and MERGE, and the subquery that finds the files
+ * which they replace, are known by `_file` among their columns: they must see every file.
+ */
+public final class IcebergSource implements ConnectorSource, ColumnResolver {
+  private final Scan scan;
+  private final IcebergReflection members;
+  private final BaseTable table;
+  private final Schema schema;
+  private final boolean isCopy;
+
+  private IcebergSource(
+      Scan scan, IcebergReflection members, BaseTable table, Schema schema, boolean isCopy) {
+    this.scan = scan;
+    this.members = members;
+    this.table = table;
+    this.schema = schema;
+    this.isCopy = isCopy;
+  }
+
+  /** The scan, or null where it is not that of a user's read. */
+  public static IcebergSource of(Scan scan, Seq output) {
+    List columns = ScalaInterop.list(output);
+    for (int i = 0; i < columns.size(); i++) {
+      if (((Attribute) columns.get(i)).name().equals("_file")) return null;
+    }
+    try {
+      IcebergReflection members = IcebergReflection.of(scan);
+      Object table = members == null ? null : members.table(scan);
+      if (!(table instanceof BaseTable)) return null;
+      Schema schema = (Schema) members.projection(scan);
+      return new IcebergSource(scan, members, (BaseTable) table, schema, false);
+    } catch (Throwable changed) {
+      Failures.passOn(changed);
+      return null;
+    }
+  }
+
+  public String table() {
+    String root = table.location();
+    while (root.endsWith("/") && !root.endsWith("://")) root = root.substring(0, root.length() - 1);
+    String uuid = table.operations().current().uuid();
+    return "iceberg\n" + (uuid == null ? "" : uuid) + "\n" + root;
+  }
+
+  public ColumnResolver columns() {
+    return this;
+  }
+
+  public int files() {
+    try {
+      return members.tasks(scan).size();
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      return Integer.MAX_VALUE;
+    }
+  }
+
+  /** Not Iceberg's estimate, which is of rows in memory, and of some columns. */
+  public long bytes() {
+    long sum = 0;
+    try {
+      List tasks = members.tasks(scan);
+      for (int i = 0; i < tasks.size(); i++) {
+        sum += IcebergTasks.file(tasks.get(i)).fileSizeInBytes();
+      }
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else nothing is known to be saved
+    }
+    return sum;
+  }
+
+  /** Only one that all files are partitioned by as it stands: Iceberg drops whole buckets and
+      days, where an index knows more. */
+  public boolean isPartition(List path) {
+    Types.NestedField field = field(path);
+    if (field == null) return false;
+    Iterator specs = table.specs().values().iterator();
+    while (specs.hasNext()) {
+      if (!isIdentity((PartitionSpec) specs.next(), field.fieldId())) return false;
+    }
+    return true;
+  }
+
+  private static boolean isIdentity(PartitionSpec spec, int id) {
+    for (int i = 0; i < spec.fields().size(); i++) {
+      PartitionField field = (PartitionField) spec.fields().get(i);
+      if (field.sourceId() == id && field.transform().isIdentity()) return true;
+    }
+    return false;
+  }
+
+  public String identity(List path) {
+    Types.NestedField field = field(path);
+    return field == null ? null : IcebergIdentity.of(table, field.fieldId());
+  }
+
+  public String json(List path, DataType type) {
+    String identity = identity(path);
+    return identity == null ? null : MessageWriter.column(identity, path, type);
+  }
+
+  private Types.NestedField field(List path) {
+    Types.NestedField field = null;
+    Types.StructType within = schema.asStruct();
+    for (int i = 0; i < path.size(); i++) {
+      field = within == null ? null : within.field((String) path.get(i));
+      if (field == null) return null;
+      within = field.type().isStructType() ? field.type().asStructType() : null;
+    }
+    return field;
+  }
+
+  public Scan scan() {
+    return scan;
+  }
+
+  public ConnectorSource copy() {
+    if (!members.copies()) return null;
+    try {
+      return new IcebergSource((Scan) members.copy(scan), members, table, schema, true);
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      IcebergReflection.giveUpCopies(scan.getClass());
+      return null;
+    }
+  }
+
+  public Set disproved(Tally tally) throws Exception {
+    Set out = new HashSet();
+    List tasks = members.tasks(scan);
+    for (int i = 0; i < tasks.size(); i++) {
+      DataFile file = IcebergTasks.file(tasks.get(i));
+      // The location as it stands: one table may have several spellings of one place.
+      int ordinal = tally.ordinal(
+          file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
+      if (file.format() != FileFormat.PARQUET) tally.foreign(file.format().name());
+      if (tally.drops(ordinal, file.fileSizeInBytes())) out.add(file.location());
+    }
+    return out;
+  }
+
+  public InputPartition[] without(Set locations, List keys, boolean grouped) throws Exception {
+    if (grouped || !isCopy) {
+      return IcebergTasks.without(locations, scan.toBatch().planInputPartitions());
+    }
+    List kept = IcebergTasks.without(locations, members.tasks(scan), rows(keys));
+    members.resetTasks(scan, kept);
+    return scan.toBatch().planInputPartitions();
+  }
+
+  public String narrowing(List keys) {
+    return String.valueOf(rows(keys));
+  }
+
+  private Expression rows(List keys) {
+    try {
+      return IcebergTasks.rows(keys, schema, members.caseSensitive(scan));
+    } catch (Exception changed) {
+      return null;
+    }
+  }
+
+  /** The files of the snapshot, and those that partitions and bounds leave. */
+  public List sizes() throws Exception {
+    List steps = new ArrayList();
+    Long id = members.snapshotId(scan);
+    Snapshot snapshot = id == null ? null : table.snapshot(id.longValue());
+    if (snapshot != null) {
+      // Where there are files of deletes, the bytes are also theirs.
+      boolean bare = Long.valueOf(0).equals(total(snapshot, "delete-files"));
+      Object bytes = bare ? total(snapshot, "files-size") : null;
+      SizeSteps.add(steps, "table", total(snapshot, "data-files"), bytes);
+    }
+    SizeSteps.add(steps, "planning", Integer.valueOf(files()), Long.valueOf(bytes()));
+    return steps;
+  }
+
+  private static Object total(Snapshot snapshot, String what) {
+    Object found = snapshot.summary().get("total-" + what);
+    return found == null ? null : Long.valueOf((String) found);
+  }
+
+  /** Adds the files in a partition of a plan: of each location the bytes. */
+  public static void addFiles(Object partition, Map files) throws Exception {
+    IcebergTasks.addFiles(partition, files);
+  }
+}

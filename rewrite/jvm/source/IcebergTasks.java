@@ -1,0 +1,136 @@
+package rewrite.jvm.source;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.iceberg.BaseFileScanTask;
+import org.apache.iceberg.BaseScanTaskGroup;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.PartitionSpecParser;
+import org.apache.iceberg.ScanTask;
+import org.apache.iceberg.ScanTaskGroup;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.expressions.Binder;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.expressions.ResidualEvaluator;
+import org.apache.iceberg.spark.SparkV2Filters;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
+import rewrite.jvm.predicate.KeyValues;
+import rewrite.jvm.predicate.RuntimeRowFilter;
+
+/** The tasks of an Iceberg scan, less some files and with a condition on row groups. */
+final class IcebergTasks {
+  private IcebergTasks() {}
+
+  /** The data file of a task. */
+  static DataFile file(Object task) {
+    return (DataFile) ((ScanTask) task).asFileScanTask().file();
+  }
+
+  /** Adds the files in a partition of a plan: of each location the bytes. */
+  static void addFiles(Object partition, Map files) throws Exception {
+    Iterator each = IcebergReflection.taskGroup(partition).tasks().iterator();
+    while (each.hasNext()) {
+      DataFile file = file(each.next());
+      files.put(file.location(), Long.valueOf(file.fileSizeInBytes()));
+    }
+  }
+
+  /** The tasks of the other files; the reader skips row groups by `rows`, if there is one. */
+  static List without(Set locations, List tasks, Expression rows) {
+    List kept = new ArrayList();
+    Narrowing narrowing = rows == null ? null : new Narrowing(rows);
+    for (int i = 0; i < tasks.size(); i++) {
+      if (locations.contains(file(tasks.get(i)).location())) continue;
+      kept.add(narrowing == null ? tasks.get(i) : narrowing.of(tasks.get(i)));
+    }
+    return kept;
+  }
+
+  /** The planned partitions less some files. A join that relies on how rows are grouped needs a
+      group also where all its files are gone. */
+  static InputPartition[] without(Set locations, InputPartition[] planned) throws Exception {
+    List out = new ArrayList();
+    for (int i = 0; i < planned.length; i++) {
+      ScanTaskGroup group = IcebergReflection.taskGroup(planned[i]);
+      List kept = without(locations, new ArrayList(group.tasks()), null);
+      if (kept.isEmpty() && group.groupingKey().size() == 0) continue;
+      if (kept.size() < group.tasks().size()) {
+        IcebergReflection.setTaskGroup(
+            planned[i], new BaseScanTaskGroup(group.groupingKey(), kept));
+      }
+      out.add(planned[i]);
+    }
+    return (InputPartition[]) out.toArray(new InputPartition[0]);
+  }
+
+  /** The keys of joins as a condition of Iceberg's own; null where there is none that it takes. */
+  static Expression rows(List keys, Schema schema, boolean caseSensitive) {
+    Expression all = null;
+    for (int i = 0; i < keys.size(); i++) {
+      KeyValues set = (KeyValues) keys.get(i);
+      Expression one = set.values() == null ? null : rows(set, schema, caseSensitive);
+      if (one != null) all = all == null ? one : Expressions.and(all, one);
+    }
+    return all;
+  }
+
+  private static Expression rows(KeyValues set, Schema schema, boolean caseSensitive) {
+    try {
+      org.apache.spark.sql.catalyst.expressions.Expression range =
+          RuntimeRowFilter.reader(set.column(), set.values());
+      if (range == null) return null;
+      scala.Option predicate = DataSourceV2Strategy$.MODULE$.translateFilterV2(range);
+      if (predicate.isEmpty()) return null;
+      Expression converted = SparkV2Filters.convert((Predicate) predicate.get());
+      // One that does not fit the column would fail in the readers: better here.
+      if (converted != null) Binder.bind(schema.asStruct(), converted, caseSensitive);
+      return converted;
+    } catch (Exception unfit) {
+      return null;
+    }
+  }
+
+  /** Makes tasks anew, with one more condition: the reader skips row groups by nothing else. */
+  private static final class Narrowing {
+    private final Expression rows;
+    private final Map schemas = new IdentityHashMap();
+    private final Map specs = new HashMap();
+
+    Narrowing(Expression rows) {
+      this.rows = rows;
+    }
+
+    Object of(Object given) {
+      if (given.getClass() != BaseFileScanTask.class) return given;
+      FileScanTask task = (FileScanTask) given;
+      if (file(task).format() != FileFormat.PARQUET) return given;
+      Object schema = schemas.get(task.schema());
+      if (schema == null) {
+        schema = SchemaParser.toJson(task.schema());
+        schemas.put(task.schema(), schema);
+      }
+      Integer id = Integer.valueOf(task.spec().specId());
+      Object spec = specs.get(id);
+      if (spec == null) {
+        spec = PartitionSpecParser.toJson(task.spec());
+        specs.put(id, spec);
+      }
+      DeleteFile[] deletes = (DeleteFile[]) task.deletes().toArray(new DeleteFile[0]);
+      return new BaseFileScanTask(
+          file(task), deletes, (String) schema, (String) spec,
+          ResidualEvaluator.unpartitioned(Expressions.and(task.residual(), rows)));
+    }
+  }
+}

@@ -1,0 +1,79 @@
+package rewrite.jvm.source;
+
+import java.lang.reflect.Method;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import scala.collection.immutable.Seq;
+
+/** Finds the read of a table behind what plans have for it: files of Spark's, or a connector. */
+public final class ScanSources {
+  private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
+  private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
+
+  private static volatile Method of;
+  private static volatile Method addFiles;
+
+  private ScanSources() {}
+
+  /** Whether a plan reads a table. */
+  public static boolean isScan(LogicalPlan plan) {
+    return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
+  }
+
+  /** The read behind a leaf of a plan, or null where it is not one that may be pruned. */
+  public static ScanSource of(LogicalPlan leaf, IndexClient client) {
+    if (leaf instanceof DataSourceV2ScanRelation) {
+      DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) leaf;
+      return of(relation.scan(), relation.output());
+    }
+    if (!(leaf instanceof LogicalRelation)) return null;
+    LogicalRelation relation = (LogicalRelation) leaf;
+    return relation.relation() instanceof HadoopFsRelation
+        ? (ScanSource) of((HadoopFsRelation) relation.relation(), client)
+        : null;
+  }
+
+  /** The same for files that Spark reads. */
+  public static FileSource of(HadoopFsRelation relation, IndexClient client) {
+    // By name first: DeltaSource does not load in a session without Delta.
+    return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
+        ? (FileSource) DeltaSource.of(relation)
+        : (FileSource) ParquetSource.of(relation, client);
+  }
+
+  /** The same for a connector's scan with these columns. */
+  public static ConnectorSource of(Scan scan, Seq output) {
+    if (!scan.getClass().getName().equals(SCAN)) return null;
+    try {
+      if (of == null) {
+        of = iceberg().getMethod("of", new Class[] {Scan.class, Seq.class});
+      }
+      return (ConnectorSource) of.invoke(null, new Object[] {scan, output});
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      return null;
+    }
+  }
+
+  /** Adds the files in a partition that a connector planned: of each location the bytes. */
+  public static void addFiles(InputPartition partition, Map files) throws Exception {
+    if (!partition.getClass().getName().equals(PARTITION)) return;
+    if (addFiles == null) {
+      addFiles = iceberg().getMethod("addFiles", new Class[] {Object.class, Map.class});
+    }
+    addFiles.invoke(null, new Object[] {partition, files});
+  }
+
+  /** By name: Janino compiles a class with all that it names, and a session may have no Iceberg. */
+  private static Class iceberg() throws Exception {
+    return Class.forName(
+        "rewrite.jvm.source.IcebergSource", true, ScanSources.class.getClassLoader());
+  }
+}
