@@ -141,7 +141,8 @@ public final class IndexClient {
       with conditions or without; null: it would. */
   public String refusal(String table, boolean hasConditions) {
     if (table == null) {
-      return "not a query on a Delta or Iceberg table, or on a Parquet table without buckets and ids";
+      return "not a query on a Delta or Iceberg table, or on a Parquet table without buckets and"
+          + " ids";
     }
     if (!attached) return "rewrite.disable was called";
     if (!SkippingConf.isEnabled()) return SkippingConf.PREFIX + "enabled is false";
