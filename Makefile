@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test jars lint types soak bench notebooks clean
+.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -22,8 +22,18 @@ demo: install  ## a year of flights: files opened with the index and without
 demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
 
-test: lint types jars  ## everything but the soak: lint, types, import law, tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: lint types jars  ## lint, types, import law, and a test of every rule, kind, format, store, join
+	$(PYTEST) -m "not extended and not soak"
+	@echo "Passed: each rule, kind, format, store and join form, once, on Delta and on Iceberg."
+	@echo "Not run: whole sessions, streams, faults, random queries (make test-extended, half an hour),"
+	@echo "and what takes hours (make soak)."
+
+test-extended: jars  ## what make test leaves out: sessions, streams, faults, random queries
+	$(PYTEST) -m "extended and not soak"
+
+test-all: test test-extended  ## everything but the soak
 
 jars: install  ## fetch what Spark needs, once, before several processes want it
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \

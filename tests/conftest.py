@@ -18,9 +18,43 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 )
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
+EXTENDED = (
+    "test_notebooks.py",
+    "rewrite/test_join_property.py",
+    "rewrite/test_property.py",
+    "rewrite/test_conformance.py",
+    "rewrite/test_join_gate.py",
+    "rewrite/test_join_cancel.py",
+    "rewrite/test_flat.py",
+    "rewrite/test_session.py",
+    "test_installed.py",
+    "test_must_show.py",
+    "test_local_cluster.py",
+    "test_object_store.py",
+    "test_iceberg_releases.py",
+    "skipping/streaming/test_commits.py",
+    "skipping/streaming/test_iceberg.py",
+    "skipping/streaming/test_losses.py",
+    "skipping/streaming/test_faults.py",
+    "skipping/streaming/test_endings.py",
+    "skipping/streaming/test_opensearch.py",
+    "skipping/stores/test_damaged.py",
+    "skipping/stores/test_forking.py",
+    "skipping/stores/test_large_writes.py",
+    "skipping/stores/test_opensearch.py",
+    "skipping/stores/test_opensearch_secured.py",
+    "skipping/stores/test_opensearch_slow.py",
+    "skipping/stores/test_restored.py",
+    "skipping/tables/test_pyiceberg_filters.py",
+)
+"""What `make test` leaves to `make test-extended`: whole sessions, streams, faults, random queries,
+a cluster. Each rule, kind, format, store and join form has its tests among the others."""
+
 LONGEST = (
     "test_notebooks.py",
+    "test_installed.py",
     "rewrite/test_joins.py",
+    "rewrite/test_session.py",
     "skipping/streaming/test_commits.py",
     "rewrite/test_static.py",
     "rewrite/test_conformance.py",
@@ -35,7 +69,11 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs no Spark first, then the longest files, then the others."""
     here = Path(__file__).parent
+    extended = {here / name for name in EXTENDED}
     places = {here / name: place for place, name in enumerate(LONGEST)}
+    for item in items:
+        if item.path in extended:
+            item.add_marker(pytest.mark.extended)
     items.sort(
         key=lambda item: (
             here / "providers" not in item.path.parents,
