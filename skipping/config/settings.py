@@ -16,14 +16,9 @@ from providers.errors import SettingError
 from skipping.config import values as values
 from skipping.config.values import Mode
 
-__all__ = ["LATER", "PREFIX", "SETTINGS", "Mode", "Setting", "Settings", "variable"]
+__all__ = ["PREFIX", "SETTINGS", "Mode", "Setting", "Settings", "variable"]
 
 PREFIX = "spark.skipping."
-
-LATER: Mapping[str, str] = {
-    "writes": "pruning the sources of INSERT ... SELECT and CREATE TABLE AS SELECT",
-}
-"""Keys of later releases, and what they will set. They are refused, so nobody trusts them."""
 
 _T = TypeVar("_T")
 
@@ -301,14 +296,8 @@ SETTINGS: tuple[Setting, ...] = tuple(_ROWS.values())
 
 
 def _refusal(key: str) -> str:
-    name = key.removeprefix(PREFIX)
-    group = f"{name.partition('.')[0]}.*"
-    later = LATER.get(name) or LATER.get(group)
-    if later:
-        return f"{key} is not supported yet: {later}"
-    names = [*_FIELDS, *(n for n in LATER if not n.endswith("*"))]
-    folded = {n.lower(): n for n in names}
-    near = get_close_matches(name.lower(), folded, n=1)
+    folded = {name.lower(): name for name in _FIELDS}
+    near = get_close_matches(key.removeprefix(PREFIX).lower(), folded, n=1)
     if near:
         return f"no setting {key}: did you mean {PREFIX}{folded[near[0]]}?"
     return f"no setting {key}: there are {', '.join(PREFIX + n for n in _FIELDS)}"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import SettingError
-from skipping.config.settings import LATER, SETTINGS, Settings, variable
+from skipping.config.settings import SETTINGS, Settings, variable
 
 
 def _of(**values):
@@ -77,7 +77,6 @@ def test_durations(text, seconds):
         ("cache.ttl", "9" * 400, "takes a duration such as 5s"),
         ("mode", "loose", "spark.skipping.mode takes fallback or strict, not 'loose'"),
         ("providers", "a.b.C", "spark.skipping.providers takes module:Class"),
-        ("writes", "true", "spark.skipping.writes is not supported yet: "),
         ("shadow", "true", "spark.skipping.shadow takes a share from 0 to 1, not 'true'"),
         ("shadow", "nan", "spark.skipping.shadow takes a share from 0 to 1"),
         ("shadow", "1.5", "spark.skipping.shadow takes a share from 0 to 1"),
@@ -106,13 +105,6 @@ def test_a_password_is_never_shown():
 def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(SettingError, match=r"enabled takes .*; no setting spark\.skipping\.x"):
         _of(enabled="1", x="1")
-
-
-def test_later_keys_are_no_settings():
-    assert not {setting.key for setting in SETTINGS} & set(LATER)
-    for key in LATER:
-        with pytest.raises(SettingError, match="not supported yet"):
-            Settings.of({f"spark.skipping.{key.replace('*', 'prefix')}": "1"})
 
 
 @given(st.dictionaries(st.text().map("spark.skipping.".__add__), st.text()))
