@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
+from rewrite.bridge import authentication
 from rewrite.bridge import callbacks as bridge
 from rewrite.bridge.authentication import Guarded, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements
@@ -79,10 +88,16 @@ def unharmed(spark: SparkSession) -> None:
     assert not any("attacked" in str(row) for row in shown)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["by user", "by token"])
 def test_a_stranger_is_not_let_in(
-    spark: SparkSession, attack: Callable[[], dict[str, Any]]
+    spark: SparkSession,
+    attack: Callable[[], dict[str, Any]],
+    known: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The connection is closed before anything of a message is looked at."""
+    if not known:
+        monkeypatch.setattr(authentication, "_owner", lambda *_: None)
     found = attack()
     assert {answer for _, _, answer in found["answers"]} == {None}
     assert found["got"] == []
@@ -95,13 +110,110 @@ def test_a_stranger_whose_connection_is_taken_learns_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where the server was started without a token and cannot get one."""
-    parameters = spark.sparkContext._gateway.callback_server_parameters
     with monkeypatch.context() as patch:
-        patch.setattr(parameters, "auth_token", None)
+        patch.setattr(spark.sparkContext._gateway._callback_server, "token", None)
+        patch.setattr(authentication, "_owner", lambda *_: None)
         found = attack()
     assert {answer for _, _, answer in found["answers"]} == {NULL}
     assert found["got"] == []
     unharmed(spark)
+
+
+class TestConnections:
+    """Those of this user, or of whom the kernel does not tell."""
+
+    @pytest.fixture
+    def server(self, spark: SparkSession) -> Any:
+        return spark.sparkContext._gateway._callback_server
+
+    @staticmethod
+    def connect(server: Any) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+    def login(self, server: Any, token: str) -> bytes:
+        with self.connect(server) as line:
+            line.sendall(f"A\n{token}\ne\n".encode())
+            try:
+                return line.recv(100)
+            except ConnectionResetError:
+                return b""
+
+    def test_the_token_lets_in(self, server: Any) -> None:
+        assert self.login(server, server.token) == b"!yv\n"
+        for wrong in ("0" * 64, "0" * 70, server.token[::-1], server.token.upper() + "A"):
+            assert self.login(server, wrong) == b""
+
+    def test_there_is_a_token_before_anybody_can_connect(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gateway = SparkContext._gateway
+        made: list[Any] = []
+
+        class Early(authentication._Server):
+            def start(self) -> None:
+                made.append(self.token)
+                raise Py4JNetworkError("far enough")
+
+        parameters = copy(gateway.callback_server_parameters)
+        parameters.auth_token = None
+        other = copy(gateway)
+        other.__dict__.update(_callback_server=None, callback_server_parameters=parameters)
+        other.shutdown = lambda: None
+        monkeypatch.setattr(authentication, "_Server", Early)
+        with pytest.raises(Py4JNetworkError):
+            authentication.authenticate(other)
+        assert len(made[0]) == 64
+
+    def test_who_says_nothing_is_closed(self, server: Any, monkeypatch: Any) -> None:
+        monkeypatch.setattr(authentication, "_LOGIN", 0.3)
+        began = time.monotonic()
+        with self.connect(server) as line:
+            line.sendall(b"A\n")
+            with suppress(ConnectionResetError):
+                assert line.recv(1) == b""
+        assert time.monotonic() - began < 5
+
+    def test_a_line_has_the_length_of_a_login(self, server: Any) -> None:
+        with self.connect(server) as line, pytest.raises(OSError, match=r"Broken|reset"):
+            line.sendall(b"A" * (64 << 20))
+
+    def test_many_do_not_keep_out(self, server: Any, monkeypatch: Any) -> None:
+        monkeypatch.setattr(authentication, "_LOGIN", 1.0)
+        before = threading.active_count()
+        lines = [self.connect(server) for _ in range(200)]
+        time.sleep(0.2)
+        assert threading.active_count() <= before + authentication._WAITING + 8
+        end = time.monotonic() + 20
+        while self.login(server, server.token) != b"!yv\n":
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        for line in lines:
+            line.close()
+
+    def test_it_accepts_again_after_too_many_open_files(self, server: Any) -> None:
+        code = "import socket, sys\ninput()\n" + (
+            f"lines = [socket.create_connection(('127.0.0.1', {server.port})) for _ in range(5)]\n"
+            "print('there', flush=True)\ninput()"
+        )
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+                other.stdin.write("\n")
+                other.stdin.flush()
+                assert other.stdout.readline() == "there\n"
+                time.sleep(0.3)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                other.kill()
+        end = time.monotonic() + 20
+        while self.login(server, server.token) != b"!yv\n":
+            assert time.monotonic() < end
+            time.sleep(0.1)
 
 
 class TestGuarded:
