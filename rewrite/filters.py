@@ -1,7 +1,8 @@
 """Filters as they come from Java: a JSON tree and columns of values laid out as Arrow buffers.
 
-`PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way here: the tree
-is exact, NOT included, and a negation reaches the leaves before any of them becomes unknown.
+`PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way
+here: the tree is exact, NOT included, and a negation reaches the leaves before any of them becomes
+unknown.
 """
 
 from __future__ import annotations

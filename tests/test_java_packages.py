@@ -37,9 +37,7 @@ def _named(source: str, package: str) -> set[str]:
     return full | {name for name in SOURCES if name in {f"{package}.{word}" for word in words}}
 
 
-ARROWS = {
-    name: _named(source, name.split(".")[0]) - {name} for name, source in SOURCES.items()
-}
+ARROWS = {name: _named(source, name.split(".")[0]) - {name} for name, source in SOURCES.items()}
 
 
 def test_packages_know_only_what_is_below_them() -> None:

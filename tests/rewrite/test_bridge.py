@@ -71,7 +71,8 @@ def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
         return b"an answer"
 
     classes = Classes(spark.sparkContext._gateway)
-    callback = classes.new("bridge.PythonCallback", Guarded(secret, answer), secret, str(folder.path))
+    guarded = Guarded(secret, answer)
+    callback = classes.new("bridge.PythonCallback", guarded, secret, str(folder.path))
     conf.set("spark.io.encryption.enabled", encrypted)
     try:
         assert callback.call("7", message, classes.new("bridge.Budget", 5.0)) == b"an answer"

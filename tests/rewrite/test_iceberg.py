@@ -404,9 +404,8 @@ def test_files_of_other_formats_are_read(
 @pytest.fixture
 def without_copies(spark: SparkSession) -> Iterator[None]:
     """As with an Iceberg whose scans cannot be copied."""
-    members = (
-        Classes(spark.sparkContext._gateway)
-        ._loader.loadClass("rewrite.jvm.source.IcebergReflection")
+    members = Classes(spark.sparkContext._gateway)._loader.loadClass(
+        "rewrite.jvm.source.IcebergReflection"
     )
     held = members.getDeclaredField("FOUND")
     held.setAccessible(True)
