@@ -81,7 +81,7 @@ public final class FilePruningRule extends Rule {
       if (!something) return asItIs(scan, keys);
       if (runs && due) {
         JoinKeySet.collect(keys, client);
-        filters.addAll(TupleKeys.conditions(keys, SkippingConf.maxBytes()));
+        filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
       }
       ScanPruning pruning = scans.pruning(read, filters, keys);
       if (due || !runs) pruning.ask();
