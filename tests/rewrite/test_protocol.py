@@ -27,7 +27,8 @@ from tests.rewrite.differential import settings
 GOLDEN = Path(__file__).parent / "golden"
 JAVA = Path(rewrite.__file__).parent / "jvm" / "bridge" / "Protocol.java"
 
-QUERY = """SELECT f.k FROM golden f WHERE f.k <> 7 AND f.f < 1.5 AND NOT (f.s LIKE 'a%' OR f.s IN ('x', 'y\u00e9'))
+QUERY = """SELECT f.k FROM golden f WHERE f.k <> 7 AND f.f < 1.5
+AND NOT (f.s LIKE 'a%' OR f.s IN ('x', 'y\u00e9'))
 AND (f.d = 2.50 OR f.d IS NULL) AND f.b AND f.t <=> DATE'2024-02-29' AND f.k % 2 = 1"""
 
 PREDICATE = GOLDEN / "predicate.txt"
@@ -75,7 +76,8 @@ def messages(
     store = {"spark.skipping.store": f"sqlite:{tmp_path}/golden.sqlite"}
     with settings(spark, store):
         spark.sql(
-            f"CREATE TABLE golden USING delta AS SELECT {columns}, DATE'2024-02-29' t FROM range(0, 9, 1, 3)"
+            f"CREATE TABLE golden USING delta AS SELECT {columns}, DATE'2024-02-29' t"
+            " FROM range(0, 9, 1, 3)"
         )
         spark.sql(
             "CREATE SKIPPING INDEX ON golden (k VALUE_SET, f MIN_MAX, s VALUE_SET, d MIN_MAX,"

@@ -13,6 +13,10 @@ final class SettingNumbers {
   static final double MAX_BYTES = 32L << 20;
 
   private static final int KEPT = 256;
+
+  /** Nanoseconds for which a Python that did not answer is not asked again: queries go on. */
+  private static final long SILENCE = 10000000000L;
+
   private static final Double WRONG = Double.valueOf(Double.NaN);
 
   private final PythonCallback python;
@@ -21,6 +25,8 @@ final class SettingNumbers {
       return size() > KEPT;
     }
   };
+
+  private volatile long failed = System.nanoTime() - SILENCE;
 
   SettingNumbers(PythonCallback python) {
     this.python = python;
@@ -46,17 +52,19 @@ final class SettingNumbers {
       number = (Double) known.get(key);
     }
     if (number != null) return number.doubleValue();
+    if (System.nanoTime() - failed < SILENCE) return Double.NaN;
     try {
       Map question = MessageWriter.question(Protocol.SETTING);
       question.put(Protocol.NAME, name);
       question.put(Protocol.TEXT, text);
       byte[] message = new MessageWriter().message(question);
       Map header = Answer.header(python.call("", message, new Budget(TIMEOUT)));
-      if (!header.containsKey(Protocol.VALUE)) return Double.NaN;
+      if (!header.containsKey(Protocol.VALUE)) throw new java.io.IOException("no value");
       Object value = header.get(Protocol.VALUE);
       number = value == null ? WRONG : Double.valueOf(((Number) value).doubleValue());
     } catch (Throwable failure) {
       Failures.passOn(failure);
+      failed = System.nanoTime();
       return Double.NaN;
     }
     synchronized (known) {
