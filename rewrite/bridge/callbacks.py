@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 
 import skipping
 from providers.errors import NoStore, SkippingError, StoreError
+from rewrite.bridge import protocol
 from rewrite.bridge.folder import Folder
 from rewrite.bridge.messages import Reader, read_message
 from rewrite.bridge.shadow import Asked, Shadow
-from skipping.config.settings import Settings
+from skipping.config.settings import SETTINGS, Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
 from skipping.parser import is_ours
@@ -40,6 +41,10 @@ _REMEMBERED = 256
 
 _KEPT = 16
 """Errors of statements on their way at once."""
+
+
+_NUMBERS = {row.key: row for row in SETTINGS if row.key in ("timeout", "dynamic.maxBytes")}
+"""Settings that Java obeys, and has Python read."""
 
 
 def table_key(table: TableId) -> str:
@@ -73,21 +78,25 @@ class Answers:
             name, left = envelope.split(" ")
             deadline = time.monotonic() + int(left) / 1e6
             header, buffers = read_message(self._content(message))
+            if header.get(protocol.VERSION) != protocol.CURRENT:
+                raise SkippingError("a message of Java's is of another version")
+            if header.get(protocol.OP) == protocol.SETTING:
+                return _message({protocol.VALUE: _number(header)})
             settings, lookup = self._asked(name)
-            match header.get("op"):
-                case "disproved":
+            match header.get(protocol.OP):
+                case protocol.DISPROVED:
                     reader = Reader(buffers)
                     return self._disproved(lookup, header, reader, settings, deadline)
-                case "files":
+                case protocol.FILES:
                     return self._files(lookup, header, deadline)
-                case "indexed":
+                case protocol.INDEXED:
                     return _indexed(lookup, deadline)
                 case op:
                     raise SkippingError(f"unknown operation {op!r}")
         except Exception as error:
             kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
             self.warn(f"no file is skipped: {error}")
-            return _message({"reason": f"{kind}{error}", "failed": True})
+            return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
 
     def _content(self, message: bytes | str) -> bytes:
         if not isinstance(message, str):
@@ -105,11 +114,11 @@ class Answers:
         deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        predicate = reader.read(header["filters"])
+        predicate = reader.read(header[protocol.FILTERS])
         indexed = lookup.indexed(timeout=_left(deadline))
-        definition = indexed.get(TableId(*header["table"].split("\n")))
+        definition = indexed.get(TableId(*header[protocol.TABLE].split("\n")))
         if definition is None:
-            return _message({"reason": "the table has no index"})
+            return _message({protocol.REASON: "the table has no index"})
         finding = lookup.ask(definition, predicate, reader.columns, timeout=_left(deadline))
         if settings.shadow and self._shadow is not None:
             self._shadow.offer(
@@ -119,26 +128,30 @@ class Answers:
         disproved = finding.disproved.serialize()
         return _message(
             {
-                "table": header["table"],
-                "index": finding.index,
-                "generation": finding.generation,
-                "length": len(disproved),
-                "legs": [
-                    {"label": leg.label, "of": leg.source, "length": len(bitmap)}
+                protocol.TABLE: header[protocol.TABLE],
+                protocol.INDEX: finding.index,
+                protocol.GENERATION: finding.generation,
+                protocol.LENGTH: len(disproved),
+                protocol.LEGS: [
+                    {
+                        protocol.LABEL: leg.label,
+                        protocol.OF: leg.source,
+                        protocol.LENGTH: len(bitmap),
+                    }
                     for leg, bitmap in legs
                 ],
-                "unused": finding.unused,
-                "seconds": time.monotonic() - began,
+                protocol.UNUSED: finding.unused,
+                protocol.SECONDS: time.monotonic() - began,
             },
             disproved,
             *(bitmap for _, bitmap in legs),
         )
 
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
-        catalogue = lookup.catalogue(header["index"], timeout=_left(deadline))
+        catalogue = lookup.catalogue(header[protocol.INDEX], timeout=_left(deadline))
         files = catalogue.files.combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
-        listed = not TableId(*header["table"].split("\n")).has_log
+        listed = not TableId(*header[protocol.TABLE].split("\n")).has_log
         marks = [
             "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
             for stamp, partition in zip(
@@ -146,7 +159,11 @@ class Answers:
             )
         ]
         return _message(
-            {"index": header["index"], "generation": catalogue.generation, "n": len(files)},
+            {
+                protocol.INDEX: header[protocol.INDEX],
+                protocol.GENERATION: catalogue.generation,
+                protocol.N: len(files),
+            },
             files["ordinal"].to_numpy().astype("<i8").tobytes(),
             files["size"].to_numpy().astype("<i8").tobytes(),
             *_texts(files["path"].to_pylist()),
@@ -162,6 +179,15 @@ class Answers:
                 self._warned.popitem(last=False)
 
 
+def _number(header: Mapping[str, Any]) -> float | int | None:
+    """The value of a duration or a size; None if the text is wrong."""
+    try:
+        value = _NUMBERS[header[protocol.NAME]].read(header[protocol.TEXT].strip())
+    except (KeyError, ValueError):
+        return None
+    return value if isinstance(value, (int, float)) else None
+
+
 def _left(deadline: float) -> float:
     """Seconds; raises StoreError if there are none."""
     left = deadline - time.monotonic()
@@ -172,9 +198,9 @@ def _left(deadline: float) -> float:
 
 def _indexed(lookup: Lookup, deadline: float) -> bytes:
     try:
-        return _message({"tables": identities(lookup.indexed(timeout=_left(deadline)))})
+        return _message({protocol.TABLES: identities(lookup.indexed(timeout=_left(deadline)))})
     except NoStore:
-        return _message({"tables": {}})  # nobody has made an index yet
+        return _message({protocol.TABLES: {}})  # nobody has made an index yet
 
 
 def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:
@@ -229,5 +255,5 @@ def _texts(values: list[str]) -> tuple[bytes, bytes]:
 
 
 def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:
-    head = json.dumps(header).encode()
+    head = json.dumps({protocol.VERSION: protocol.CURRENT, **header}).encode()
     return b"".join([len(head).to_bytes(4, "little"), head, *buffers])

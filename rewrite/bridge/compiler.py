@@ -1,12 +1,31 @@
-"""Compiles the Java of this package at session start, with the Janino that ships with Spark."""
+"""Compiles the Java of this package with the Janino that ships with Spark, once a release."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+
+from rewrite.bridge import compiled
 
 __all__ = ["Classes"]
+
+log = logging.getLogger("skipping")
+
+_SOURCES = Path(__file__).parents[1] / "jvm"
+
+_FORMATS = {
+    "import org.apache.spark.sql.delta.": "org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex",
+    "import org.apache.iceberg.": "org.apache.iceberg.spark.source.SparkBatchQueryScan",
+}
+"""What a source names of a table format that a session may be without, and a class of it."""
 
 
 class Classes:
@@ -34,11 +53,90 @@ class Classes:
 def _loader(gateway: Any) -> Any:
     # One for the whole life of a JVM, which outlives its Spark sessions: py4j remembers methods by
     # the name of their class, and fails on an object of a second class with that name.
+    return _load(gateway)
+
+
+def _load(gateway: Any) -> Any:
+    """A loader of all classes: those that are kept, or else compiled now, and kept."""
     jvm = gateway.jvm
-    # The source path is the folder that holds the package `rewrite`, so that the files' place
-    # agrees with their `package rewrite.jvm`.
-    roots = gateway.new_array(jvm.java.io.File, 1)
-    roots[0] = jvm.java.io.File(str(Path(__file__).parents[2]))
     # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, roots, "UTF-8")
+    sources = {path: path.read_text("utf-8") for path in sorted(_SOURCES.rglob("*.java"))}
+    formats = {
+        mark: found for mark, name in _FORMATS.items() if (found := _find(parent, name)) is not None
+    }
+    key = _key(jvm, parent, sources, formats)
+    classes = compiled.load(key)
+    if classes is None:
+        classes = _compile(gateway, parent, sources, tuple(formats))
+        compiled.save(key, classes)
+    resources = jvm.java.util.HashMap()
+    for name, code in classes.items():
+        resources.put(name, code)
+    return jvm.org.codehaus.commons.compiler.util.reflect.ByteArrayClassLoader(resources, parent)
+
+
+def _find(parent: Any, name: str) -> Any | None:
+    try:
+        return parent.loadClass(name)
+    except Py4JJavaError:
+        return None
+
+
+def _key(jvm: Any, parent: Any, sources: dict[Path, str], formats: dict[str, Any]) -> str:
+    """A hash of all that the outcome depends on: the sources, Java, and the jars they are of."""
+    parts = [jvm.java.lang.System.getProperty(f"java.{name}") for name in ("version", "vendor")]
+    parts += [jvm.org.apache.spark.package.SPARK_VERSION()]
+    parts += [
+        _origin(parent.loadClass(name))
+        for name in ("org.apache.spark.sql.classic.SparkSession", "org.codehaus.janino.Compiler")
+    ]
+    for mark, found in formats.items():
+        parts += [mark, _origin(found)]
+    for path, text in sources.items():
+        parts += [path.relative_to(_SOURCES).as_posix(), text]
+    return hashlib.sha256("\0".join(f"{len(part)} {part}" for part in parts).encode()).hexdigest()
+
+
+def _origin(loaded: Any) -> str:
+    """The jar that a class is of, its size and its time."""
+    source = loaded.getProtectionDomain().getCodeSource()
+    location = "" if source is None else str(source.getLocation())
+    try:
+        found = Path(unquote(urlsplit(location).path)).stat()
+    except OSError:
+        return location
+    return f"{location} {found.st_size} {found.st_mtime_ns}"
+
+
+def _compile(
+    gateway: Any, parent: Any, sources: dict[Path, str], formats: Sequence[str]
+) -> dict[str, bytes]:
+    """Class files by resource name, with the formats that compile: one may have changed."""
+    for n in range(len(formats), -1, -1):
+        for chosen in combinations(formats, n):
+            without = [mark for mark in _FORMATS if mark not in chosen]
+            files = [path for path, text in sources.items() if not any(m in text for m in without)]
+            try:
+                return _compile_files(gateway, parent, files)
+            except Py4JJavaError as error:
+                if n == 0:
+                    raise
+                log.warning("the Java for a table format does not compile: %s", error)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _compile_files(gateway: Any, parent: Any, files: Sequence[Path]) -> dict[str, bytes]:
+    jvm = gateway.jvm
+    janino, resource = jvm.org.codehaus.janino, jvm.org.codehaus.commons.compiler.util.resource
+    made = jvm.java.util.HashMap()
+    compiler = janino.Compiler()
+    compiler.setIClassLoader(janino.ClassLoaderIClassLoader(parent))
+    compiler.setClassFileFinder(resource.ResourceFinder.EMPTY_RESOURCE_FINDER)
+    compiler.setClassFileCreator(resource.MapResourceCreator(made))
+    compiler.setCharacterEncoding("UTF-8")
+    given = gateway.new_array(jvm.java.io.File, len(files))
+    for i, path in enumerate(files):
+        given[i] = jvm.java.io.File(str(path))
+    compiler.compile(given)
+    return {str(name): bytes(made.get(name)) for name in list(made.keySet())}

@@ -28,6 +28,7 @@ from providers.predicate import (
     negate,
 )
 from providers.values import arrow_type, domain_of, encode
+from rewrite.bridge import protocol
 from skipping.lookup.translate import QueryColumn
 
 __all__ = ["Message", "Reader", "read_message"]
@@ -49,7 +50,7 @@ def read_message(message: bytes) -> Message:
         header = json.loads(bytes(view[4:end]))
     except (ValueError, RecursionError) as error:
         raise SkippingError(f"the message's header is not JSON: {type(error).__name__}") from error
-    lengths = header.get("lengths", []) if isinstance(header, dict) else None
+    lengths = header.get(protocol.LENGTHS, []) if isinstance(header, dict) else None
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
         raise SkippingError("the message's header does not say how long its parts are")
     if end + sum(lengths) != len(view):
@@ -74,63 +75,66 @@ class Reader:
         todo = [(node, False)]
         while todo:
             node, negated = todo.pop()
-            if node["op"] == "not":
-                todo.append((node["leg"], not negated))
+            if node[protocol.OP] == protocol.NOT:
+                todo.append((node[protocol.LEG], not negated))
                 continue
             order.append((node, negated))
-            if node["op"] in ("and", "or"):
-                todo.extend((leg, negated) for leg in node["legs"])
+            if node[protocol.OP] in (protocol.AND, protocol.OR):
+                todo.extend((leg, negated) for leg in node[protocol.LEGS])
         built: list[Predicate] = []  # in reversed order, legs stand before their node
         for node, negated in reversed(order):
-            if node["op"] in ("and", "or"):
-                first = len(built) - len(node["legs"])
+            if node[protocol.OP] in (protocol.AND, protocol.OR):
+                first = len(built) - len(node[protocol.LEGS])
                 legs = tuple(built[first:])
-                built[first:] = [And(legs) if (node["op"] == "and") != negated else Or(legs)]
-            elif node["op"] == "unknown":
-                built.append(Unknown(node["why"]))
+                built[first:] = [
+                    And(legs) if (node[protocol.OP] == protocol.AND) != negated else Or(legs)
+                ]
+            elif node[protocol.OP] == protocol.UNKNOWN:
+                built.append(Unknown(node[protocol.WHY]))
             else:
                 leaf = self._leaf(node, negated=negated)
                 built.append(negate(leaf) if negated else leaf)
         return built[0]
 
     def _leaf(self, node: dict[str, Any], *, negated: bool) -> Predicate:
-        column = self._column(node["column"])
+        column = self._column(node[protocol.COLUMN])
         if column is None:
-            return Unknown(f"{node['column']['name']} of type {node['column']['type']}")
-        if node["op"] == "null":
+            named = node[protocol.COLUMN]
+            return Unknown(f"{named[protocol.NAME]} of type {named[protocol.TYPE]}")
+        if node[protocol.OP] == protocol.NULL:
             return IsNull(column)
-        values = self._values(node["values"], column)
+        values = self._values(node[protocol.VALUES], column)
         if values is None:
             return Unknown(f"{self.columns[column].name} compared with another type")
-        if node["op"] == "in":
+        if node[protocol.OP] == protocol.IN:
             # `a NOT IN (1, NULL)` is never true, but that is not what dropping the null would say.
             return (
                 And(())  # negated: Or(())
-                if negated and node["nulls"]
-                else replace(In.of(column, values), source=node.get("of", ""))
+                if negated and node[protocol.NULLS]
+                else replace(In.of(column, values), source=node.get(protocol.OF, ""))
             )
         (value,) = values.to_pylist()
-        if node["op"] == "prefix":
+        if node[protocol.OP] == protocol.PREFIX:
             return StartsWith(column, value)
-        return Compare(column, node["compare"], value)
+        return Compare(column, node[protocol.COMPARE], value)
 
     def _column(self, column: dict[str, str]) -> str | None:
-        identity = column["identity"]
-        arrow = arrow_type(column["type"])
+        identity = column[protocol.IDENTITY]
+        arrow = arrow_type(column[protocol.TYPE])
         domain = domain_of(arrow) if arrow is not None else None
         if domain is None:
             return None
-        seen = QueryColumn(column["name"], domain, column["type"])
+        seen = QueryColumn(column[protocol.NAME], domain, column[protocol.TYPE])
         if self.columns.setdefault(identity, seen).domain != domain:
             return None
         return identity
 
     def _values(self, values: dict[str, Any], column: str) -> pa.Array | None:
-        arrow = arrow_type(values["type"])
+        arrow = arrow_type(values[protocol.TYPE])
         if arrow is None or domain_of(arrow) != self.columns[column].domain:
             return None
         try:
-            return encode(_array(arrow, values["n"], self._parts(values["buffers"])))
+            return encode(_array(arrow, values[protocol.N], self._parts(values[protocol.BUFFERS])))
         except pa.ArrowInvalid:
             return None
 

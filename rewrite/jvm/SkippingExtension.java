@@ -67,6 +67,11 @@ public final class SkippingExtension {
     return client.threads();
   }
 
+  /** What asks Python. */
+  public IndexClient client() {
+    return client;
+  }
+
   /** The settings of sessions by name. */
   public SessionSettings settings() {
     return client.settings();

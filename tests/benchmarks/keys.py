@@ -38,7 +38,7 @@ for (int i = 0; i < values.size(); i++) {
   Object value = values.get(i);
   if (i > 0) out.append(',');
   out.append(value instanceof Long ? value.toString()
-      : rewrite.jvm.bridge.MessageWriter.quote(value.toString()));
+      : rewrite.jvm.bridge.Json.write(value.toString()));
 }
 python.apply(secret + "0 0", out.append(']').toString());
 """

@@ -21,6 +21,7 @@ from pyroaring import BitMap
 
 from providers import BloomFilter, Column, Domain
 from rewrite.bridge.callbacks import Answers, table_key
+from rewrite.bridge.protocol import CURRENT
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, IndexedColumn, TableId
@@ -147,7 +148,7 @@ def _message(column: str, keys: np.ndarray) -> bytes:
 
 
 def _header(header: dict[str, object]) -> bytes:
-    head = json.dumps({"lengths": [], **header}).encode()
+    head = json.dumps({"version": CURRENT, "lengths": [], **header}).encode()
     return len(head).to_bytes(4, "little") + head
 
 

@@ -19,6 +19,7 @@ def main(port, session, *proxies):
     threading.Thread(target=listen, args=(listener, got), daemon=True).start()
     url = f"opensearch://127.0.0.1:{listener.getsockname()[1]}"
     header = {
+        "version": 1,
         "lengths": [],
         "op": "disproved",
         "table": "a\nb\nc",

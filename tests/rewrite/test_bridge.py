@@ -20,12 +20,15 @@ from tests.rewrite.differential import settings
 @pytest.mark.parametrize(
     "text",
     ["5", "0.5s", ".5 S", "200ms", "250000us", "2m", "1min", "1 h", "1d", "0", "", "-1s", "1 week",
-     "1.s", "s", "1e3", "9" * 400, "5 s ec"],
+     "1.s", "s", "1e3", "9" * 400, "5 s ec", "30 seconds", "40 milliseconds", "\u0663"],
 )  # fmt: skip
 def test_durations(spark: SparkSession, text: str) -> None:
     """Java waits as long as Python takes the setting to mean; what is wrong is the default."""
     python, _ = Settings.lenient({"spark.skipping.timeout": text})
-    assert units(spark).seconds(text, 2.0) == pytest.approx(python.timeout)
+    with settings(spark, {"spark.skipping.timeout": text}):
+        client = _client(spark)
+        client.planned()
+        assert client.budget().left() / 1e9 == pytest.approx(python.timeout)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +38,14 @@ def test_durations(spark: SparkSession, text: str) -> None:
 )  # fmt: skip
 def test_sizes(spark: SparkSession, text: str) -> None:
     python, _ = Settings.lenient({"spark.skipping.dynamic.maxBytes": text})
-    assert units(spark).bytes(text, 32 << 20) == python.dynamic_max_bytes
+    with settings(spark, {"spark.skipping.dynamic.maxBytes": text}):
+        assert _client(spark).maxBytes() == python.dynamic_max_bytes
 
 
-def units(spark: SparkSession) -> Any:
-    return Classes(spark.sparkContext._gateway).new("bridge.Units")
+def _client(spark: SparkSession) -> Any:
+    hooks = find_hooks(spark)
+    assert hooks is not None
+    return hooks.java.client()
 
 
 def test_settings(spark: SparkSession) -> None:
@@ -71,9 +77,8 @@ def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
         return b"an answer"
 
     classes = Classes(spark.sparkContext._gateway)
-    callback = classes.new(
-        "bridge.PythonCallback", Guarded(secret, answer), secret, str(folder.path)
-    )
+    guarded = Guarded(secret, answer)
+    callback = classes.new("bridge.PythonCallback", guarded, secret, str(folder.path))
     conf.set("spark.io.encryption.enabled", encrypted)
     try:
         assert callback.call("7", message, classes.new("bridge.Budget", 5.0)) == b"an answer"

@@ -30,6 +30,7 @@ from rewrite.bridge.authentication import Guarded, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements
 from rewrite.bridge.folder import Folder
 from rewrite.bridge.messages import Reader, read_message
+from rewrite.bridge.protocol import CURRENT
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.stores.memory.store import MemoryStore
@@ -346,6 +347,8 @@ def write(path: Path) -> None:
 
 
 def message(header: Any, *buffers: bytes) -> bytes:
+    if isinstance(header, dict):
+        header = {"version": CURRENT, **header}
     head = header if isinstance(header, bytes) else json.dumps(header).encode()
     return b"".join([len(head).to_bytes(4, "little"), head, *buffers])
 
@@ -421,13 +424,22 @@ def test_an_envelope_that_is_wrong(envelope: str) -> None:
 def test_a_question_that_comes_too_late() -> None:
     assert reply(message({"op": "indexed"}))["tables"] == {}
     late = reply(message({"op": "indexed"}), "0 0")
-    assert late == {"reason": "the query's time for asking the index is used up", "failed": True}
+    assert late["reason"] == "the query's time for asking the index is used up"
+    assert late["failed"] is True
+
+
+@pytest.mark.parametrize("version", [None, CURRENT - 1, CURRENT + 1, "1"])
+def test_a_message_of_another_version(version: Any) -> None:
+    """It may mean anything: nothing is disproved, and the reason says why."""
+    answer = reply(message({"op": "indexed", "version": version}))
+    assert answer["reason"] == "a message of Java's is of another version"
+    assert answer["failed"] is True
 
 
 def test_a_message_in_a_file(folder: Folder) -> None:
     (folder.path / NAME).touch(mode=0o600)
     (folder.path / NAME).write_bytes(message({"op": "indexed"}))
-    assert reply(NAME, folder=folder) == {"tables": {}}
+    assert reply(NAME, folder=folder)["tables"] == {}
     assert reply("/etc/passwd", folder=folder)["reason"] == "no message has this name"
     assert reply(NAME)["failed"] is True
 

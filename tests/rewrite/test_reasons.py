@@ -167,11 +167,8 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     arguments = gateway.new_array(jvm.java.lang.Object, 2)
     arguments[0] = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
     arguments[1] = classes.new("keys.PruningFeedback")
-    keys = (
-        loader.loadClass("rewrite.jvm.keys.JoinKeySet")
-        .getMethod("of", types)
-        .invoke(None, arguments)
-    )
+    key_set = loader.loadClass("rewrite.jvm.keys.JoinKeySet")
+    keys = key_set.getMethod("of", types).invoke(None, arguments)
     keys.take(None, 0)
     assert keys.describe()["reason"] == "Spark did not collect them"
 

@@ -24,10 +24,10 @@ public final class Answer {
       disproved = new RoaringBitmap();
       return;
     }
-    disproved = bitmap(in, Json.number(header, "length"));
-    List described = (List) header.get("legs");
+    disproved = bitmap(in, Json.number(header, Protocol.LENGTH));
+    List described = (List) header.get(Protocol.LEGS);
     for (int i = 0; i < described.size(); i++) {
-      legs.add(bitmap(in, Json.number((Map) described.get(i), "length")));
+      legs.add(bitmap(in, Json.number((Map) described.get(i), Protocol.LENGTH)));
     }
   }
 
@@ -38,7 +38,7 @@ public final class Answer {
 
   /** The answer when there is none: nothing is disproved. */
   public static Answer failed(String reason) {
-    return new Answer(Collections.singletonMap("reason", reason));
+    return new Answer(Collections.singletonMap(Protocol.REASON, reason));
   }
 
   /** The header of a message. */
@@ -59,22 +59,24 @@ public final class Answer {
 
   /** The index that answered; null if none did. */
   public String index() {
-    return (String) header.get("index");
+    return (String) header.get(Protocol.INDEX);
   }
 
   /** What went wrong when Python asked; null if nothing did. */
   public String failure() {
-    return Boolean.TRUE.equals(header.get("failed")) ? (String) header.get("reason") : null;
+    return Boolean.TRUE.equals(header.get(Protocol.FAILED))
+        ? (String) header.get(Protocol.REASON)
+        : null;
   }
 
   /** The table, as in the question. */
   public String table() {
-    return (String) header.get("table");
+    return (String) header.get(Protocol.TABLE);
   }
 
   /** Generation of the index's entries. */
   public long generation() {
-    return Json.number(header, "generation");
+    return Json.number(header, Protocol.GENERATION);
   }
 
   /** Sets how files are numbered in this index. */
@@ -104,7 +106,7 @@ public final class Answer {
 
   /** Whether leg `i` is that of a dimension's keys. */
   public boolean isOf(int i, String dimension) {
-    return dimension.equals(((Map) ((List) header.get("legs")).get(i)).get("of"));
+    return dimension.equals(((Map) ((List) header.get(Protocol.LEGS)).get(i)).get(Protocol.OF));
   }
 
   /** Everything but the bitmaps, for explain. */

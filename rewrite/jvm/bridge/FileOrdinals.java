@@ -27,9 +27,9 @@ public final class FileOrdinals {
   public FileOrdinals(byte[] message) throws IOException {
     ByteBuffer in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
     Map header = Json.header(in);
-    index = (String) header.get("index");
-    generation = Json.number(header, "generation");
-    int n = (int) Json.number(header, "n");
+    index = (String) header.get(Protocol.INDEX);
+    generation = Json.number(header, Protocol.GENERATION);
+    int n = (int) Json.number(header, Protocol.N);
     int start = in.position();
     int sizes = start + 8 * n;
     int offsets = sizes + 8 * n;

@@ -27,10 +27,11 @@ public final class IndexClient {
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final PythonCallback python;
-  private final Map numbers = new Numbers();
+  private final Map ordinals = new Kept();
   private final ExecutorService threads =
       ThreadUtils.newDaemonCachedThreadPool("skipping-keys", MAX_THREADS, 60);
-  private final SessionSettings settings = new SessionSettings();
+  private final SettingNumbers numbers;
+  private final SessionSettings settings;
   private final Budgets budgets = new Budgets();
   private final Budgets patience = new Budgets();
   private final ConcurrentHashMap indexed = new ConcurrentHashMap();
@@ -41,6 +42,8 @@ public final class IndexClient {
       See Callback, Question and Answer. */
   public IndexClient(PythonCallback python) {
     this.python = python;
+    numbers = new SettingNumbers(python);
+    settings = new SessionSettings(numbers);
   }
 
   /** Replaces what is known under a name of settings: from each table with an index, as JSON, to
@@ -93,7 +96,7 @@ public final class IndexClient {
 
   /** That of the query which is planned or executed. */
   public Budget budget() {
-    return budgets.now(SkippingConf.timeout());
+    return budgets.now(numbers.now("timeout", SettingNumbers.TIMEOUT));
   }
 
   /** Whether a table has an index, as far as is known here. */
@@ -115,9 +118,9 @@ public final class IndexClient {
     if (known != null) return known;
     known = new HashMap();
     try {
-      byte[] message = new MessageWriter().message("{\"op\":\"indexed\"}");
+      byte[] message = new MessageWriter().message(MessageWriter.question(Protocol.INDEXED));
       Map header = Answer.header(python.call(name, message, budget()));
-      if (header.get("tables") != null) known = columns((Map) header.get("tables"));
+      if (header.get(Protocol.TABLES) != null) known = columns((Map) header.get(Protocol.TABLES));
     } catch (Throwable failure) {
       Failures.passOn(failure);
     }
@@ -135,6 +138,11 @@ public final class IndexClient {
       */
   public Budget patience() {
     return patience.now(SkippingConf.patience());
+  }
+
+  /** Bytes of keys that one dimension may have; no limit if not above zero. */
+  public long maxBytes() {
+    return (long) numbers.now("dynamic.maxBytes", SettingNumbers.MAX_BYTES);
   }
 
   /** Why no index would be asked about a scan of a table (null: of none that may have an index),
@@ -159,7 +167,7 @@ public final class IndexClient {
       if (answer.failure() != null && SkippingConf.isStrict()) {
         throw new IllegalStateException(answer.failure());
       }
-      if (answer.index() != null) answer.number(numbers(name, answer));
+      if (answer.index() != null) answer.number(ordinals(name, answer));
       return answer;
     } catch (Throwable failure) {
       Failures.passOn(failure);
@@ -169,18 +177,19 @@ public final class IndexClient {
   }
 
   /** The files' numbers in an index, fetched once a generation. */
-  private FileOrdinals numbers(String name, Answer answer) throws Exception {
+  private FileOrdinals ordinals(String name, Answer answer) throws Exception {
     FileOrdinals held;
-    synchronized (numbers) {
-      held = (FileOrdinals) numbers.get(answer.index());
+    synchronized (ordinals) {
+      held = (FileOrdinals) ordinals.get(answer.index());
     }
     if (held != null && held.isOf(answer.index(), answer.generation())) return held;
-    byte[] message = new MessageWriter().message(
-        "{\"op\":\"files\",\"index\":" + MessageWriter.quote(answer.index()) + ",\"table\":"
-            + MessageWriter.quote(answer.table()) + "}");
+    Map question = MessageWriter.question(Protocol.FILES);
+    question.put(Protocol.INDEX, answer.index());
+    question.put(Protocol.TABLE, answer.table());
+    byte[] message = new MessageWriter().message(question);
     FileOrdinals fetched = new FileOrdinals(python.call(name, message, budget()));
-    synchronized (numbers) {
-      numbers.put(answer.index(), fetched);
+    synchronized (ordinals) {
+      ordinals.put(answer.index(), fetched);
     }
     return fetched;
   }
@@ -189,16 +198,18 @@ public final class IndexClient {
     if (failure instanceof TimeoutException) {
       return "the index did not answer within " + SkippingConf.PREFIX + "timeout";
     }
-    if (failure instanceof RejectedExecutionException) return failure.getMessage();
+    if (failure instanceof RejectedExecutionException || failure instanceof ProtocolException) {
+      return failure.getMessage();
+    }
     return "asking the index failed: " + failure.getClass().getSimpleName();
   }
 
   /** What is kept of indexes: those asked last. */
-  private static final class Numbers extends LinkedHashMap {
+  private static final class Kept extends LinkedHashMap {
     private static final int INDEXES = 64;
     private static final int FILES = 4000000;
 
-    Numbers() {
+    Kept() {
       super(16, 0.75f, true);
     }
 

@@ -16,13 +16,13 @@ public final class Json {
     return (Map) MAPPER.readValue(json, Map.class);
   }
 
-  /** The header of a message: its length (4 bytes), then the JSON; leaves `in` behind it. */
+  /** The header of a message; leaves `in` behind it. */
   public static Map header(ByteBuffer in) throws IOException {
     int length = in.getInt();
     if (length < 0 || length > in.remaining()) throw new IOException("a header of " + length);
     byte[] head = new byte[length];
     in.get(head);
-    return read(head);
+    return Protocol.checked(read(head));
   }
 
   /** Any map, list, text or number. */

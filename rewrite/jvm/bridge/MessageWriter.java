@@ -5,7 +5,10 @@ import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
@@ -24,34 +27,45 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 public final class MessageWriter {
   private final ByteArrayOutputStream buffers = new ByteArrayOutputStream();
-  private final StringBuilder lengths = new StringBuilder();
-  private int count;
+  private final List lengths = new ArrayList();
 
   /** Whether values of a type are numbers or bytes; arrays, structs and the like are not. */
   public static boolean takes(DataType type) {
     return type instanceof AtomicType && !(type instanceof VariantType);
   }
 
-  /** Lays out non-null Catalyst values of one type; returns the JSON that refers to them. */
-  public String values(DataType type, List values) {
-    String buffers;
+  /** Lays out non-null Catalyst values of one type; returns what refers to them. */
+  public Map values(DataType type, List values) {
+    Map out = new LinkedHashMap();
+    out.put(Protocol.TYPE, type.catalogString());
+    out.put(Protocol.N, Integer.valueOf(values.size()));
+    List places = new ArrayList();
     if (type instanceof FloatType || type instanceof DoubleType) {
-      buffers = doubles(values);
+      places.add(doubles(values));
     } else if (type instanceof DecimalType) {
-      buffers = decimals(values, ((DecimalType) type).scale());
+      places.add(decimals(values, ((DecimalType) type).scale()));
     } else if (isBytes(values)) {
-      buffers = bytes(values);
+      bytes(values, places);
     } else {
-      buffers = longs(type, values);
+      places.add(longs(type, values));
     }
-    return "{\"type\":" + quote(type.catalogString()) + ",\"n\":" + values.size()
-        + ",\"buffers\":[" + buffers + "]}";
+    out.put(Protocol.BUFFERS, places);
+    return out;
   }
 
-  /** The whole message: length of the header (4 bytes, little-endian), header, buffers. */
-  public byte[] message(String header) {
-    String full = "{\"lengths\":[" + lengths + "]," + header.substring(1);
-    byte[] head = full.getBytes(StandardCharsets.UTF_8);
+  /** A question, to be filled in. */
+  public static Map question(String op) {
+    Map out = new LinkedHashMap();
+    out.put(Protocol.OP, op);
+    return out;
+  }
+
+  /** The whole message. */
+  public byte[] message(Map question) {
+    Map header = new LinkedHashMap(question);
+    header.put(Protocol.VERSION, Integer.valueOf(Protocol.CURRENT));
+    header.put(Protocol.LENGTHS, lengths);
+    byte[] head = Json.write(header).getBytes(StandardCharsets.UTF_8);
     ByteBuffer out = allocate(4 + head.length + buffers.size());
     out.putInt(head.length).put(head).put(buffers.toByteArray());
     return out.array();
@@ -62,7 +76,7 @@ public final class MessageWriter {
         && (values.get(0) instanceof UTF8String || values.get(0) instanceof byte[]);
   }
 
-  private String longs(DataType type, List values) {
+  private Integer longs(DataType type, List values) {
     ByteBuffer out = allocate(8 * values.size());
     for (int i = 0; i < values.size(); i++) {
       Object value = values.get(i);
@@ -75,7 +89,7 @@ public final class MessageWriter {
     return add(out.array());
   }
 
-  private String doubles(List values) {
+  private Integer doubles(List values) {
     ByteBuffer out = allocate(8 * values.size());
     for (int i = 0; i < values.size(); i++) {
       out.putDouble(((Number) values.get(i)).doubleValue());
@@ -83,7 +97,7 @@ public final class MessageWriter {
     return add(out.array());
   }
 
-  private String decimals(List values, int scale) {
+  private Integer decimals(List values, int scale) {
     ByteBuffer out = allocate(16 * values.size());
     for (int i = 0; i < values.size(); i++) {
       BigInteger unscaled =
@@ -93,7 +107,7 @@ public final class MessageWriter {
     return add(out.array());
   }
 
-  private String bytes(List values) {
+  private void bytes(List values, List places) {
     ByteBuffer offsets = allocate(4 * (values.size() + 1));
     ByteArrayOutputStream data = new ByteArrayOutputStream();
     offsets.putInt(0);
@@ -103,24 +117,27 @@ public final class MessageWriter {
       data.write(one, 0, one.length);
       offsets.putInt(data.size());
     }
-    String first = add(offsets.array());
-    return first + "," + add(data.toByteArray());
+    places.add(add(offsets.array()));
+    places.add(add(data.toByteArray()));
   }
 
-  private String add(byte[] buffer) {
+  private Integer add(byte[] buffer) {
     buffers.write(buffer, 0, buffer.length);
-    lengths.append(count == 0 ? "" : ",").append(buffer.length);
-    return Integer.toString(count++);
+    lengths.add(Integer.valueOf(buffer.length));
+    return Integer.valueOf(lengths.size() - 1);
   }
 
   private static ByteBuffer allocate(int size) {
     return ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** A column as JSON. */
-  public static String column(String identity, List names, DataType type) {
-    return "{\"identity\":" + quote(identity) + ",\"name\":" + quote(dotted(names))
-        + ",\"type\":" + quote(type.catalogString()) + "}";
+  /** A column. */
+  public static Map column(String identity, List names, DataType type) {
+    Map out = new LinkedHashMap();
+    out.put(Protocol.IDENTITY, identity);
+    out.put(Protocol.NAME, dotted(names));
+    out.put(Protocol.TYPE, type.catalogString());
+    return out;
   }
 
   /** A path of names as skipping/tables spells it: a dot inside a name is no step down. */
@@ -137,21 +154,5 @@ public final class MessageWriter {
     return name.indexOf('.') < 0 && name.indexOf('`') < 0
         ? name
         : "`" + name.replace("`", "``") + "`";
-  }
-
-  /** A JSON string. */
-  public static String quote(String text) {
-    StringBuilder out = new StringBuilder("\"");
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      if (c == '"' || c == '\\') {
-        out.append('\\').append(c);
-      } else if (c < 32 || c >= 127) {
-        out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
-      } else {
-        out.append(c);
-      }
-    }
-    return out.append('"').toString();
   }
 }

@@ -32,11 +32,18 @@ public final class SessionSettings {
   private final Map texts = new java.util.HashMap();
   private long next;
 
-  public SessionSettings() {}
+  private final SettingNumbers numbers;
+
+  SessionSettings(SettingNumbers numbers) {
+    this.numbers = numbers;
+  }
 
   /** The name of a session's settings. */
-  public synchronized String name(SQLConf conf) {
-    String text = text(conf);
+  public String name(SQLConf conf) {
+    return name(text(conf)); // not while others wait: Python may be asked
+  }
+
+  private synchronized String name(String text) {
     String name = (String) names.get(text);
     if (name == null) {
       name = Long.toString(next++);
@@ -56,7 +63,7 @@ public final class SessionSettings {
     return new ArrayList(names.values());
   }
 
-  private static String text(SQLConf conf) {
+  private String text(SQLConf conf) {
     Map found = new TreeMap();
     scala.collection.Iterator each = conf.getAllConfs().iterator();
     while (each.hasNext()) {
@@ -71,11 +78,11 @@ public final class SessionSettings {
   }
 
   /** Whether only Java needs a setting; values that are wrong are for Python, which says so. */
-  private static boolean isObeyedHere(String name, String value) {
+  private boolean isObeyedHere(String name, String value) {
     String folded = value.trim().toLowerCase(Locale.ROOT);
     return SWITCHES.contains(name) && (folded.equals("true") || folded.equals("false"))
         || name.equals("mode") && (folded.equals("strict") || folded.equals("fallback"))
-        || name.equals("timeout") && Units.seconds(value, -1) > 0
-        || name.equals("dynamic.maxBytes") && Units.bytes(value, 0) == Units.bytes(value, 1);
+        || (name.equals("timeout") || name.equals("dynamic.maxBytes"))
+            && numbers.takes(name, value);
   }
 }

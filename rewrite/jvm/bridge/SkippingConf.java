@@ -7,9 +7,6 @@ public final class SkippingConf {
   /** Prefix of every setting. */
   public static final String PREFIX = "spark.skipping.";
 
-  private static final double DEFAULT_TIMEOUT = 2.0;
-  private static final long DEFAULT_MAX_BYTES = 32L << 20;
-
   private SkippingConf() {}
 
   /** All settings of the session, Spark's own too. */
@@ -37,27 +34,18 @@ public final class SkippingConf {
     return "strict".equalsIgnoreCase(get("mode", "fallback").trim());
   }
 
-  /** Seconds that a query may spend on asking. */
-  public static double timeout() {
-    return Units.seconds(get("timeout", ""), DEFAULT_TIMEOUT);
-  }
-
   /** Seconds that a query may wait for keys; Spark waits so long for a broadcast. */
   public static double patience() {
     long seconds = current().broadcastTimeout();
     return seconds > 0 ? seconds : Long.MAX_VALUE;
   }
 
-  /** Bytes of keys that one dimension may have; no limit if not above zero. */
-  public static long maxBytes() {
-    return Units.bytes(get("dynamic.maxBytes", ""), DEFAULT_MAX_BYTES);
-  }
-
   private static boolean isTrue(String name) {
     return !"false".equalsIgnoreCase(get(name, "true").trim());
   }
 
-  private static String get(String name, String otherwise) {
+  /** The text of a setting, by its name behind the prefix. */
+  static String get(String name, String otherwise) {
     return current().getConfString(PREFIX + name, otherwise);
   }
 }

@@ -73,7 +73,8 @@ public final class Tally {
 
   private List unused() {
     List out = new ArrayList();
-    if (answer.header().get("unused") != null) out.addAll((List) answer.header().get("unused"));
+    List unused = (List) answer.header().get(Protocol.UNUSED);
+    if (unused != null) out.addAll(unused);
     for (Iterator each = foreign.entrySet().iterator(); each.hasNext(); ) {
       Map.Entry format = (Map.Entry) each.next();
       out.add(format.getKey() + " files (" + format.getValue() + "): only Parquet is indexed");

@@ -22,6 +22,15 @@ import rewrite.jvm.keys.PruningFeedback;
  * Finds joins whose one side can say which rows of the other have a partner, and puts Spark's own
  * dynamic-pruning expression on the scan of that other side.
  *
+ * <pre>
+ *   before                          after
+ *   Join Inner, f.k = d.k           Join Inner, f.k = d.k
+ *   :- Relation f                   :- Filter dynamicpruning(f.k IN keys of d)
+ *   +- Filter d.name = 'x'          :  +- Relation f
+ *      +- Relation d                +- Filter d.name = 'x'
+ *                                      +- Relation d
+ * </pre>
+ *
  * <p>Which side may lose rows without a partner:
  *
  * <pre>

@@ -37,6 +37,14 @@ import rewrite.jvm.source.ScanSources;
  *
  * <p>It goes through what neither changes the column nor lets a row depend on rows with other
  * values of it. Whatever else stands in the way ends the walk, with the reason in explain.
+ *
+ * <pre>
+ *   before                          after (keys of d for f.k)
+ *   Aggregate k, sum(v)             Aggregate k, sum(v)
+ *   +- Project id AS k, v           +- Project id AS k, v
+ *      +- Relation f                   +- Filter dynamicpruning(id IN keys of d)
+ *                                         +- Relation f
+ * </pre>
  */
 public final class KeyPushdown {
   private static final String RANDOM_CONDITION =

@@ -25,7 +25,6 @@ import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 
@@ -163,7 +162,7 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private Run start(IndexClient client) {
-    Run run = new Run(this, SkippingConf.maxBytes());
+    Run run = new Run(this, client.maxBytes());
     run.session = in.plan().session();
     run.sessionTags = ScalaInterop.list(
         ((scala.collection.mutable.Map) run.session.managedJobTags().get()).values());

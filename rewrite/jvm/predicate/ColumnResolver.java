@@ -1,6 +1,7 @@
 package rewrite.jvm.predicate;
 
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 
 /** How a table format identifies a column at the version that a scan reads. */
@@ -8,6 +9,6 @@ public interface ColumnResolver {
   /** The identity of the column at a path of names, as an index names it; null if unknown. */
   String identity(List path);
 
-  /** JSON with the identity, name and type of the column at a path of names; null if unknown. */
-  String json(List path, DataType type);
+  /** The identity, name and type of the column at a path of names; null if unknown. */
+  Map describe(List path, DataType type);
 }

@@ -1,7 +1,9 @@
 package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
@@ -21,10 +23,12 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.types.BooleanType;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
- * Writes filters as JSON, exactly: whatever has no exact form becomes {"op":"unknown"}.
+ * Writes filters as a tree for a message, exactly: whatever has no exact form becomes
+ * {"op":"unknown"}.
  *
  * <p>NOT stays NOT here. Python takes it to the leaves before anything is weakened, so this class
  * must not weaken: a LIKE that is no plain prefix is unknown, not a prefix.
@@ -35,27 +39,27 @@ public final class PredicateEncoder {
   private static final int DEEPEST = 200;
 
   private final ColumnResolver identities;
-  private final MessageWriter question;
+  private final MessageWriter writer;
 
-  public PredicateEncoder(ColumnResolver identities, MessageWriter question) {
+  public PredicateEncoder(ColumnResolver identities, MessageWriter writer) {
     this.identities = identities;
-    this.question = question;
+    this.writer = writer;
   }
 
   /** The conjunction of the filters and of "its column has one of these keys". */
-  public String all(List filters, List keys) {
+  public Map all(List filters, List keys) {
     List legs = legs(filters, 0);
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
-      String column = set.values() == null ? null : column(set.column());
-      if (column != null) {
-        legs.add(
-            "{\"op\":\"in\",\"column\":" + column + ",\"of\":" + MessageWriter.quote(set.dimension())
-                + ",\"nulls\":false,\"values\":"
-                + question.values(set.column().dataType(), set.values()) + "}");
-      }
+      Map column = set.values() == null ? null : column(set.column());
+      if (column == null) continue;
+      Map leg = leaf(Protocol.IN, column);
+      leg.put(Protocol.OF, set.dimension());
+      leg.put(Protocol.NULLS, Boolean.FALSE);
+      leg.put(Protocol.VALUES, writer.values(set.column().dataType(), set.values()));
+      legs.add(leg);
     }
-    return join("and", legs);
+    return join(Protocol.AND, legs);
   }
 
   private List legs(List expressions, int depth) {
@@ -66,26 +70,44 @@ public final class PredicateEncoder {
     return out;
   }
 
-  private static String join(String op, List legs) {
-    return "{\"op\":\"" + op + "\",\"legs\":[" + String.join(",", legs) + "]}";
+  private static Map node(String op, String key, Object value) {
+    Map out = new LinkedHashMap();
+    out.put(Protocol.OP, op);
+    out.put(key, value);
+    return out;
   }
 
-  private String write(Expression e, int depth) {
+  private static Map join(String op, List legs) {
+    return node(op, Protocol.LEGS, legs);
+  }
+
+  private static Map not(Map leg) {
+    return node(Protocol.NOT, Protocol.LEG, leg);
+  }
+
+  private static Map unknown(String why) {
+    return node(Protocol.UNKNOWN, Protocol.WHY, why);
+  }
+
+  private static Map leaf(String op, Map column) {
+    return node(op, Protocol.COLUMN, column);
+  }
+
+  private Map write(Expression e, int depth) {
     boolean joins = e instanceof And || e instanceof Or;
     if (depth == DEEPEST && (joins || e instanceof Not)) {
-      return "{\"op\":\"unknown\",\"why\":\"a condition nested too deeply\"}";
+      return unknown("a condition nested too deeply");
     }
     if (joins) {
-      return join(e instanceof And ? "and" : "or", legs(Conditions.flatten(e), depth + 1));
+      String op = e instanceof And ? Protocol.AND : Protocol.OR;
+      return join(op, legs(Conditions.flatten(e), depth + 1));
     }
-    if (e instanceof Not) {
-      return "{\"op\":\"not\",\"leg\":" + write(((Not) e).child(), depth + 1) + "}";
-    }
-    String leaf = leaf(e);
-    return leaf == null ? unknown(e) : leaf;
+    if (e instanceof Not) return not(write(((Not) e).child(), depth + 1));
+    Map leaf = leaf(e);
+    return leaf == null ? unknown(Conditions.shape(e)) : leaf; // says why, for explain
   }
 
-  private String leaf(Expression e) {
+  private Map leaf(Expression e) {
     if (e instanceof EqualTo) return compare("=", "=", e);
     if (e instanceof LessThan) return compare("<", ">", e);
     if (e instanceof LessThanOrEqual) return compare("<=", ">=", e);
@@ -94,8 +116,8 @@ public final class PredicateEncoder {
     if (e instanceof EqualNullSafe) return nullSafe((EqualNullSafe) e);
     if (e instanceof IsNull) return isNull(((IsNull) e).child());
     if (e instanceof IsNotNull) {
-      String leaf = isNull(((IsNotNull) e).child());
-      return leaf == null ? null : "{\"op\":\"not\",\"leg\":" + leaf + "}";
+      Map leaf = isNull(((IsNotNull) e).child());
+      return leaf == null ? null : not(leaf);
     }
     if (e instanceof In) return in((In) e);
     if (e instanceof InSet) {
@@ -107,7 +129,7 @@ public final class PredicateEncoder {
     return null;
   }
 
-  private String compare(String op, String mirrored, Expression e) {
+  private Map compare(String op, String mirrored, Expression e) {
     Expression left = (Expression) e.children().apply(0);
     Expression right = (Expression) e.children().apply(1);
     if (left instanceof Literal) {
@@ -116,35 +138,43 @@ public final class PredicateEncoder {
     return right instanceof Literal ? compare(op, left, (Literal) right) : null;
   }
 
-  private String compare(String op, Expression column, Literal literal) {
-    String identity = column(column);
+  private Map compare(String op, Expression column, Literal literal) {
+    Map identity = column(column);
     if (identity == null || literal.value() == null) return null;
     if (!MessageWriter.takes(literal.dataType())) return null;
-    List one = new ArrayList();
-    one.add(literal.value());
-    return "{\"op\":\"compare\",\"compare\":\"" + op + "\",\"column\":" + identity
-        + ",\"values\":" + question.values(literal.dataType(), one) + "}";
+    Map out = leaf(Protocol.COMPARE, identity);
+    out.put(Protocol.COMPARE, op);
+    out.put(Protocol.VALUES, one(literal));
+    return out;
+  }
+
+  private Map one(Literal literal) {
+    List values = new ArrayList();
+    values.add(literal.value());
+    return writer.values(literal.dataType(), values);
   }
 
   /** `a <=> 5` is `a = 5 AND a IS NOT NULL`: never null, so that its negation is exact too. */
-  private String nullSafe(EqualNullSafe e) {
+  private Map nullSafe(EqualNullSafe e) {
     Expression column = e.left() instanceof Literal ? e.right() : e.left();
     Expression other = e.left() instanceof Literal ? e.left() : e.right();
     if (!(other instanceof Literal)) return null;
-    String isNull = isNull(column);
+    Map isNull = isNull(column);
     if (isNull == null || ((Literal) other).value() == null) return isNull;
-    String equal = compare("=", column, (Literal) other);
-    return equal == null
-        ? null
-        : "{\"op\":\"and\",\"legs\":[" + equal + ",{\"op\":\"not\",\"leg\":" + isNull + "}]}";
+    Map equal = compare("=", column, (Literal) other);
+    if (equal == null) return null;
+    List legs = new ArrayList();
+    legs.add(equal);
+    legs.add(not(isNull));
+    return join(Protocol.AND, legs);
   }
 
-  private String isNull(Expression column) {
-    String identity = column(column);
-    return identity == null ? null : "{\"op\":\"null\",\"column\":" + identity + "}";
+  private Map isNull(Expression column) {
+    Map identity = column(column);
+    return identity == null ? null : leaf(Protocol.NULL, identity);
   }
 
-  private String in(In e) {
+  private Map in(In e) {
     List values = new ArrayList();
     List list = ScalaInterop.list(e.list());
     for (int i = 0; i < list.size(); i++) {
@@ -154,38 +184,33 @@ public final class PredicateEncoder {
     return in(e.value(), values);
   }
 
-  private String in(Expression column, List values) {
-    String identity = column(column);
+  private Map in(Expression column, List values) {
+    Map identity = column(column);
     if (identity == null || !MessageWriter.takes(column.dataType())) return null;
     List there = new ArrayList();
     for (int i = 0; i < values.size(); i++) {
       if (values.get(i) != null) there.add(values.get(i));
     }
-    return "{\"op\":\"in\",\"column\":" + identity + ",\"nulls\":"
-        + (there.size() < values.size()) + ",\"values\":"
-        + question.values(column.dataType(), there) + "}";
+    Map out = leaf(Protocol.IN, identity);
+    out.put(Protocol.NULLS, Boolean.valueOf(there.size() < values.size()));
+    out.put(Protocol.VALUES, writer.values(column.dataType(), there));
+    return out;
   }
 
-  private String startsWith(StartsWith e) {
-    String identity = column(e.left());
+  private Map startsWith(StartsWith e) {
+    Map identity = column(e.left());
     if (identity == null || !(e.right() instanceof Literal)) return null;
     Literal prefix = (Literal) e.right();
     if (prefix.value() == null) return null;
-    List one = new ArrayList();
-    one.add(prefix.value());
-    return "{\"op\":\"prefix\",\"column\":" + identity
-        + ",\"values\":" + question.values(prefix.dataType(), one) + "}";
+    Map out = leaf(Protocol.PREFIX, identity);
+    out.put(Protocol.VALUES, one(prefix));
+    return out;
   }
 
-  /** JSON of the column that an expression is, or null. */
-  private String column(Expression e) {
+  /** The column that an expression is, or null. */
+  private Map column(Expression e) {
     Expression bare = Conditions.bare(e);
     List path = Conditions.path(bare);
-    return path == null ? null : identities.json(path, bare.dataType());
-  }
-
-  /** Says why, for explain. */
-  private static String unknown(Expression e) {
-    return "{\"op\":\"unknown\",\"why\":" + MessageWriter.quote(Conditions.shape(e)) + "}";
+    return path == null ? null : identities.describe(path, bare.dataType());
   }
 }

@@ -29,6 +29,15 @@ import rewrite.jvm.source.ScanSource;
  * Prunes the scans whose table has an index: puts a PrunedFileIndex, or a PrunedBatchScan, behind
  * them.
  *
+ * <pre>
+ *   before                                   after
+ *   Filter k = 7                             Filter k = 7
+ *   +- FileScan Location: Delta(9 files)     +- FileScan Location: Skipping(Delta(9 files))
+ *
+ *   Filter k = 7 AND dynamicpruning(k IN d)  Filter k = 7
+ *   +- FileScan Location: Delta(9 files)     +- FileScan Location: Skipping(k by d, Delta(9 files))
+ * </pre>
+ *
  * <p>Runs on physical plans as a columnar rule, the one hook that sees every scan with adaptive
  * execution on and off. A swap in the logical plan would lose Delta's deletion-vector filter, which
  * matches on the class of the file index, and deleted rows would come back.
@@ -81,7 +90,7 @@ public final class FilePruningRule extends Rule {
       if (!something) return asItIs(scan, keys);
       if (runs && due) {
         JoinKeySet.collect(keys, client);
-        filters.addAll(TupleKeys.conditions(keys, SkippingConf.maxBytes()));
+        filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
       }
       ScanPruning pruning = scans.pruning(read, filters, keys);
       if (due || !runs) pruning.ask();

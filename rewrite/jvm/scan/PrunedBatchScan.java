@@ -79,7 +79,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
           Object column = each.next();
           JoinKeySet set = (JoinKeySet) awaited.get(column);
           if (set != null) {
-            set.take((Collection) found.get(column), SkippingConf.maxBytes());
+            set.take((Collection) found.get(column), pruning.maxBytes());
           }
         }
         pruning.collectAndAsk();

@@ -14,7 +14,6 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.FileSource;
@@ -68,7 +67,7 @@ public final class PrunedFileIndex implements FileIndex {
   private void takeFinished() {
     for (int i = 0; i < pruning.keys().size(); i++) {
       JoinKeySet set = (JoinKeySet) pruning.keys().get(i);
-      if (set.isBroadcast()) set.take(finished(set.expression()), SkippingConf.maxBytes());
+      if (set.isBroadcast()) set.take(finished(set.expression()), pruning.maxBytes());
     }
   }
 

@@ -7,6 +7,7 @@ import java.util.Map;
 import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
@@ -74,10 +75,15 @@ public final class ScanPruning {
 
   private byte[] message() {
     MessageWriter writer = new MessageWriter();
-    String tree = new PredicateEncoder(read.columns(), writer).all(filters, keys);
-    return writer.message(
-        "{\"op\":\"disproved\",\"table\":" + MessageWriter.quote(read.table())
-            + ",\"filters\":" + tree + "}");
+    Map question = MessageWriter.question(Protocol.DISPROVED);
+    question.put(Protocol.TABLE, read.table());
+    question.put(Protocol.FILTERS, new PredicateEncoder(read.columns(), writer).all(filters, keys));
+    return writer.message(question);
+  }
+
+  /** Bytes of keys that one dimension may have; no limit if not above zero. */
+  public long maxBytes() {
+    return client.maxBytes();
   }
 
   /** Itself once it has asked; till then what it would do without keys, which leaves it as it is:

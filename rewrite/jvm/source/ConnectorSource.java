@@ -9,8 +9,8 @@ import rewrite.jvm.bridge.Tally;
 /**
  * A scan of a connector, which lists and reads files itself.
  *
- * <p>Classes that need a connector's own stand behind this, and are compiled when the first of its
- * scans is seen: a session may be without it.
+ * <p>Classes that need a connector's own stand behind this, and are compiled only where it is: a
+ * session may be without it.
  */
 public interface ConnectorSource extends ScanSource {
   /** The connector's own. */

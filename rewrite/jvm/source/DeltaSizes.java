@@ -10,7 +10,7 @@ public final class DeltaSizes {
   private DeltaSizes() {}
 
   /** Adds the steps of a read: all files, those of the partitions, those that statistics leave. */
-  static void add(FileIndex index, List steps) {
+  public static void add(FileIndex index, List steps) {
     org.apache.spark.sql.delta.stats.DeltaScan scan =
         ((PreparedDeltaFileIndex) index).preparedScan();
     step(steps, "table", scan.total());

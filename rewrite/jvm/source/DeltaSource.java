@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.delta.actions.Metadata;
@@ -65,7 +66,7 @@ public final class DeltaSource extends FileSource {
     return MessageWriter.dotted(names);
   }
 
-  public String json(List path, DataType type) {
+  public Map describe(List path, DataType type) {
     String identity = identity(path);
     if (identity == null) return null;
     List fields = fields(path);

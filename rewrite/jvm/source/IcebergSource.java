@@ -126,7 +126,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return field == null ? null : IcebergIdentity.of(table, field.fieldId());
   }
 
-  public String json(List path, DataType type) {
+  public Map describe(List path, DataType type) {
     String identity = identity(path);
     return identity == null ? null : MessageWriter.column(identity, path, type);
   }

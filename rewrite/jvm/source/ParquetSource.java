@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -94,17 +95,34 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return file.getModificationTime() + " " + known[1];
   }
 
+  /** As Python's json.dumps writes it: marks are compared as texts. */
   private String json(InternalRow partition) {
     StringBuilder out = new StringBuilder("{");
     StructField[] fields = relation.location().partitionSchema().fields();
     for (int i = 0; i < fields.length; i++) {
       String value = text(partition, i, fields[i].dataType());
       out.append(i == 0 ? "" : ", ")
-          .append(MessageWriter.quote("/" + MessageWriter.escape(fields[i].name())))
+          .append(quote("/" + MessageWriter.escape(fields[i].name())))
           .append(": ")
-          .append(value == null ? "null" : MessageWriter.quote(value));
+          .append(value == null ? "null" : quote(value));
     }
     return out.append("}").toString();
+  }
+
+  /** A JSON string, in ASCII. */
+  private static String quote(String text) {
+    StringBuilder out = new StringBuilder("\"");
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (c == '"' || c == '\\') {
+        out.append('\\').append(c);
+      } else if (c < 32 || c >= 127) {
+        out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+      } else {
+        out.append(c);
+      }
+    }
+    return out.append('"').toString();
   }
 
   /** A partition value as skipping/tables/parquet.py writes it. */
@@ -137,7 +155,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return (isPartition(path) ? "/" : "") + MessageWriter.dotted(path);
   }
 
-  public String json(List path, DataType type) {
+  public Map describe(List path, DataType type) {
     String identity = identity(path);
     return identity == null ? null : MessageWriter.column(identity, path, type);
   }

@@ -1,6 +1,5 @@
 package rewrite.jvm.source;
 
-import java.lang.reflect.Method;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -16,9 +15,6 @@ import scala.collection.immutable.Seq;
 public final class ScanSources {
   private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
   private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
-
-  private static volatile Method of;
-  private static volatile Method addFiles;
 
   private ScanSources() {}
 
@@ -42,9 +38,8 @@ public final class ScanSources {
 
   /** The same for files that Spark reads. */
   public static FileSource of(HadoopFsRelation relation, IndexClient client) {
-    // By name first: DeltaSource does not load in a session without Delta.
     return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
-        ? (FileSource) DeltaSource.of(relation)
+        ? (FileSource) ByName.call("DeltaSource", "of", new Object[] {relation})
         : (FileSource) ParquetSource.of(relation, client);
   }
 
@@ -52,10 +47,7 @@ public final class ScanSources {
   public static ConnectorSource of(Scan scan, Seq output) {
     if (!scan.getClass().getName().equals(SCAN)) return null;
     try {
-      if (of == null) {
-        of = iceberg().getMethod("of", new Class[] {Scan.class, Seq.class});
-      }
-      return (ConnectorSource) of.invoke(null, new Object[] {scan, output});
+      return (ConnectorSource) ByName.call("IcebergSource", "of", new Object[] {scan, output});
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return null;
@@ -63,17 +55,8 @@ public final class ScanSources {
   }
 
   /** Adds the files in a partition that a connector planned: of each location the bytes. */
-  public static void addFiles(InputPartition partition, Map files) throws Exception {
+  public static void addFiles(InputPartition partition, Map files) {
     if (!partition.getClass().getName().equals(PARTITION)) return;
-    if (addFiles == null) {
-      addFiles = iceberg().getMethod("addFiles", new Class[] {Object.class, Map.class});
-    }
-    addFiles.invoke(null, new Object[] {partition, files});
-  }
-
-  /** By name: Janino compiles a class with all that it names, and a session may have no Iceberg. */
-  private static Class iceberg() throws Exception {
-    return Class.forName(
-        "rewrite.jvm.source.IcebergSource", true, ScanSources.class.getClassLoader());
+    ByName.call("IcebergSource", "addFiles", new Object[] {partition, files});
   }
 }

@@ -19,7 +19,7 @@ public final class Sizes {
       if (!(source instanceof FileIndex)) return steps;
       FileIndex index = (FileIndex) source;
       if (index.getClass().getSimpleName().equals("PreparedDeltaFileIndex")) {
-        DeltaSizes.add(index, steps);
+        ByName.call("DeltaSizes", "add", new Object[] {index, steps});
       } else if (index instanceof PartitioningAwareFileIndex) {
         int files = ((PartitioningAwareFileIndex) index).allFiles().size();
         SizeSteps.add(steps, "table", Long.valueOf(files), Long.valueOf(index.sizeInBytes()));

@@ -1,0 +1,138 @@
+"""Compiled classes on disk, so that a release's Java is compiled once and not by every session.
+
+They run with all rights of this process, so they are taken only from a folder and a file that
+nobody else can write, and only if each has the hash that the manifest names. Whatever is not as
+it should be is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import secrets
+import stat
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["load", "save"]
+
+log = logging.getLogger("skipping")
+
+_KEPT = 4
+"""Entries that are kept: those used last."""
+
+_LONGEST = 64 << 20
+"""Bytes of an entry."""
+
+_ABANDONED = 3600.0
+"""Seconds after which a file that was never finished is removed."""
+
+_MANIFEST = "manifest.json"
+
+
+def folder() -> Path:
+    """Where entries are kept: `$XDG_CACHE_HOME/lakehouse-file-skipping/classes`."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = given if given.is_absolute() else Path.home() / ".cache"
+    return base / "lakehouse-file-skipping" / "classes"
+
+
+def load(key: str) -> dict[str, bytes] | None:
+    """The class files under a key (hexadecimal), by resource name; None if there are none."""
+    try:
+        with _opened(create=False) as within:
+            content = _read(within, f"{key}.zip")
+            os.utime(f"{key}.zip", dir_fd=within)
+        return _unpacked(key, content)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        log.info("compiled classes are not used: %s: %s", type(error).__name__, error)
+        return None
+
+
+def save(key: str, classes: Mapping[str, bytes]) -> None:
+    """Keep class files under a key; where that is not possible, they are not kept."""
+    try:
+        with _opened(create=True) as within:
+            unfinished = f"{secrets.token_hex(8)}.unfinished"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(unfinished, flags, 0o600, dir_fd=within), "wb") as file:
+                file.write(_packed(key, classes))
+            os.replace(unfinished, f"{key}.zip", src_dir_fd=within, dst_dir_fd=within)
+            _clean(within)
+    except Exception as error:
+        log.info("compiled classes are not kept: %s: %s", type(error).__name__, error)
+
+
+@contextmanager
+def _opened(*, create: bool) -> Iterator[int]:
+    """The folder, by a handle that stays the same if its name is given to another."""
+    path = folder()
+    if create:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    within = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if not _is_private(os.fstat(within)):
+            raise PermissionError(f"{path} is not this user's alone")
+        yield within
+    finally:
+        os.close(within)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _read(within: int, name: str) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(name, flags, dir_fd=within), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_nlink != 1:
+            raise PermissionError(f"{name} is not this user's alone")
+        if found.st_size > _LONGEST:
+            raise ValueError(f"{name} is too long")
+        return file.read(_LONGEST)
+
+
+def _packed(key: str, classes: Mapping[str, bytes]) -> bytes:
+    manifest = {
+        "key": key,
+        "sha256": {name: hashlib.sha256(code).hexdigest() for name, code in classes.items()},
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(_MANIFEST, json.dumps(manifest))
+        for name, code in classes.items():
+            archive.writestr(name, code)
+    return out.getvalue()
+
+
+def _unpacked(key: str, content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        manifest = json.loads(archive.read(_MANIFEST))
+        hashes = manifest["sha256"]
+        if manifest["key"] != key or {_MANIFEST, *hashes} != set(archive.namelist()):
+            raise ValueError("the manifest is of another entry")
+        classes = {name: archive.read(name) for name in hashes}
+    for name, code in classes.items():
+        if hashlib.sha256(code).hexdigest() != hashes[name]:
+            raise ValueError(f"{name} is damaged")
+    return classes
+
+
+def _clean(within: int) -> None:
+    """Remove entries that were not used for longest, and what dead processes left."""
+    found = {name: os.stat(name, dir_fd=within).st_mtime for name in os.listdir(within)}
+    entries = sorted((n for n in found if n.endswith(".zip")), key=found.__getitem__, reverse=True)
+    old = time.time() - _ABANDONED
+    unfinished = [n for n, at in found.items() if n.endswith(".unfinished") and at < old]
+    for name in (*entries[_KEPT:], *unfinished):
+        os.unlink(name, dir_fd=within)

@@ -1,0 +1,55 @@
+"""The names in messages between Java and Python, as `Protocol.java` has them.
+
+A message is the length of its header (4 bytes, little-endian), the header as JSON, and buffers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CURRENT: Final = 1
+"""Changes with what messages mean: another one is not read."""
+
+# Keys of objects.
+OP: Final = "op"
+VERSION: Final = "version"
+LENGTHS: Final = "lengths"
+TABLE: Final = "table"
+TABLES: Final = "tables"
+FILTERS: Final = "filters"
+INDEX: Final = "index"
+GENERATION: Final = "generation"
+NAME: Final = "name"
+TEXT: Final = "text"
+VALUE: Final = "value"
+REASON: Final = "reason"
+FAILED: Final = "failed"
+LENGTH: Final = "length"
+LEGS: Final = "legs"
+LEG: Final = "leg"
+LABEL: Final = "label"
+OF: Final = "of"
+UNUSED: Final = "unused"
+SECONDS: Final = "seconds"
+N: Final = "n"
+COLUMN: Final = "column"
+IDENTITY: Final = "identity"
+TYPE: Final = "type"
+BUFFERS: Final = "buffers"
+VALUES: Final = "values"
+COMPARE: Final = "compare"
+NULLS: Final = "nulls"
+WHY: Final = "why"
+
+# Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
+DISPROVED: Final = "disproved"
+FILES: Final = "files"
+INDEXED: Final = "indexed"
+SETTING: Final = "setting"
+AND: Final = "and"
+OR: Final = "or"
+NOT: Final = "not"
+UNKNOWN: Final = "unknown"
+IN: Final = "in"
+NULL: Final = "null"
+PREFIX: Final = "prefix"

@@ -1,0 +1,70 @@
+package rewrite.jvm.bridge;
+
+import java.io.IOException;
+import java.util.Map;
+
+/**
+ * The names in messages between Java and Python, as rewrite/protocol.py has them.
+ *
+ * <p>A message is the length of its header (4 bytes, little-endian), the header as JSON, and
+ * buffers.
+ */
+public final class Protocol {
+  /** Changes with what messages mean: another one is not read. */
+  public static final int CURRENT = 1;
+
+  // Keys of objects.
+  public static final String OP = "op";
+  public static final String VERSION = "version";
+  public static final String LENGTHS = "lengths";
+  public static final String TABLE = "table";
+  public static final String TABLES = "tables";
+  public static final String FILTERS = "filters";
+  public static final String INDEX = "index";
+  public static final String GENERATION = "generation";
+  public static final String NAME = "name";
+  public static final String TEXT = "text";
+  public static final String VALUE = "value";
+  public static final String REASON = "reason";
+  public static final String FAILED = "failed";
+  public static final String LENGTH = "length";
+  public static final String LEGS = "legs";
+  public static final String LEG = "leg";
+  public static final String LABEL = "label";
+  public static final String OF = "of";
+  public static final String UNUSED = "unused";
+  public static final String SECONDS = "seconds";
+  public static final String N = "n";
+  public static final String COLUMN = "column";
+  public static final String IDENTITY = "identity";
+  public static final String TYPE = "type";
+  public static final String BUFFERS = "buffers";
+  public static final String VALUES = "values";
+  public static final String COMPARE = "compare";
+  public static final String NULLS = "nulls";
+  public static final String WHY = "why";
+
+  // Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
+  public static final String DISPROVED = "disproved";
+  public static final String FILES = "files";
+  public static final String INDEXED = "indexed";
+  public static final String SETTING = "setting";
+  public static final String AND = "and";
+  public static final String OR = "or";
+  public static final String NOT = "not";
+  public static final String UNKNOWN = "unknown";
+  public static final String IN = "in";
+  public static final String NULL = "null";
+  public static final String PREFIX = "prefix";
+
+  private Protocol() {}
+
+  /** Throws on the header of a message in another version. */
+  static Map checked(Map header) throws IOException {
+    Object version = header.get(VERSION);
+    if (!(version instanceof Number) || ((Number) version).longValue() != CURRENT) {
+      throw new ProtocolException();
+    }
+    return header;
+  }
+}
