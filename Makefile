@@ -71,10 +71,11 @@ $(BIN)/.docs: $(BIN)/.installed
 	touch $@
 
 docs: $(BIN)/.docs  ## the documents as a site, in site/; a broken link ends it
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python docs/stage.py build/pages
+	$(BIN)/zensical build --clean --strict
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
 clean:  ## remove what was made here
-	rm -rf .venv .data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .data build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from skipping.config.settings_page import page as settings_page
+from skipping.config.options import OPTIONS
 from skipping.parser import parse
 from tests.test_house import ROOT
 
@@ -58,6 +59,97 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     return done.stdout
+
+
+# What the pages say is there
+
+
+@EVERY_PAGE
+def test_links_and_anchors_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.is_file(), target
+        assert not anchor or anchor in anchors(to), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Those of its headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_site_and_the_readme() -> None:
+    navigation, readme = (ROOT / "mkdocs.yml").read_text(), (ROOT / "README.md").read_text()
+    for page in DOCS.glob("*.md"):
+        assert f": {page.name}\n" in navigation, page.name
+        assert f"](docs/{page.name})" in readme, page.name
+    assert len(readme.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "flows.svg"], ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Paths from the top, as `skipping/build/refresh.py`; `make x`; `python -m x`."""
+    text = page.read_text()
+    folders = "providers|skipping|rewrite|tests|notebooks|docs"
+    for named in re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.]*\w)", prose(page)):
+        assert (ROOT / named).exists(), named
+    for module in re.findall(r"python -m ((?:skipping|rewrite|tests)[\w.]*)", text):
+        assert find_spec(module), module
+    for target in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)", text, re.M):
+        assert re.search(rf"^{''.join(target)}:", (ROOT / "Makefile").read_text(), re.M), target
+
+
+def test_java_packages_on_the_page_are_those_of_the_tree() -> None:
+    table = re.findall(r"^\| `(\w+)` \| ", (DOCS / "architecture.md").read_text(), re.M)
+    there = {path.parent.name for path in (ROOT / "rewrite" / "jvm").glob("*/*.java")}
+    assert there <= {*table}, there - {*table}
+
+
+def test_names_of_the_generated_page_are_there() -> None:
+    names = re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text(), re.M)
+    assert len(names) > 30
+    for name in names:
+        assert pkgutil.resolve_name(name).__doc__, name
+    import rewrite
+    import skipping
+
+    public = {*rewrite.__all__, *skipping.__all__} - {"Session", "SkippingError"}
+    assert public <= {name.rpartition(".")[2] for name in names}
+
+
+@EVERY_PAGE
+def test_python_compiles_and_imports(page: Path) -> None:
+    """All of it; what needs no cluster is run by other tests, that of the quickstart by the wheel's."""
+    own = {block.title.removesuffix(".py") for block in blocks(page)}
+    for block in blocks(page):
+        if block.language == "python":
+            tree = ast.parse(block.code)
+            imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+            known = [i for i in imports if not (isinstance(i, ast.ImportFrom) and i.module in own)]
+            exec(compile(ast.Module([*known], []), str(page), "exec"), {})
+
+
+@EVERY_PAGE
+def test_statements_parse(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "sql":
+            assert parse(block.code) is not None, block.code
+
+
+def test_every_statement_is_on_the_page() -> None:
+    text = (DOCS / "sql.md").read_text()
+    for verb in ("CREATE", "REFRESH", "DESC", "SHOW", "ALTER", "RECOVER", "ANALYZE", "DROP"):
+        assert f"`{verb}" in text
+    for option in OPTIONS:
+        assert f"`{option.name}`" in text, option.name
+
+
+def test_the_readme_shows_what_the_quickstart_runs() -> None:
+    (shown,) = (b.code for b in blocks(ROOT / "README.md") if b.language == "python")
+    assert shown in [block.code for block in blocks(DOCS / "quickstart.md")]
 
 
 # The page on extending, followed step by step
