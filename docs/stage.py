@@ -1,7 +1,7 @@
 """Lays out the pages for the site: those in docs/ and those at the top, in one folder.
 
-`python docs/stage.py FOLDER`. On GitHub a page at the top links to `docs/page.md`, and a page in docs/
-to `../PAGE.md`; in the folder both are neighbours. README.md is the first page, `index.md`.
+`python docs/stage.py FOLDER`. On GitHub a page at the top links to `docs/page.md`, and a page in
+docs/ to `../PAGE.md`; in the folder both are neighbours. README.md is the first page, `index.md`.
 """
 
 from __future__ import annotations

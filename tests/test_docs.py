@@ -8,7 +8,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,7 +121,7 @@ def test_names_of_the_generated_page_are_there() -> None:
 
 @EVERY_PAGE
 def test_python_compiles_and_imports(page: Path) -> None:
-    """All of it; what needs no cluster is run by other tests, that of the quickstart by the wheel's."""
+    """All of it. Other tests run the pages on extending (below) and the quickstart (the wheel)."""
     own = {block.title.removesuffix(".py") for block in blocks(page)}
     for block in blocks(page):
         if block.language == "python":
