@@ -74,9 +74,9 @@ FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], IndexStore]] = {
     "sqlite": lambda request, folder: SqliteStore(folder / "store.db"),
     "opensearch": lambda request, folder: _opensearch(request),
 }
-if _added := os.environ.get("SKIPPING_TEST_STORE"):
-    _factory = pkgutil.resolve_name(_added)
-    FACTORIES["added"] = lambda request, folder: _factory(folder / "store")
+if _candidate := os.environ.get("SKIPPING_TEST_STORE"):
+    _factory = pkgutil.resolve_name(_candidate)
+    FACTORIES["candidate"] = lambda request, folder: _factory(folder / "store")
 ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
 
 
