@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench notebooks clean
+.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -76,8 +76,16 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
 
+$(BIN)/.docs: $(BIN)/.installed
+	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'
+	touch $@
+
+docs: $(BIN)/.docs  ## the documents as a site, in site/; a broken link ends it
+	$(BIN)/python docs/stage.py build/pages
+	$(BIN)/zensical build --clean --strict
+
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
 clean:  ## remove what was made here
-	rm -rf .venv .data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .data build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("providers", "rewrite", "skipping")
 TOP = {
     *(".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md"),
-    *("SECURITY.md", "docs", "notebooks", "providers", "pyproject.toml", "rewrite", "skipping"),
-    "tests",
+    *("SECURITY.md", "docs", "mkdocs.yml", "notebooks", "providers", "pyproject.toml", "rewrite"),
+    *("skipping", "tests"),
 }
 
 
@@ -75,7 +75,8 @@ def test_every_setting_is_in_one_place() -> None:
     assert named <= {setting.key for setting in SETTINGS}
 
 
-def test_the_readme_has_every_setting() -> None:
+def test_the_page_of_settings_has_every_setting() -> None:
     from skipping.config.settings_page import page
 
-    assert page() in (ROOT / "README.md").read_text(), "python -m skipping.config.settings_page"
+    text = (ROOT / "docs" / "settings.md").read_text()
+    assert page() in text, "python -m skipping.config.settings_page"

@@ -60,8 +60,9 @@ def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def snippets(*, spark: bool) -> list[str]:
-    """The README's Python, that for a Spark session or that without Spark."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    """The Python of the quickstart, that for a Spark session or that without Spark."""
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     chosen = [block for block in blocks if ("pyiceberg" not in block) == spark]
     assert chosen
     return chosen
@@ -75,7 +76,7 @@ def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
     assert packed == needed
 
 
-def test_the_readme_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
+def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "environment", wheel, "spark")
     program = tmp_path / "program.py"
     program.write_text("print('--- block ---')\n".join(snippets(spark=True)))
@@ -90,7 +91,7 @@ def test_the_readme_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path
         assert "200" in first
 
 
-def test_the_readme_without_spark_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
+def test_the_quickstart_without_spark_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "environment", wheel, "iceberg")
     folder = tmp_path / "folder"
     folder.mkdir()

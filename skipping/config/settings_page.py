@@ -1,4 +1,4 @@
-"""The reference of settings, for the README: `python -m skipping.config.settings_page`."""
+"""The table in docs/settings.md: `python -m skipping.config.settings_page` prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What opens a table: the one place that chooses between Spark and PyIceberg."""
+"""What opens a table: the one place that chooses between Spark, PyIceberg and a given Source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ __all__ = ["open_source"]
 def open_source(given: Any, name: str | None) -> Source:
     """The table of a name in a Spark session, or a table of PyIceberg's, which has no name here.
 
+    A Source is taken as it is: so a format of another project is indexed (docs/extending.md).
     Raises TableError. Imports only what it needs: Spark for the one, PyIceberg for the other.
     """
+    if isinstance(given, Source):
+        return given
     if name is None:
         from skipping.engines.pyiceberg import local_source
 

@@ -1,7 +1,7 @@
 """False skips that shipped elsewhere, as far as values, predicates and kinds can show them.
 
-The numbers are those of the project's list. Each test skips something too, so that it is no proof
-by doing nothing.
+The numbers are those of `tests/conformance.md`. Each test skips something too, so that it is no
+proof by doing nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""False skips that shipped elsewhere (`conformance.md`), end to end on Delta.
+r"""False skips that shipped elsewhere (`tests/conformance.md`), end to end on Delta.
 
 Where each of the lines 1 to 28 and 39 to 47 is shown:
 

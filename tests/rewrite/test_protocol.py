@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
+import rewrite
 from rewrite.bridge import Answers, protocol
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.messages import Reader, read_message

@@ -1,6 +1,7 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
@@ -13,7 +14,6 @@ import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
-import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -184,11 +184,11 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return String.valueOf(rows(keys));
   }
 
-  private Expression rows(List keys) {
+  private Map rows(List keys) {
     try {
       return IcebergTasks.rows(keys, schema, members.caseSensitive(scan));
     } catch (Exception changed) {
-      return null;
+      return Collections.EMPTY_MAP;
     }
   }
 

@@ -1,9 +1,11 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -13,6 +15,7 @@ import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.PartitionSpecParser;
 import org.apache.iceberg.ScanTask;
 import org.apache.iceberg.ScanTaskGroup;
@@ -23,6 +26,8 @@ import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.spark.SparkV2Filters;
+import org.apache.iceberg.types.TypeUtil;
+import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
@@ -47,10 +52,11 @@ final class IcebergTasks {
     }
   }
 
-  /** The tasks of the other files; the reader skips row groups by `rows`, if there is one. */
-  static List without(Set locations, List tasks, Expression rows) {
+  /** The tasks of the other files; the reader skips row groups by `rows`, conditions by the column
+      that each is about. */
+  static List without(Set locations, List tasks, Map rows) {
     List kept = new ArrayList();
-    Narrowing narrowing = rows == null ? null : new Narrowing(rows);
+    Narrowing narrowing = rows.isEmpty() ? null : new Narrowing(rows);
     for (int i = 0; i < tasks.size(); i++) {
       if (locations.contains(file(tasks.get(i)).location())) continue;
       kept.add(narrowing == null ? tasks.get(i) : narrowing.of(tasks.get(i)));
@@ -64,7 +70,7 @@ final class IcebergTasks {
     List out = new ArrayList();
     for (int i = 0; i < planned.length; i++) {
       ScanTaskGroup group = IcebergReflection.taskGroup(planned[i]);
-      List kept = without(locations, new ArrayList(group.tasks()), null);
+      List kept = without(locations, new ArrayList(group.tasks()), Collections.EMPTY_MAP);
       if (kept.isEmpty() && group.groupingKey().size() == 0) continue;
       if (kept.size() < group.tasks().size()) {
         IcebergReflection.setTaskGroup(
@@ -75,15 +81,40 @@ final class IcebergTasks {
     return (InputPartition[]) out.toArray(new InputPartition[0]);
   }
 
-  /** The keys of joins as a condition of Iceberg's own; null where there is none that it takes. */
-  static Expression rows(List keys, Schema schema, boolean caseSensitive) {
-    Expression all = null;
+  /**
+   * The keys of joins as conditions of Iceberg's own, by the id of the column that each is about.
+   *
+   * <p>To the reader that skips row groups a column which a file does not have is null in all rows.
+   * So there is none about a column with a default, which such a file reads in its place.
+   */
+  static Map rows(List keys, Schema schema, boolean caseSensitive) {
+    Map all = new LinkedHashMap();
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
       Expression one = set.values() == null ? null : rows(set, schema, caseSensitive);
-      if (one != null) all = all == null ? one : Expressions.and(all, one);
+      Integer id = one == null ? null : column(one, schema, caseSensitive);
+      if (id == null || hasDefault(id, schema)) continue;
+      Expression known = (Expression) all.get(id);
+      all.put(id, known == null ? one : Expressions.and(known, one));
     }
     return all;
+  }
+
+  /** The only column of a condition; null if it is about none or several. */
+  private static Integer column(Expression condition, Schema schema, boolean caseSensitive) {
+    Set ids = Binder.boundReferences(
+        schema.asStruct(), Collections.singletonList(condition), caseSensitive);
+    return ids.size() == 1 ? (Integer) ids.iterator().next() : null;
+  }
+
+  /** Whether a field, or one that it is in, has a value where files do not have it. */
+  private static boolean hasDefault(Integer id, Schema schema) {
+    Map parents = TypeUtil.indexParents(schema.asStruct());
+    for (Integer at = id; at != null; at = (Integer) parents.get(at)) {
+      Types.NestedField field = schema.findField(at.intValue());
+      if (field == null || field.initialDefault() != null) return true;
+    }
+    return false;
   }
 
   private static Expression rows(KeyValues set, Schema schema, boolean caseSensitive) {
@@ -104,18 +135,33 @@ final class IcebergTasks {
 
   /** Makes tasks anew, with one more condition: the reader skips row groups by nothing else. */
   private static final class Narrowing {
-    private final Expression rows;
+    private final Map rows;
     private final Map schemas = new IdentityHashMap();
     private final Map specs = new HashMap();
 
-    Narrowing(Expression rows) {
+    Narrowing(Map rows) {
       this.rows = rows;
+    }
+
+    /** The conditions for files of a spec. The columns that it is an identity of are read from the
+        partition; files that were imported do not have them, or others' values. */
+    private Expression rows(PartitionSpec spec) {
+      Expression all = null;
+      for (Iterator each = rows.entrySet().iterator(); each.hasNext(); ) {
+        Map.Entry entry = (Map.Entry) each.next();
+        if (spec.identitySourceIds().contains(entry.getKey())) continue;
+        Expression one = (Expression) entry.getValue();
+        all = all == null ? one : Expressions.and(all, one);
+      }
+      return all;
     }
 
     Object of(Object given) {
       if (given.getClass() != BaseFileScanTask.class) return given;
       FileScanTask task = (FileScanTask) given;
       if (file(task).format() != FileFormat.PARQUET) return given;
+      Expression more = rows(task.spec());
+      if (more == null) return given;
       Object schema = schemas.get(task.schema());
       if (schema == null) {
         schema = SchemaParser.toJson(task.schema());
@@ -130,7 +176,7 @@ final class IcebergTasks {
       DeleteFile[] deletes = (DeleteFile[]) task.deletes().toArray(new DeleteFile[0]);
       return new BaseFileScanTask(
           file(task), deletes, (String) schema, (String) spec,
-          ResidualEvaluator.unpartitioned(Expressions.and(task.residual(), rows)));
+          ResidualEvaluator.unpartitioned(Expressions.and(task.residual(), more)));
     }
   }
 }

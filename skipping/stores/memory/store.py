@@ -6,7 +6,8 @@ It does nothing clever: entries are one Arrow table an index, tests go to the re
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,12 +34,17 @@ from skipping.stores.forking import Lock
 from skipping.stores.generations import next_generation, rewound_error
 from skipping.stores.memory.entries import fill_sketches, place_entries
 
-__all__ = ["MemoryStore"]
+__all__ = ["Index", "MemoryStore"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
-    """Replaced whole by every change: a process may fork at any moment."""
+class Index:
+    """All that a store keeps of one index; every change replaces it whole.
+
+    `next` is the first ordinal that was not reserved; `changed` the generation in which each entry
+    changed last; `removed` the ordinals that had an entry, with the generation in which they went;
+    `history` the generations there were. What was erased keeps its definition alone.
+    """
 
     definition: Definition
     revision: Revision = 1
@@ -56,15 +62,25 @@ class _Index:
 class MemoryStore:
     """An `IndexStore` that lives as long as the process.
 
+    `indexes` and `lock` say where it keeps what it knows, and what it holds while it reads or
+    changes that; with others than its own it can outlive the process (docs/extending.md).
+
     >>> store = MemoryStore("here")
     >>> store.location, store.definitions()
     ('memory:here', ())
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        indexes: MutableMapping[IndexId, Index] | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._name = name
-        self._indexes: dict[IndexId, _Index] = {}
-        self._lock = Lock()
+        # A process may fork at any moment, so a change is one assignment.
+        self._indexes = {} if indexes is None else indexes
+        self._lock = Lock() if lock is None else lock
 
     @property
     def location(self) -> str:
@@ -89,7 +105,7 @@ class MemoryStore:
                 if live and id != definition.index and other.definition.table == definition.table:
                     raise Conflict(f"there is an index on {definition.name} already: {id}")
             if index is None:
-                self._indexes[definition.index] = _Index(definition)
+                self._indexes[definition.index] = Index(definition)
                 return 1
             self._indexes[definition.index] = replace(
                 index, definition=definition, revision=index.revision + 1
@@ -194,7 +210,7 @@ class MemoryStore:
                 raise StoreError(f"the store has no index {index}")
             if not (found.erased or found.definition.dropped):
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            self._indexes[index] = _Index(found.definition, erased=True)
+            self._indexes[index] = Index(found.definition, erased=True)
 
     def catalogue(
         self,
@@ -268,7 +284,7 @@ class MemoryStore:
             answers.append(BitMap(ordinals[there] if asked else ()))
         return answers
 
-    def _at(self, index: IndexId) -> _Index:
+    def _at(self, index: IndexId) -> Index:
         found = self._indexes.get(index)
         if found is None or found.erased:
             raise StoreError(f"the store has no index {index}: it was erased, or never was here")

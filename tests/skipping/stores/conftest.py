@@ -1,9 +1,13 @@
-"""The stores under contract: a new one is one line in FACTORIES."""
+"""The stores under contract: a new one is one line in FACTORIES.
+
+$SKIPPING_TEST_STORE adds one of another project, `module:Class`, made of a folder's path.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pkgutil
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -70,6 +74,9 @@ FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], IndexStore]] = {
     "sqlite": lambda request, folder: SqliteStore(folder / "store.db"),
     "opensearch": lambda request, folder: _opensearch(request),
 }
+if _candidate := os.environ.get("SKIPPING_TEST_STORE"):
+    _factory = pkgutil.resolve_name(_candidate)
+    FACTORIES["candidate"] = lambda request, folder: _factory(folder / "store")
 ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
 
 

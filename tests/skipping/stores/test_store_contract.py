@@ -1,4 +1,4 @@
-"""What every store promises: DESIGN section 4, rules 1, 2, 5, 6 and 7."""
+"""What every store promises: rules 1, 2, 5, 6 and 7 of docs/architecture.md."""
 
 from __future__ import annotations
 
