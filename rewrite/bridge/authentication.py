@@ -103,17 +103,14 @@ def authenticate(gateway: Any) -> None:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         return
     token = make_secret()
-    server: _Server | None = None
-    if gateway.__dict__.get("_callback_server") is None:
-        # Before it listens: who connects first must not be who stays.
-        server = _Server(gateway, token)
-        gateway._create_callback_server = lambda _: server
+    # Before it listens: who connects first must not be who stays.
+    gateway._create_callback_server = lambda _: _Server(gateway, token)
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     try:
         _tell_java(gateway, token)
     except (Py4JError, TypeError) as error:
         log.debug("the callback server takes any connection: %s", error)
-        if server is not None:
+        if isinstance(server := gateway._callback_server, _Server):
             server.token = None
         return
     parameters.auth_token = token

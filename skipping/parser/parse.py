@@ -17,6 +17,9 @@ from skipping.parser.statements import Statement
 
 __all__ = ["parse"]
 
+_LONGEST = 1 << 16
+"""Characters of a statement. Some texts take the grammar time that grows with their square."""
+
 
 def parse(text: str) -> Statement | None:
     """The statement a text is, or None when it is not ours and belongs to Spark (`is_ours`).
@@ -25,6 +28,11 @@ def parse(text: str) -> Statement | None:
     """
     if not is_ours(text):
         return None
+    if len(text) > _LONGEST:
+        raise StatementError(
+            f"a statement has at most {_LONGEST:,} characters, not {len(text):,}: "
+            "ALTER SKIPPING INDEX adds columns a few at a time"
+        )
     try:
         blanked = blank_comments(text)
         tree = _grammar().parse(blanked)

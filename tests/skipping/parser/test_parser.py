@@ -235,6 +235,11 @@ def test_no_text_raises_anything_else(text):
     assert (statement is not None) == is_ours(text)
 
 
+def test_a_statement_has_an_end() -> None:
+    with pytest.raises(StatementError, match="at most 65,536 characters, not 65,560"):
+        parse("DROP SKIPPING INDEX ON t" + ";" * 65_536)
+
+
 @given(
     st.sampled_from(["SELECT ", "CREATE ", "create index ", "INSERT INTO ", "(", "DESC TABLE "]),
     st.text(),
