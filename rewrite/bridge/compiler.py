@@ -63,7 +63,7 @@ def _load(gateway: Any) -> Any:
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     sources = {path: path.read_text("utf-8") for path in sorted(_SOURCES.rglob("*.java"))}
     formats = {
-        mark: found for mark, name in _FORMATS.items() if (found := _find(parent, name)) is not None
+        mark: found for mark, name in _FORMATS.items() if (found := _origin(parent, name))
     }
     key = _key(jvm, parent, sources, formats)
     classes = compiled.load(key)
@@ -76,34 +76,32 @@ def _load(gateway: Any) -> Any:
     return jvm.org.codehaus.commons.compiler.util.reflect.ByteArrayClassLoader(resources, parent)
 
 
-def _find(parent: Any, name: str) -> Any | None:
-    try:
-        return parent.loadClass(name)
-    except Py4JJavaError:
-        return None
-
-
-def _key(jvm: Any, parent: Any, sources: dict[Path, str], formats: dict[str, Any]) -> str:
+def _key(jvm: Any, parent: Any, sources: dict[Path, str], formats: dict[str, str]) -> str:
     """A hash of all that the outcome depends on: the sources, Java, and the jars they are of."""
     parts = [jvm.java.lang.System.getProperty(f"java.{name}") for name in ("version", "vendor")]
     parts += [jvm.org.apache.spark.package.SPARK_VERSION()]
     parts += [
-        _origin(parent.loadClass(name))
+        _origin(parent, name)
         for name in ("org.apache.spark.sql.classic.SparkSession", "org.codehaus.janino.Compiler")
     ]
-    for mark, found in formats.items():
-        parts += [mark, _origin(found)]
+    for mark, origin in formats.items():
+        parts += [mark, origin]
     for path, text in sources.items():
         parts += [path.relative_to(_SOURCES).as_posix(), text]
     return hashlib.sha256("\0".join(f"{len(part)} {part}" for part in parts).encode()).hexdigest()
 
 
-def _origin(loaded: Any) -> str:
-    """The jar that a class is of, its size and its time."""
-    source = loaded.getProtectionDomain().getCodeSource()
-    location = "" if source is None else str(source.getLocation())
+def _origin(parent: Any, name: str) -> str:
+    """The jar that a class is of, with its size and time; nothing where there is no such class."""
+    # Asked, not tried: PySpark turns an exception into Python's by asking the session for its
+    # settings, which builds its rules, and ours would come too late.
+    url = parent.getResource(f"{name.replace('.', '/')}.class")
+    if url is None:
+        return ""
+    location = str(url)
     try:
-        found = Path(unquote(urlsplit(location).path)).stat()
+        jar = location.removeprefix("jar:").partition("!")[0]
+        found = Path(unquote(urlsplit(jar).path)).stat()
     except OSError:
         return location
     return f"{location} {found.st_size} {found.st_mtime_ns}"
@@ -139,4 +137,4 @@ def _compile_files(gateway: Any, parent: Any, files: Sequence[Path]) -> dict[str
     for i, path in enumerate(files):
         given[i] = jvm.java.io.File(str(path))
     compiler.compile(given)
-    return {str(name): bytes(made.get(name)) for name in list(made.keySet())}
+    return {str(name): bytes(made.get(name)) for name in made.keySet().toArray()}

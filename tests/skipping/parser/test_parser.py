@@ -134,7 +134,7 @@ def test_schemas_are_known_before_a_statement_runs():
 
 
 def test_a_deep_condition_is_no_recursion():
-    depth = 5_000
+    depth = 4_000
     condition = "(" * depth + "a = 1" + ")" * depth
     assert parse(f"CREATE SKIPPING INDEX ON t (a MIN_MAX) WHERE {condition}").where == condition
     with pytest.raises(StatementError, match="at most 50 deep"):
