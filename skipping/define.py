@@ -68,10 +68,15 @@ def require_answerable(table: Table, where: str | None) -> None:
         raise
 
 
-def find_live_index(store: IndexStore, table: Table) -> Versioned[Definition] | None:
-    """The live index of what a table is now, or else of what its name was before."""
+def find_live_index(
+    store: IndexStore, table: Table, *, timeout: float | None = None
+) -> Versioned[Definition] | None:
+    """The live index of what a table is now, or else of what its name was before.
+
+    Raises StoreError, after `timeout` seconds at most if any are given.
+    """
     try:
-        live = [d for d in store.definitions() if not d.value.dropped]
+        live = [d for d in store.definitions(timeout=timeout) if not d.value.dropped]
     except NoStore:
         return None
     id = table.id

@@ -120,7 +120,7 @@ class SkippingIndex:
         store, opened = given.kept_in(store), given.table
         indexed = number_columns(columns, opened.columns(), given.settings().providers)
         require_answerable(opened, where)
-        there = find_live_index(store, opened)
+        there = find_live_index(store, opened, timeout=timeout)
         if there is not None:
             require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
@@ -143,14 +143,15 @@ class SkippingIndex:
     ) -> SkippingIndex:
         """The index that a table has; raises DefinitionError if it has none.
 
-        A question takes `timeout` seconds at most, unless given what the settings say: the
-        session's, or without Spark the environment's (`SKIPPING_TIMEOUT`).
+        A question takes `timeout` seconds at most, and so does this one; unless given, a question
+        takes what the settings say: the session's, or without Spark the environment's
+        (`SKIPPING_TIMEOUT`).
         A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
         that was defined under its name; the next `refresh` builds it for what the table is now.
         """
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
-        found = find_live_index(store, opened)
+        found = find_live_index(store, opened, timeout=timeout)
         if found is None:
             raise DefinitionError(
                 f"{opened.name} has no skipping index in {store.location}: "

@@ -62,9 +62,7 @@ def _load(gateway: Any) -> Any:
     # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     sources = {path: path.read_text("utf-8") for path in sorted(_SOURCES.rglob("*.java"))}
-    formats = {
-        mark: found for mark, name in _FORMATS.items() if (found := _origin(parent, name))
-    }
+    formats = {mark: found for mark, name in _FORMATS.items() if (found := _origin(parent, name))}
     key = _key(jvm, parent, sources, formats)
     classes = compiled.load(key)
     if classes is None:
