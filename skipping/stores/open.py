@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,10 +25,10 @@ _SUPPORTED = (
     "opensearch+https://host:9200"
 )
 
+_MOST = 32
+"""Stores of a kind that are open at once: those asked for last. Each keeps its connections."""
+
 _memory: dict[str, MemoryStore] = {}
-# Each keeps its connections, and fields of its indexes.
-_clusters: dict[tuple[str, Access, int], IndexStore] = {}
-_files: dict[tuple[Path, int], SqliteStore] = {}
 _lock = Lock()
 
 
@@ -38,8 +39,8 @@ def open_store(
     `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks the
     server.
 
-    One address is one store for the whole process, a cluster for one access. `kept` is how many
-    bytes of fields it keeps here. Nothing is opened or created yet.
+    One address is one store for the whole process, a cluster for one access, until 32 others were
+    asked for. `kept` is how many bytes of fields it keeps here. Nothing is opened or created yet.
     Raises SettingError for anything else, and for OpenSearch without the extra of that name.
 
     >>> open_store("memory:a") is open_store("memory:a")
@@ -54,7 +55,9 @@ def open_store(
             return _memory.setdefault(rest, MemoryStore(rest))
     if scheme in SCHEMES:
         address = server(url)
-        return _opensearch(address, access(address), kept)
+        given = access(address)
+        with _lock:
+            return _cluster(address, given, kept)
     if scheme == "file":
         parts = urlsplit(url)
         local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
@@ -65,13 +68,26 @@ def open_store(
     elif scheme not in ("", "sqlite"):
         raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
     if not rest or "\0" in rest:
-        raise SettingError(f"spark.skipping.store: {url!r} names no local path; {_SUPPORTED}")
+        raise SettingError(
+            f"spark.skipping.store: {_masked(url)!r} names no local path; {_SUPPORTED}"
+        )
     path = Path(rest).absolute()
     with _lock:
-        return _files.setdefault((path, kept), SqliteStore(path, kept=kept))
+        return _file(path, kept)
 
 
-def _opensearch(server: str, access: Access, kept: int) -> IndexStore:
+def _masked(url: str) -> str:
+    """An address without whoever asks: a password may stand there."""
+    return re.sub(r"//.*@", "//...@", url, flags=re.DOTALL)
+
+
+@lru_cache(maxsize=_MOST)
+def _file(path: Path, kept: int) -> SqliteStore:
+    return SqliteStore(path, kept=kept)
+
+
+@lru_cache(maxsize=_MOST)
+def _cluster(server: str, access: Access, kept: int) -> IndexStore:
     try:
         from skipping.stores.opensearch.store import OpenSearchStore
     except ModuleNotFoundError as error:
@@ -81,6 +97,4 @@ def _opensearch(server: str, access: Access, kept: int) -> IndexStore:
             "spark.skipping.store: OpenSearch needs its client, "
             "pip install 'lakehouse-file-skipping[opensearch]'"
         ) from error
-    with _lock:
-        key = server, access, kept
-        return _clusters.setdefault(key, OpenSearchStore(server, access, kept=kept))
+    return OpenSearchStore(server, access, kept=kept)

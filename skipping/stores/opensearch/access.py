@@ -81,24 +81,30 @@ class Access:
         key: str | None = None,
     ) -> Access:
         """Who asks `server`, given what start-up says (None: the environment) and what was said
-        since; what is said twice, start-up's values again, counts as start-up's.
+        since; what is said twice, start-up's values again, counts as start-up's: a password with
+        space around it, a file by another path.
 
         Raises SettingError for a password that would go over plain HTTP.
         """
         start = StartUp.of() if start is None else start
-        home = server == start.server and ca in (None, start.ca)
+        home = server == start.server and (ca is None or _is_same(ca, start.ca))
         withheld = not home and (start.password or start.certificate) is not None
-        if password not in (None, start.password):
+        if password is not None and password.strip() != (start.password or "").strip():
             withheld = False
             user = user or (start.user if home else None)
         elif home:
             user, password = user or start.user, start.password
         else:
             user, password = None if user == start.user else user, None
-        if (certificate, key) not in ((None, None), (start.certificate, start.key)):
-            withheld = False
-        else:
+        pair = [given for given in (certificate, key) if given is not None]
+        if not pair:
             certificate, key = (start.certificate, start.key) if home else (None, None)
+        elif not home and any(
+            _is_same(given, theirs) for given in pair for theirs in (start.certificate, start.key)
+        ):
+            certificate, key = None, None
+        else:
+            withheld = False
         if password is not None and not start.insecure and not _is_private(server):
             raise SettingError(
                 f"a password would go to {server} over plain HTTP: use opensearch+https://, or "
@@ -152,6 +158,16 @@ class StartUp:
             key=key,
             insecure=insecure or environment.get(INSECURE, "").lower() == "true",
         )
+
+
+def _is_same(path: str | None, other: str | None) -> bool:
+    """Whether two paths are of one file, as far as this can be seen."""
+    if path is None or other is None:
+        return path is other
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _is_private(server: str) -> bool:

@@ -8,7 +8,6 @@ import random
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -19,14 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import SparkConf
 
-from providers.errors import Conflict, NoStore, SettingError, StoreError
+from providers.errors import Conflict, NoStore, StoreError
 from providers.index_predicate import (
     BitsSet,
     Contains,
@@ -37,15 +34,13 @@ from providers.index_predicate import (
     Overlaps,
     Test,
 )
-from skipping.config.settings import Settings
-from skipping.engines.spark import store_of
 from skipping.model.definition import Definition, State, TableId
 from skipping.stores import IDENTITY
 from skipping.stores.copy import Copied, copy
 from skipping.stores.open import open_store
 from skipping.stores.opensearch import pages as opensearch_pages
 from skipping.stores.opensearch import scripts as opensearch_scripts
-from skipping.stores.opensearch.access import INSECURE, PASSWORD, STORE, USER, Access
+from skipping.stores.opensearch.access import PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.attempts import Attempt, attempt
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
@@ -991,90 +986,6 @@ def test_forbidden(opensearch: str, between: Front) -> None:
     assert "t7" not in str(raised.value)
 
 
-# Opening
-
-
-def test_opened_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(USER, "me")
-    monkeypatch.setenv(PASSWORD, "s3cret")
-    monkeypatch.setenv(STORE, "opensearch+https://Search.example")
-    store = open_store("opensearch+https://search.example")
-    assert store.location == "opensearch+https://search.example:9200/skipping-"
-    assert open_store("opensearch+https://search.example:9200/") is store
-    assert isinstance(store, OpenSearchStore)
-    assert store._access == Access(user="me", password="s3cret")
-    secure = open_store("opensearch+https://[::1]:443", access=lambda server: Access(prefix="p-"))
-    assert secure.location == "opensearch+https://[::1]:443/p-"
-
-
-def session(**start: str) -> Any:
-    """As much of a session as is asked for its start-up configuration."""
-    conf = SparkConf(loadDefaults=False)
-    for key, value in start.items():
-        conf.set(f"spark.skipping.{key.replace('_', '.')}", value)
-    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf))
-
-
-def opened(spark: Any, **said: str) -> Access:
-    """What goes to the store of a session that says this."""
-    start = dict(spark.sparkContext._conf.getAll())
-    said = {f"spark.skipping.{key.replace('_', '.')}": value for key, value in said.items()}
-    store = store_of(spark, Settings.of(start | said))
-    assert isinstance(store, OpenSearchStore)
-    return store._access
-
-
-def test_opened_by_the_settings_of_a_session() -> None:
-    named = {"prefix": "p-", "user": "me", "password": "s3cret", "ca": "ca.pem"}
-    named |= {"certificate": "c.pem", "key": "k.pem"}
-    said = {f"opensearch_{key}": value for key, value in named.items()}
-    said["store"] = "opensearch+https://search.example"
-    assert opened(session(), **said) == Access(**named)
-    assert opened(session(**said)) == Access(**named)
-
-
-HOME, EVIL = "opensearch+https://home.example", "opensearch+https://evil.example"
-
-
-@pytest.mark.parametrize("by", ["environment", "configuration"])
-def test_credentials_go_to_the_server_of_start_up_only(
-    monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
-    if by == "environment":
-        for name, value in {STORE: HOME, USER: "svc", PASSWORD: "s3cret"}.items():
-            monkeypatch.setenv(name, value)
-        spark = session()
-    else:
-        spark = session(store=HOME, opensearch_user="svc", opensearch_password="s3cret")
-    pair = {"opensearch_user": "me", "opensearch_password": "0wn"}
-    mine = Access(user="me", password="0wn")
-    assert opened(spark) == Access(user="svc", password="s3cret")
-    assert opened(spark, **pair) == mine
-    for other in (EVIL, HOME.replace("+https", ""), f"{HOME}:9201"):
-        assert opened(spark, store=other) == Access(withheld=True)
-        assert open_store(other)._access == Access(withheld=by == "environment")  # type: ignore[attr-defined]
-    assert opened(spark, store=EVIL, **pair) == mine
-    assert opened(spark, opensearch_ca="mine.pem") == Access(ca="mine.pem", withheld=True)
-    with pytest.raises(SettingError, match="go together"):
-        opened(spark, store=EVIL, opensearch_user="me")
-
-
-def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = {"opensearch_user": "me", "opensearch_password": "0wn"}
-    plain = {"store": "opensearch://plain.example", **pair}
-    given = Access(user="me", password="0wn")
-    with pytest.raises(SettingError, match=r"plain HTTP.*opensearch\.insecure") as raised:
-        opened(session(), **plain)
-    assert "0wn" not in str(raised.value)
-    for host in ("127.0.0.1", "[::1]", "localhost"):
-        assert opened(session(), **{**plain, "store": f"opensearch://{host}"}) == given
-    assert opened(session(opensearch_insecure="true"), **plain) == given
-    with pytest.raises(SettingError, match="counts only"):
-        opened(session(), opensearch_insecure="true", **plain)
-    monkeypatch.setenv(INSECURE, "true")
-    assert opened(session(), **plain) == given
-
-
 def test_a_store_that_is_named_later_is_told_nothing(
     opensearch: str, between: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1087,52 +998,6 @@ def test_a_store_that_is_named_later_is_told_nothing(
     assert "s3cret" not in "".join(traceback.format_exception(raised.value))
     (asked,) = between.seen
     assert "authorization" not in asked.headers
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "opensearch://me:s3cret@host",
-        "opensearch://",
-        "opensearch://host:port",
-        "opensearch://host/index",
-        "opensearch+https://host?password=s3cret",
-    ],
-)
-def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(SettingError, match=r"spark\.skipping\.store") as raised:
-        open_store(url)
-    assert "s3cret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"user": "me"}, "go together"),
-        ({"password": "s3cret"}, "go together"),
-        ({"key": "k.pem"}, "needs its certificate"),
-        ({"prefix": "Skipping"}, "lower-case"),
-        ({"prefix": "_x"}, "begins no name"),
-        ({"prefix": ""}, "begins no name"),
-    ],
-)
-def test_access_that_is_none(wrong: dict[str, str], message: str) -> None:
-    with pytest.raises(SettingError, match=message) as raised:
-        Access(**wrong)  # type: ignore[arg-type]
-    assert "s3cret" not in str(raised.value)
-
-
-def test_without_its_client_it_says_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['opensearchpy'] = None\n"
-        "from skipping.stores.open import open_store\n"
-        "open_store('memory:a')\n"
-        "try:\n    open_store('opensearch://host')\n"
-        "except Exception as error:\n    print(type(error).__name__, error)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.stdout.startswith("SettingError"), run.stderr
-    assert "pip install 'lakehouse-file-skipping[opensearch]'" in run.stdout
 
 
 def test_a_copy_there_and_back(opensearch: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from providers.errors import Conflict, SettingError, StoreError
+from providers.errors import Conflict, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import (
     AllOf,
@@ -36,7 +36,6 @@ from providers.index_predicate import (
 from skipping.model.definition import Definition, IndexedColumn, State, TableId
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, IndexStore
-from skipping.stores.open import open_store
 
 Values = dict[str, Sequence[Anything]]
 INTS = pa.int64()
@@ -855,45 +854,3 @@ def test_readers_see_whole_writes(store: IndexStore) -> None:
         readers = [threads.submit(reader) for _ in range(2)]
         threads.submit(writer).result(60)
         assert [r.result(60) for r in readers] == [size // 2 * rounds] * 2
-
-
-# Opening
-
-
-def test_memory_is_one_store_a_name() -> None:
-    store = open_store("memory:contract")
-    assert open_store("memory:contract") is store
-    assert open_store("memory:") is not store
-    assert store.location == "memory:contract"
-
-
-@pytest.mark.parametrize(
-    ("url", "location"),
-    [
-        ("sqlite:/a/b.db", "sqlite:/a/b.db"),
-        ("sqlite:///a/b c%20.db", "sqlite:/a/b c%20.db"),
-        ("/a/b.db", "sqlite:/a/b.db"),
-        ("file:/a/b%20c.db", "sqlite:/a/b c.db"),
-        ("file:///a/b.db", "sqlite:/a/b.db"),
-        ("file://localhost/a/b.db", "sqlite:/a/b.db"),
-    ],
-)
-def test_open_store_finds_files(url: str, location: str) -> None:
-    assert open_store(url).location == location
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "opensearch://me:secret@host:9200",
-        "s3://b/k",
-        "sqlite://host/p",
-        "file://host/p",
-        "",
-        "sqlite:",
-    ],
-)
-def test_open_store_refuses_the_rest(url: str) -> None:
-    with pytest.raises(SettingError, match="supported are") as raised:
-        open_store(url)
-    assert "secret" not in str(raised.value)

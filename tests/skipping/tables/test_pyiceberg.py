@@ -530,7 +530,7 @@ class TestManyFiles:
         }
         index.store.write(index.definition.index, pa.table(columns), revision=index.revision)
         # Another process: nothing of the store is kept here.
-        opening._files.clear()
+        opening._file.cache_clear()
         lookup._kept.clear()
         return table, address
 
