@@ -259,14 +259,14 @@ def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
     script = """
 import pickle
 from providers import And, Compare, Or
-from providers.index_predicate import All, Any, disproved, has_never, map_tests, tests
+from providers.index_predicate import AllOf, AnyOf, disproved, has_never, map_tests, tests
 from providers.predicate import leaves, negate
 from providers.simplify import simplify
 
-deep, index = Compare("x", "=", 0), Any(())
+deep, index = Compare("x", "=", 0), AnyOf(())
 for n in range(20_000):
     deep = (And if n % 2 else Or)((deep, Compare("x", "<", n)))
-    index = (All if n % 2 else Any)((index,))
+    index = (AllOf if n % 2 else AnyOf)((index,))
 assert len(list(leaves(simplify(negate(deep))))) == 20_001
 copy = negate(negate(deep))
 assert not disproved(index, None) and not list(tests(index)) and not has_never(index)

@@ -18,7 +18,8 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge import Answers, protocol
+from rewrite.bridge import protocol
+from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.messages import Reader, read_message
 from tests.rewrite.differential import settings

@@ -394,10 +394,10 @@ READER = """
 import os, sys
 import pyarrow as pa
 from providers.errors import Conflict, Damaged, Rewound, StoreError
-from providers.index_predicate import Compare, Contains
+from providers.index_predicate import Contains, FieldCompare
 from skipping.stores.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], patience=5)
-tests = [Compare("low", ">", 1, "s1"), Contains("values", pa.array(["t7"]), "s2")]
+tests = [FieldCompare("low", ">", 1, "s1"), Contains("values", pa.array(["t7"]), "s2")]
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
