@@ -114,16 +114,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "index_settings",
         (),
-        "settings of the OpenSearch index",
+        "in Flint, settings of the OpenSearch index",
         alter=False,
-        later="there is no OpenSearch store yet",
+        never="the store makes its indexes itself; replicas follow the data nodes",
     ),
     Option(
         "index_mappings",
         (),
-        "mappings of the OpenSearch index",
+        "in Flint, mappings of the OpenSearch index",
         alter=False,
-        later="there is no OpenSearch store yet",
+        never="the store maps the fields of a kind itself",
     ),
     Option(
         "watermark_delay",
