@@ -15,7 +15,7 @@ PLANS = "only_files or explain or deleted or storage or aggregates or mix or cop
 @pytest.mark.soak
 def test_the_next_release() -> None:
     told = rerun(
-        "tests/rewrite/test_iceberg.py",
+        "tests/rewrite/iceberg",
         "-k",
         PLANS,
         env={"SKIPPING_TEST_ICEBERG": "1.12.0"},

@@ -17,14 +17,14 @@ from skipping.stores import IndexStore
 from skipping.stores.copy import Copied, copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.test_damaged import false_skips, grown
-from tests.skipping.stores.test_store_contract import (
+from tests.skipping.stores.samples import (
     bounds,
     definition,
     entries,
     filled,
     filters,
 )
+from tests.skipping.stores.test_damaged import false_skips, grown
 
 
 def built(store: IndexStore) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pkgutil
+import shutil
+import tempfile
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.opensearch import Node
+from tests.skipping.stores.proxy import Front, front
 
 _LOG = pytest.StashKey[Node]()
 
@@ -104,3 +107,31 @@ def processes() -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(abs, range(4)))
         yield pool
+
+
+@pytest.fixture
+def between(opensearch: str) -> Iterator[Front]:
+    with front(opensearch) as made:
+        yield made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that others may read; those of tmp_path are closed to them."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def tidied(opensearch: str) -> Iterator[None]:
+    """What `cluster.make` made on the shared node is gone after the module."""
+    yield
+    request = urllib.request.Request(f"http://{opensearch}/faults-*", method="DELETE")
+    urllib.request.urlopen(request, timeout=60).close()

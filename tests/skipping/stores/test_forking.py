@@ -27,7 +27,7 @@ from skipping.stores.forking import Gate, Lock, reset_after_fork
 from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.test_store_contract import bounds, definition, entries, filled
+from tests.skipping.stores.samples import bounds, definition, entries, filled
 
 # Python says of every fork beside threads that it may hang: that it does not is what is shown.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

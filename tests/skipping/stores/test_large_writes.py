@@ -12,7 +12,7 @@ from skipping.stores import IndexStore
 from skipping.stores import entries as stored
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.test_store_contract import ask, definition, entries
+from tests.skipping.stores.samples import ask, definition, entries
 
 
 def write(store: IndexStore, lists: pa.ChunkedArray) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from providers.index_predicate import Contains, ContainsOther, Test
 from skipping.stores import IndexStore
-from tests.skipping.stores.test_store_contract import ask, filled
+from tests.skipping.stores.samples import ask, filled
 
 FILES, NOISE = 4, 5_000
 

@@ -26,7 +26,7 @@ from skipping.model.definition import IndexedColumn, State
 from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch_secured import SecuredNode
-from tests.skipping.stores.test_store_contract import bounds, definition, entries
+from tests.skipping.stores.samples import bounds, definition, entries
 
 PREFIX = "roles-"
 READ = ["indices:data/read/get", "indices:data/read/search"]

@@ -22,7 +22,7 @@ from skipping.stores import IndexStore
 from skipping.stores.generations import next_generation
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.test_store_contract import bounds, definition, entries
+from tests.skipping.stores.samples import bounds, definition, entries
 
 LONG = Domain("integer", pa.int64())
 KEYS = 300  # more than a query of OpenSearch says: it evaluates them on what it keeps
