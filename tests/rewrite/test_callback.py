@@ -157,13 +157,26 @@ class TestConnections:
 
         parameters = copy(gateway.callback_server_parameters)
         parameters.auth_token = None
-        other = copy(gateway)
-        other.__dict__.update(_callback_server=None, callback_server_parameters=parameters)
+        other = object.__new__(type(gateway))
+        told = {"_callback_server": None, "callback_server_parameters": parameters}
+        other.__dict__.update(gateway.__dict__ | told)
         other.shutdown = lambda: None
         monkeypatch.setattr(authentication, "_Server", Early)
         with pytest.raises(Py4JNetworkError):
             authentication.authenticate(other)
         assert len(made[0]) == 64
+
+    def test_no_thread_keeps_the_process(self, spark: SparkSession) -> None:
+        server = SparkContext._gateway._callback_server
+        assert server.thread.daemon
+        serving = [t for t in threading.enumerate() if getattr(t, "_target", None) is not None]
+        ours = [
+            t
+            for t in serving
+            if isinstance(getattr(t._target, "__self__", None), authentication._Connection)
+        ]
+        assert ours
+        assert all(thread.daemon for thread in ours)
 
     def test_who_says_nothing_is_closed(self, server: Any, monkeypatch: Any) -> None:
         monkeypatch.setattr(authentication, "_LOGIN", 0.3)
