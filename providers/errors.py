@@ -29,7 +29,17 @@ __all__ = [
     "StoreError",
     "TableError",
     "WrongAnswer",
+    "first_line",
 ]
+
+
+def first_line(error: object) -> str:
+    r"""What an error says, without the stack traces that Java's go on with; or else its type.
+
+    >>> first_line(ValueError("no such file\n  at java.io")), first_line(TimeoutError())
+    ('no such file', 'TimeoutError')
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class SkippingError(Exception):

@@ -26,6 +26,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.parquet.reader import Chunk, Part, Unreadable, part_of, require_settled
+from skipping.parser.literals import quote
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
 
@@ -281,4 +282,4 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
 
 
 def _quoted(path: Sequence[str]) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in path)
+    return ".".join(map(quote, path))

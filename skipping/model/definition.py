@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from providers.base import Column, Param, SkippingProvider
-from providers.errors import DefinitionError, SkippingError, StoreError
+from providers.errors import DefinitionError, SkippingError, StoreError, first_line
 from providers.registry import find
 from providers.values import Domain, arrow_type, domain_of
 from skipping.parser.condition import parse_condition
@@ -160,7 +160,7 @@ class Definition:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, SkippingError) as error:
             raise StoreError(
-                f"the store holds a definition that cannot be read: {_first_line(error)}"
+                f"the store holds a definition that cannot be read: {first_line(error)}"
             ) from error
         return definition
 
@@ -299,7 +299,7 @@ def _loaded(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"the store's document is not JSON: {_first_line(error)}") from None
+        raise StoreError(f"the store's document is not JSON: {first_line(error)}") from None
     if not isinstance(data, dict):
         raise StoreError(f"the store holds a {type(data).__name__} where a definition should be")
     return data
@@ -322,7 +322,3 @@ def _is_name(value: object) -> bool:
 
 def _is_kind(value: object) -> bool:
     return isinstance(value, str) and _KIND.fullmatch(value) is not None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from skipping.parser.literals import unquote
+from skipping.parser.literals import quote, unquote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +20,7 @@ def sql_name(parts: Sequence[str]) -> str:
     >>> sql_name(["spark_catalog", "my db", "t"])
     'spark_catalog.`my db`.t'
     """
-    return ".".join(
-        part if re.fullmatch(r"\w+", part) else f"`{part.replace('`', '``')}`" for part in parts
-    )
+    return ".".join(part if re.fullmatch(r"\w+", part) else quote(part) for part in parts)
 
 
 def qualified(spark: SparkSession, parts: Sequence[str]) -> str:

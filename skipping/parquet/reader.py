@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from providers.errors import first_line
 from providers.values import encode
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
@@ -157,7 +158,7 @@ def require_settled(found: int, listed: int) -> None:
 
 
 def _short(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
+    text = first_line(error)
     return text if isinstance(error, UnknownError) else f"{type(error).__name__}: {text}"
 
 

@@ -23,7 +23,6 @@ from skipping.parser.statements import (
     Show,
     Statement,
     Vacuum,
-    display,
 )
 
 __all__ = [
@@ -46,7 +45,6 @@ __all__ = [
     "Show",
     "Statement",
     "Vacuum",
-    "display",
     "is_ours",
     "parse",
     "point_at",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
-__all__ = ["parse_number", "parse_string", "unquote"]
+__all__ = ["join_name", "parse_number", "parse_string", "quote", "unquote"]
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 # \% and \_ keep their backslash: they are escapes of LIKE, not of strings.
@@ -26,7 +27,7 @@ _LONGEST = 400
 def unquote(name: str) -> str:
     """A name without its backticks; two within stand for one. Raises ValueError for an empty one.
 
-    >>> unquoted("`a``b`")
+    >>> unquote("`a``b`")
     'a`b'
     """
     if not name.startswith("`"):
@@ -35,6 +36,24 @@ def unquote(name: str) -> str:
     if not inner:
         raise ValueError("a name cannot be empty")
     return inner
+
+
+def quote(name: str) -> str:
+    """A name in backticks.
+
+    >>> quote("a`b")
+    '`a``b`'
+    """
+    return f"`{name.replace('`', '``')}`"
+
+
+def join_name(parts: Iterable[str]) -> str:
+    r"""The parts with dots between them; backticks only where a part holds a dot or a backtick.
+
+    >>> join_name(("a", "b c")), join_name(("a.b", "c"))
+    ('a.b c', '`a.b`.c')
+    """
+    return ".".join(quote(part) if "." in part or "`" in part else part for part in parts)
 
 
 def parse_number(text: str) -> int | float:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import ClassVar, TypeAlias
 
 from providers.base import Param
+from skipping.parser.literals import join_name
 
 __all__ = [
     "Action",
@@ -33,7 +34,6 @@ __all__ = [
     "Show",
     "Statement",
     "Vacuum",
-    "display",
 ]
 
 Name: TypeAlias = tuple[str, ...]
@@ -46,17 +46,6 @@ def _nothing() -> Mapping[str, Param]:
 
 def _nowhere() -> Mapping[str, int]:
     return MappingProxyType({})
-
-
-def display(parts: Name) -> str:
-    r"""The parts with dots between them; backticks only where a part holds a dot or a backtick.
-
-    >>> display(("a", "b c")), display(("a.b", "c"))
-    ('a.b c', '`a.b`.c')
-    """
-    return ".".join(
-        f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +65,8 @@ class ColumnSpec:
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`display`)."""
-        return display(self.parts)
+        """The column as it is shown (`join_name`)."""
+        return join_name(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +79,8 @@ class ColumnDrop:
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`display`)."""
-        return display(self.parts)
+        """The column as it is shown (`join_name`)."""
+        return join_name(self.parts)
 
 
 @dataclass(frozen=True, slots=True)

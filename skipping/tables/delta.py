@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from providers.errors import DefinitionError, TableError
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
@@ -142,8 +142,7 @@ class DeltaTable:
         try:
             query = reader.load(self.root).where(spark_condition(where))
         except AnalysisException as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise DefinitionError(f"WHERE {where}: {reason}") from error
+            raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
         leaves = query._jdf.queryExecution().optimizedPlan().collectLeaves()
         leaf = leaves.apply(0)
         if leaf.getClass().getSimpleName() == "LocalRelation":

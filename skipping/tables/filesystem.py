@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from providers.errors import TableError
+from providers.errors import TableError, first_line
 
 __all__ = ["Locate", "locate"]
 
@@ -26,8 +26,7 @@ def _opened(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
     try:
         filesystem, base = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise TableError(f"pyarrow cannot open {uri}: {reason}") from error
+        raise TableError(f"pyarrow cannot open {uri}: {first_line(error)}") from error
     return filesystem, base.rstrip("/")
 
 

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from providers.errors import TableError
+from providers.errors import TableError, first_line
 from skipping.model.identifiers import sql_name
 from skipping.tables import Table
 from skipping.tables.delta import DeltaTable
@@ -35,8 +35,7 @@ def open_table(spark: SparkSession, name: str) -> Table:
     try:
         plan: Any = spark.table(name)._jdf.queryExecution().analyzed()
     except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise TableError(f"cannot open table {name}: {reason}") from error
+        raise TableError(f"cannot open table {name}: {first_line(error)}") from error
     if plan.isStreaming():
         raise TableError(f"{name} is a stream; name the table it reads{_tables(plan)}")
     relation = _relation(plan)

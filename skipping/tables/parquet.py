@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from providers.errors import DefinitionError, TableError
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
@@ -150,8 +150,7 @@ class ParquetTable:
             try:
                 found = self._frame(self._relation()).where(spark_condition(where))
             except AnalysisException as error:
-                reason = str(error).strip().partition("\n")[0]
-                raise DefinitionError(f"WHERE {where}: {reason}") from error
+                raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
             matching = found.select("_metadata.file_path").distinct().toArrow()
         kept = matching["file_path"].cast(pa.string()).combine_chunks()
         return pc.is_in(paths, value_set=resolve_path("", kept))

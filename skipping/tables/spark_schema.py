@@ -9,8 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructField, StructType
 
-from providers.errors import TableError
+from providers.errors import TableError, first_line
 from providers.values import arrow_type, domain_of
+from skipping.parser.literals import join_name
 from skipping.tables import TableColumn
 
 __all__ = ["leaves", "translate_errors"]
@@ -23,7 +24,7 @@ def translate_errors(name: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         java = getattr(error, "java_exception", None)
-        reason = str(java.getMessage() if java else error).strip().partition("\n")[0]
+        reason = first_line(java.getMessage() if java else error)
         raise TableError(f"cannot follow table {name}: {reason}") from error
 
 
@@ -53,8 +54,8 @@ def _column(branch: tuple[StructField, ...], mode: str, *, partitioned: bool) ->
     )
     number = int(field.metadata["delta.columnMapping.id"]) if mode == "id" else None
     return TableColumn(
-        name=_dotted([f.name for f in branch]),
-        identity=_dotted(physical) if number is None else f"#{number}",
+        name=join_name([f.name for f in branch]),
+        identity=join_name(physical) if number is None else f"#{number}",
         type=field.dataType.simpleString(),
         physical=physical,
         field_id=number,
@@ -64,18 +65,13 @@ def _column(branch: tuple[StructField, ...], mode: str, *, partitioned: bool) ->
     )
 
 
-def _dotted(parts: Sequence[str]) -> str:
-    """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
-    return ".".join(f"`{p.replace('`', '``')}`" if "." in p or "`" in p else p for p in parts)
-
-
 def _refusal(branch: tuple[StructField, ...]) -> str | None:
-    name, type = _dotted([f.name for f in branch]), branch[-1].dataType
+    name, type = join_name([f.name for f in branch]), branch[-1].dataType
     spelled = str(branch[-1].metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
     if spelled.startswith("char"):
         return f"{name} is {spelled}, which compares padded; make it a STRING"
     if isinstance(type, StructType):
-        leaves = ", ".join(f"{name}.{_dotted([f.name])}" for f in type.fields)
+        leaves = ", ".join(f"{name}.{join_name([f.name])}" for f in type.fields)
         return f"{name} is a struct; name its leaves: {leaves}"
     return None if _has_domain(type) else f"{name} is {type.simpleString()}, which has no index"
 

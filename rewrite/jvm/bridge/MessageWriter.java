@@ -9,6 +9,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
@@ -153,6 +154,6 @@ public final class MessageWriter {
   public static String escape(String name) {
     return name.indexOf('.') < 0 && name.indexOf('`') < 0
         ? name
-        : "`" + name.replace("`", "``") + "`";
+        : QuotingUtils.quoteIdentifier(name);
   }
 }

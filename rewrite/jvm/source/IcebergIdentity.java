@@ -8,6 +8,7 @@ import org.apache.iceberg.Table;
 import org.apache.iceberg.mapping.MappedField;
 import org.apache.iceberg.mapping.MappedFields;
 import org.apache.iceberg.mapping.NameMappingParser;
+import org.apache.spark.sql.catalyst.util.QuotingUtils;
 
 /** The identity of a column as `skipping/tables/iceberg/schema.py` has it, which says why. */
 public final class IcebergIdentity {
@@ -39,7 +40,7 @@ public final class IcebergIdentity {
     StringBuilder text = new StringBuilder();
     for (Iterator each = names.iterator(); each.hasNext(); ) {
       if (text.length() > 0) text.append(',');
-      text.append('`').append(((String) each.next()).replace("`", "``")).append('`');
+      text.append(QuotingUtils.quoteIdentifier((String) each.next()));
     }
     return text.toString();
   }

@@ -38,7 +38,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table import Table as PyIceberg
 
-from providers.errors import DefinitionError, TableError
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
 from skipping.parser.condition import (
@@ -222,8 +222,7 @@ def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
         scans = [table.scan(condition, case_sensitive=False, snapshot_id=head) for head in heads]
         bind(table.schema(), condition, case_sensitive=False)
     except (TypeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise DefinitionError(f"WHERE {where}: {reason}") from error
+        raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
     return {task.file.file_path for scan in scans for task in scan.plan_files()}
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
+from skipping.parser.literals import join_name, quote
 from skipping.tables import TableColumn
 
 __all__ = ["identity", "leaves"]
@@ -39,7 +40,7 @@ def identity(id: int, mapping: NameMapping) -> str:
     ('#2', '#2 `k`,`key`')
     """
     path = _mapped(id, mapping)
-    parts = [",".join(f"`{n.replace('`', '``')}`" for n in sorted(names)) for names in path]
+    parts = [",".join(map(quote, sorted(names))) for names in path]
     return " ".join([f"#{id}", ".".join(parts)]).rstrip()
 
 
@@ -97,8 +98,7 @@ def _column(
 
 def _dotted(branch: Sequence[Mapping[str, Any]]) -> str:
     """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
-    parts = (str(field["name"]) for field in branch)
-    return ".".join(f"`{p.replace('`', '``')}`" if "." in p or "`" in p else p for p in parts)
+    return join_name(str(field["name"]) for field in branch)
 
 
 def _spark_type(type: Any) -> str:

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from providers.errors import DefinitionError, TableError
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
+from skipping.parser.literals import quote
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
@@ -118,10 +119,7 @@ class IcebergTable:
             F.col("record_count").alias("stamp"),
             F.col("spec_id").alias("spec"),
             F.col("file_format").alias("format"),
-            *(
-                F.col(f"partition.`{name.replace('`', '``')}`").alias(f"_{id}")
-                for id, name in values.items()
-            ),
+            *(F.col(f"partition.{quote(name)}").alias(f"_{id}") for id, name in values.items()),
         ).toArrow()
         files = data_files(listed, {id: listed[f"_{id}"] for id in values}, metadata)
         matching = None if where is None else self._matching(snapshot, where)
@@ -156,8 +154,7 @@ class IcebergTable:
         try:
             self.spark.table(self.name).where(spark_condition(where))
         except AnalysisException as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise DefinitionError(f"WHERE {where}: {reason}") from error
+            raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
 
     def _matching(self, head: int, where: str) -> pa.Array | None:
         """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""

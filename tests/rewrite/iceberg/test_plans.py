@@ -68,7 +68,9 @@ def test_explain(spark: SparkSession, base: str) -> None:
     assert scan.table == "iceberg.default.base"
     assert (scan.total, scan.disproved, scan.unknown, scan.opened) == (FILES, 7, 0, 1)
     reads_all(spark, f"SELECT * FROM {base}", "no condition of the query reached this scan")
-    reads_all(spark, f"SELECT *, _file FROM {base} WHERE k = 3", "not a query on a Delta or Iceberg")
+    reads_all(
+        spark, f"SELECT *, _file FROM {base} WHERE k = 3", "not a query on a Delta or Iceberg"
+    )
     reads_all(spark, "SELECT * FROM few WHERE k = 3", "the table has no index")
 
 
