@@ -24,6 +24,9 @@ EXTENDED = (
     "rewrite/test_property.py",
     "rewrite/test_conformance.py",
     "rewrite/test_conformance_tables.py",
+    "rewrite/test_commands.py",
+    "rewrite/test_faults.py",
+    "rewrite/test_join_conformance.py",
     "rewrite/test_join_gate.py",
     "rewrite/test_join_cancel.py",
     "rewrite/test_flat.py",
@@ -39,6 +42,7 @@ EXTENDED = (
     "skipping/streaming/test_faults.py",
     "skipping/streaming/test_endings.py",
     "skipping/streaming/test_opensearch.py",
+    "skipping/streaming/test_streams.py",
     "skipping/stores/test_damaged.py",
     "skipping/stores/test_forking.py",
     "skipping/stores/test_large_writes.py",
@@ -50,8 +54,9 @@ EXTENDED = (
     "skipping/stores/test_restored.py",
     "skipping/tables/test_pyiceberg_filters.py",
 )
-"""What `make test` leaves to `make test-extended`: whole sessions, streams, faults, random queries,
-a cluster. Each rule, kind, format, store and join form has its tests among the others."""
+"""What `make test` leaves to `make test-extended`: commands, whole sessions, streams, faults,
+random queries, a cluster. Each rule, kind, format, store and join form has its tests among the
+others."""
 
 LONGEST = (
     "test_notebooks.py",

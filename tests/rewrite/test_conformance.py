@@ -8,7 +8,7 @@ Where each of the lines 1 to 28 and 39 to 47 is shown:
 * `tests/skipping/test_reading.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy calendars, field
   ids, names in two cases) and writers other than Spark.
 * `tests/skipping/stores`: 36, 42 and 43 as far as a store is concerned.
-* `tests/rewrite/test_static.py`: 21, 23, 25, 30, 31, 34 in full; `test_faults.py`: 36, 37.
+* `tests/rewrite/test_static.py`: 21, 23, 25, 30, 31, 34 in full (with `test_commands.py`); `test_faults.py`: 36, 37.
 
 Not yet: 14 with a default for existing rows (Delta has none; Iceberg v3); 24 for a path written in
 place and 29 (plain Parquet, CSV: no such table yet); position and equality deletes in 25, rollback

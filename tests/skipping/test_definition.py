@@ -64,7 +64,7 @@ def test_what_was_written_comes_back() -> None:
         (changed(table={"format": "delta", "id": 1, "root": ""}), "a name in it"),
         (changed(columns=[1]), "cannot be read"),
         (changed(columns=None), "cannot be read"),
-        (changed(options=[["a", {"b": 1}]]), "no parameter"),
+        (changed(options=[["a", {"b": 1}]]), "is not a parameter"),
         (changed(enabled="false"), "neither"),
         (changed(numbers=-1), "-1"),
         (column(number=2), "two columns have one number"),
@@ -73,7 +73,7 @@ def test_what_was_written_comes_back() -> None:
         (column(identity=7), "a name in it"),
         (column(kind="os:system"), "no kind"),
         (column(surprise=1), "cannot be read"),
-        (column(params=[["limit", [[[]]]]]), "no parameter"),
+        (column(params=[["limit", [[[]]]]]), "is not a parameter"),
         (
             changed(columns=[{**FIRST, "number": n} for n in range(1, 2_002)]),
             "at most 2,000 columns",

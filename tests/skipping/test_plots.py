@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from providers import And, Compare
 from providers.errors import DefinitionError
-from rewrite.observe import explain
+from rewrite import explain
 from rewrite.plots import draw_history, funnel, over_time
 from skipping import ScanPlan, SkippingIndex
 from skipping.lookup.scan_plan import Step

@@ -264,7 +264,7 @@ def test_nested_fields_respect_the_nulls_of_their_parents(tmp_path: Path) -> Non
     outer = pa.StructArray.from_arrays([inner], ["i"], mask=pa.array([False, False, True, False]))
     path = write(tmp_path / "f", {"o": outer})
     assert one(path, column("o.i.b", "bigint", physical=("o", "i", "b"))) == ({1}, 3)
-    assert "no struct" in one(path, column("x", "bigint", physical=("o", "i", "b", "c")))
+    assert "not a struct" in one(path, column("x", "bigint", physical=("o", "i", "b", "c")))
 
 
 def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
         column("absent", "string", physical=("a.b", "c", "d")[::2]),
     )
     assert got[:3] == [({1, 2}, 0), ({3, 4}, 0), ({"x", "y"}, 0)]
-    assert "no struct" in got[3]
+    assert "not a struct" in got[3]
 
 
 def test_another_case_and_two_cases_are_unknown(tmp_path: Path) -> None:

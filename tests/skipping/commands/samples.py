@@ -16,11 +16,7 @@ from providers.errors import (
 from skipping import ScanPlan
 
 FLINT = Path(__file__).parents[1] / "parser" / "flint.sql"
-
-
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
 _numbers = itertools.count()
 
 

@@ -14,8 +14,6 @@ from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.small import DEFINITION, TESTS, entries
 
 NOBODY = 65534
-
-
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 
 

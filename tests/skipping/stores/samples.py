@@ -18,11 +18,7 @@ from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IndexStore
 
 Values = dict[str, Sequence[Any]]
-
-
 INTS = pa.int64()
-
-
 TYPES: dict[str, pa.DataType] = {
     "s1_known": pa.bool_(),
     "s1_low": INTS,

@@ -206,7 +206,7 @@ def test_only_indices_of_a_derived_name_are_deleted(
         store.erase("i")
     assert len(store.definitions()) == len(faults(store)) == 1
     assert not any(r.method == "DELETE" for r in between.seen)
-    with pytest.raises(StoreError, match="names no index"):
+    with pytest.raises(StoreError, match="does not name an index"):
         store._client.call("DELETE", f"/{entries}" if entries != "payroll" else "/payroll,x")
     said(store, lambda source: source["heads"]["i"].update(entries=name))
     store.erase("i")

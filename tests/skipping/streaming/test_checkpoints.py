@@ -91,7 +91,7 @@ def test_allowed(spark: SparkSession, started_with: Any, location: str) -> None:
 def test_refused(spark: SparkSession, started_with: Any, location: str) -> None:
     options = IndexOptions(checkpoint_location=location)
     for asked in (require_checkpoint, lambda s, o: checkpoint_of(s, o, "1")):
-        with pytest.raises(DefinitionError, match=f"{KEY}|no folder") as error:
+        with pytest.raises(DefinitionError, match=f"{KEY}|not a folder") as error:
             asked(spark, options)
         assert error.value.about == "with.checkpoint_location"
 

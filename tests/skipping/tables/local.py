@@ -11,8 +11,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 UTC = datetime.timezone.utc
-
-
 COLUMNS = (
     "k VALUE_LIST, big MIN_MAX, s VALUE_LIST, s MIN_MAX, day MIN_MAX, ts MIN_MAX, x MIN_MAX, "
     "d VALUE_LIST, b VALUE_LIST, st.a MIN_MAX, st.t.y VALUE_LIST"
