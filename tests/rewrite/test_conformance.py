@@ -5,10 +5,11 @@ Where each of the lines 1 to 28 and 39 to 47 is shown:
 * here, by number: 1 to 14, 16 to 23, 44; in `test_conformance_tables.py`: 24 to 28, 39 to 42, 45.
 * `tests/providers`: every line on values, nulls and predicates for every kind, without Spark; 15
   (a file with no rows, which Spark does not write) and 16.
-* `tests/skipping/test_reading.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy calendars, field
-  ids, names in two cases) and writers other than Spark.
+* `tests/skipping/parquet/test_reading.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy
+  calendars, field ids, names in two cases) and writers other than Spark.
 * `tests/skipping/stores`: 36, 42 and 43 as far as a store is concerned.
-* `tests/rewrite/test_static.py`: 21, 23, 25, 30, 31, 34 in full (with `test_commands.py`); `test_faults.py`: 36, 37.
+* `tests/rewrite/test_static.py` and `test_commands.py`: 21, 23, 25, 30, 31, 34 in full;
+  `test_faults.py`: 36, 37.
 
 Not yet: 14 with a default for existing rows (Delta has none; Iceberg v3); 24 for a path written in
 place and 29 (plain Parquet, CSV: no such table yet); position and equality deletes in 25, rollback

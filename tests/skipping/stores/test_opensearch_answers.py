@@ -39,7 +39,7 @@ from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request, front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
-from tests.skipping.test_copying import built, rows
+from tests.skipping.stores.test_copying import built, rows
 
 pytestmark = pytest.mark.usefixtures("tidied")
 

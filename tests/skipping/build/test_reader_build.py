@@ -22,7 +22,7 @@ from skipping.stores import IDENTITY
 from skipping.tables import Columns, TableColumn
 from skipping.tables.open import open_table
 from skipping.tables.spark_schema import leaves
-from tests.skipping.test_reading import TYPES
+from tests.skipping.parquet.test_reading import TYPES
 
 SETTINGS = {
     "spark": {},

@@ -131,7 +131,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
 
     def run(target: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "skipping", "copy", str(tmp_path / "one.db"), target]
-        root = Path(__file__).parents[2]
+        root = Path(__file__).parents[3]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=root)
 
     done = run(f"sqlite:{tmp_path}/other.db")
