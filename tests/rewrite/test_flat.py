@@ -277,6 +277,26 @@ def test_settings_and_stores_are_remembered_for_a_while(
     assert same_rows(spark, few_keys(1)).opened == 1
 
 
+def test_a_store_that_no_query_names_any_more_is_not_watched(
+    spark: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    known = hooks(spark).java.settings()
+    with settings(spark, {"spark.skipping.store": f"sqlite:{tmp_path}/once.sqlite"}):
+        once = known.name(spark._jsparkSession.sessionState().conf())
+    now = known.name(spark._jsparkSession.sessionState().conf())
+    assert {once, now} <= set(known.names().toArray())
+    jvm: Any = spark._jvm
+    field = known.getClass().getDeclaredField("used")
+    field.setAccessible(True)
+    ago = jvm.java.lang.System.nanoTime() - 601 * 10**9
+    field.get(known).put(once, jvm.java.lang.Long.valueOf(ago))
+    names = set(known.names().toArray())
+    assert once not in names
+    assert now in names
+    # A query that was planned then still gets an answer.
+    assert "once.sqlite" in known.of(once)
+
+
 def test_the_watch_goes_on_whatever_happens(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

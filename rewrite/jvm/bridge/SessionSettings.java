@@ -2,7 +2,9 @@ package rewrite.jvm.bridge;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -19,6 +21,7 @@ import org.apache.spark.sql.internal.SQLConf;
  */
 public final class SessionSettings {
   private static final int KEPT = 64;
+  private static final long IDLE = 600L * 1000 * 1000 * 1000; // nanoseconds
   private static final Set SWITCHES = new HashSet(Arrays.asList(
       new Object[] {"enabled", "dynamic.enabled", "dynamic.rows"}));
 
@@ -26,10 +29,12 @@ public final class SessionSettings {
     protected boolean removeEldestEntry(Map.Entry eldest) {
       if (size() <= KEPT) return false;
       texts.remove(eldest.getValue());
+      used.remove(eldest.getValue());
       return true;
     }
   };
-  private final Map texts = new java.util.HashMap();
+  private final Map texts = new HashMap();
+  private final Map used = new HashMap();
   private long next;
 
   private final SettingNumbers numbers;
@@ -50,6 +55,7 @@ public final class SessionSettings {
       texts.put(name, text);
       names.put(text, name);
     }
+    used.put(name, Long.valueOf(System.nanoTime()));
     return name;
   }
 
@@ -58,9 +64,15 @@ public final class SessionSettings {
     return (String) texts.get(name);
   }
 
-  /** The names there are. */
+  /** The names that queries asked for within ten minutes: the stores of others need no watching. */
   public synchronized List names() {
-    return new ArrayList(names.values());
+    List recent = new ArrayList();
+    long now = System.nanoTime();
+    for (Iterator each = names.values().iterator(); each.hasNext(); ) {
+      Object name = each.next();
+      if (now - ((Long) used.get(name)).longValue() < IDLE) recent.add(name);
+    }
+    return recent;
   }
 
   private String text(SQLConf conf) {
