@@ -24,6 +24,7 @@ EXTENDED = (
     "rewrite/test_property.py",
     "rewrite/test_conformance.py",
     "rewrite/test_conformance_tables.py",
+    "rewrite/iceberg/test_writes.py",
     "rewrite/test_commands.py",
     "rewrite/test_faults.py",
     "rewrite/test_join_conformance.py",
