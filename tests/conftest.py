@@ -19,6 +19,7 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
 EXTENDED = (
+    "test_docs.py",
     "test_notebooks.py",
     "rewrite/test_join_property.py",
     "rewrite/test_property.py",
@@ -32,11 +33,13 @@ EXTENDED = (
     "rewrite/test_join_cancel.py",
     "rewrite/test_flat.py",
     "rewrite/test_session.py",
+    "rewrite/test_verify.py",
     "test_installed.py",
     "test_must_show.py",
     "test_local_cluster.py",
     "test_object_store.py",
     "test_iceberg_releases.py",
+    "skipping/test_main.py",
     "skipping/streaming/test_commits.py",
     "skipping/streaming/test_iceberg.py",
     "skipping/streaming/test_losses.py",
@@ -55,8 +58,8 @@ EXTENDED = (
     "skipping/stores/test_restored.py",
     "skipping/tables/test_pyiceberg_filters.py",
 )
-"""What `make test` leaves to `make test-extended`: commands, whole sessions, streams, faults,
-random queries, a cluster. Each rule, kind, format, store and join form has its tests among the
+"""What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,
+faults, random queries, a cluster. Each rule, kind, format, store and join form has its tests among the
 others."""
 
 LONGEST = (
