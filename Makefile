@@ -80,12 +80,12 @@ $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'
 	touch $@
 
-docs: $(BIN)/.docs  ## the documents as a site, in site/; a broken link ends it
-	$(BIN)/python docs/stage.py build/pages
-	$(BIN)/zensical build --clean --strict
+docs: $(BIN)/.docs  ## the documents as a site, in build/site/; a broken link ends it
+	$(BIN)/python docs/stage.py build
+	$(BIN)/zensical build --config-file build/mkdocs.yml --clean --strict
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
 clean:  ## remove what was made here
-	rm -rf .venv .data build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .data build dist .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,8 @@
 """Lays out the pages for the site: those in docs/ and those at the top, in one folder.
 
-`python docs/stage.py FOLDER`. On GitHub a page at the top links to `docs/page.md`, and a page in
-docs/ to `../PAGE.md`; in the folder both are neighbours. README.md is the first page, `index.md`.
+`python docs/stage.py FOLDER` makes `FOLDER/pages`, with `mkdocs.yml` beside it. On GitHub a page at
+the top links to `docs/page.md`, and a page in docs/ to `../PAGE.md`; in the folder both are
+neighbours. README.md is the first page, `index.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ TOP = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 def stage(folder: Path) -> None:
     """Fill the folder anew."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    left_out = shutil.ignore_patterns("*.py", "*.yml", "__pycache__")
+    shutil.copytree(ROOT / "docs", folder, ignore=left_out)
     for name in TOP:
         text = (ROOT / name).read_text()
         if name == "LICENSE":
@@ -36,4 +38,5 @@ def _staged(name: str) -> str:
 
 
 if __name__ == "__main__":
-    stage(Path(sys.argv[1]))
+    stage(Path(sys.argv[1], "pages"))
+    shutil.copy(ROOT / "docs" / "mkdocs.yml", sys.argv[1])

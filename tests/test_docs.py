@@ -81,7 +81,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_page_is_in_the_site_and_the_readme() -> None:
-    navigation, readme = (ROOT / "mkdocs.yml").read_text(), (ROOT / "README.md").read_text()
+    navigation, readme = (DOCS / "mkdocs.yml").read_text(), (ROOT / "README.md").read_text()
     for page in DOCS.glob("*.md"):
         assert f": {page.name}\n" in navigation, page.name
         assert f"](docs/{page.name})" in readme, page.name

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("providers", "rewrite", "skipping")
 TOP = {
     *(".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md"),
-    *("SECURITY.md", "docs", "mkdocs.yml", "notebooks", "providers", "pyproject.toml", "rewrite"),
+    *("SECURITY.md", "docs", "notebooks", "providers", "pyproject.toml", "rewrite"),
     *("skipping", "tests"),
 }
 
