@@ -160,10 +160,10 @@ class StartUp:
         )
 
 
-def _is_same(path: str | None, other: str | None) -> bool:
+def _is_same(path: str, other: str | None) -> bool:
     """Whether two paths are of one file, as far as this can be seen."""
-    if path is None or other is None:
-        return path is other
+    if other is None:
+        return False
     try:
         return os.path.samefile(path, other)
     except OSError:

@@ -22,20 +22,10 @@ from skipping.stores import IDENTITY
 from skipping.tables import Columns, TableColumn
 from skipping.tables.open import open_table
 from skipping.tables.spark_schema import leaves
-from tests.skipping.parquet.test_reading import TYPES
+from tests.skipping.parquet.test_reading import TYPES, WRITERS
 
 SETTINGS = {
-    "spark": {},
-    "int96": {"spark.sql.parquet.outputTimestampType": "INT96"},
-    "legacy": {
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    },
-    "legacy int96": {
-        "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-        "spark.sql.parquet.outputTimestampType": "INT96",
-    },
+    **WRITERS,
     "legacy decimals": {"spark.sql.parquet.writeLegacyFormat": "true"},
 }
 

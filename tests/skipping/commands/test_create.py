@@ -20,9 +20,6 @@ from providers.errors import (
 from skipping.engines.spark import settings_of, store_of
 from tests.skipping.commands.samples import UUID, facts, fresh, indexes, opened, refused, scan, word
 
-# DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 
 class TestBothWays:
     STATEMENTS = (

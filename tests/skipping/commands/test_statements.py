@@ -15,9 +15,6 @@ from providers.errors import (
 )
 from tests.skipping.commands.samples import FLINT, indexes, refused, word
 
-# DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 
 class TestParsing:
     def test_a_statement_runs_once_when_it_is_executed(

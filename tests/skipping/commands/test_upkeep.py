@@ -20,9 +20,6 @@ from skipping.build.spark import SparkBuild
 from skipping.engines.spark import settings_of, store_of
 from tests.skipping.commands.samples import facts, fresh, indexes, make, opened, refused, scan, word
 
-# DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 
 class TestRefresh:
     def test_after_append_delete_optimize_and_a_new_column(

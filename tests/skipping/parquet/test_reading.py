@@ -43,6 +43,21 @@ TYPES = {
     "short": ("varchar(5)", "'abc'", "'abcde'", "''"),
     "bytes": ("binary", "X'00FF80'", "X''", "X'FF'"),
 }
+
+WRITERS: dict[str, dict[str, str]] = {
+    "spark": {},
+    "int96": {"spark.sql.parquet.outputTimestampType": "INT96"},
+    "legacy": {
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    },
+    "legacy int96": {
+        "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.outputTimestampType": "INT96",
+    },
+}
+"""What Spark is set to when it writes a file."""
 OLD = {"old_day", "old_moment"}
 
 
@@ -106,19 +121,6 @@ def written(
         f"CAST(NULL AS {t[0].replace('varchar(5)', 'string')})" for t in TYPES.values()
     )
     frame = spark.sql(" UNION ALL ".join([*rows, f"SELECT {nothing}"])).coalesce(1)
-    settings = {
-        "spark": {},
-        "int96": {"spark.sql.parquet.outputTimestampType": "INT96"},
-        "legacy": {
-            "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        },
-        "legacy int96": {
-            "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
-            "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-            "spark.sql.parquet.outputTimestampType": "INT96",
-        },
-    }
     done: dict[str, tuple[Path, pa.Table]] = {}
 
     def of(writer: str) -> tuple[Path, pa.Table]:
@@ -128,8 +130,8 @@ def written(
                 table = frame.toArrow()
                 write(folder / "file.parquet", table)
             else:
-                before = {key: spark.conf.get(key) for key in settings[writer]}
-                for key, value in settings[writer].items():
+                before = {key: spark.conf.get(key) for key in WRITERS[writer]}
+                for key, value in WRITERS[writer].items():
                     spark.conf.set(key, value)
                 frame.write.mode("overwrite").parquet(str(folder))
                 for key, value in before.items():
