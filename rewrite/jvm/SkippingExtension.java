@@ -16,12 +16,15 @@ import rewrite.jvm.parser.SkippingSqlParser;
 import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.scan.FilePruningRule;
 import rewrite.jvm.scan.PhysicalScans;
+import rewrite.jvm.source.TableStatistics;
 
 /** One installation: builds what the packages have, hands each what it needs, and is what Python
     holds of it. */
 public final class SkippingExtension {
   private final IndexClient client;
   private final PruningFeedback feedback = new PruningFeedback();
+  private final TableStatistics statistics;
+  private final PhysicalScans physical;
   private final StatementCallback statements;
   private final ScanReport scans;
   private final ExecutionLog executions;
@@ -30,19 +33,20 @@ public final class SkippingExtension {
       messages are left in `folder`. See PythonCallback and StatementCallback. */
   public SkippingExtension(BiFunction asks, BiFunction states, String secret, String folder) {
     client = new IndexClient(new PythonCallback(asks, secret, folder));
+    statistics = new TableStatistics(client);
+    physical = new PhysicalScans(client, feedback, statistics);
     statements = new StatementCallback(states, secret);
     scans = new ScanReport(
-        client.budgets(), new PhysicalScans(client, feedback),
-        new FilePruningRule(client, feedback, false));
+        client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
     executions = new ExecutionLog(scans);
   }
 
   /** Puts the rules and the parser into sessions to be, and the listener into the context. */
   public void inject(SparkSessionExtensions extensions, SparkContext context) {
     extensions.injectColumnar(
-        new FilePruningRule.Inject(new FilePruningRule(client, feedback, true)));
+        new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));
     extensions.injectResolutionRule(
-        new JoinPruningRule.Inject(new JoinPruningRule(client, feedback)));
+        new JoinPruningRule.Inject(new JoinPruningRule(client, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     context.addSparkListener(executions);
   }

@@ -171,6 +171,15 @@ class Settings:
         meaning="of the files that were disproved, how many are read again in the background, to "
         "raise an alarm if one holds a match (rewrite.alarms)",
     )
+    statistics_enabled: bool = _setting(
+        True,
+        "statistics.enabled",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether the keys of joins, and lists of values, are also compared with what a table "
+        "knows itself: its partitions, and for columns without an index the bounds in its log",
+    )
     dynamic_enabled: bool = _setting(
         True,
         "dynamic.enabled",

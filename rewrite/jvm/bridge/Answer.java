@@ -25,7 +25,7 @@ public final class Answer {
       return;
     }
     disproved = bitmap(in, Json.number(header, Protocol.LENGTH));
-    List described = (List) header.get(Protocol.LEGS);
+    List described = described();
     for (int i = 0; i < described.size(); i++) {
       legs.add(bitmap(in, Json.number((Map) described.get(i), Protocol.LENGTH)));
     }
@@ -106,7 +106,13 @@ public final class Answer {
 
   /** Whether leg `i` is that of a dimension's keys. */
   public boolean isOf(int i, String dimension) {
-    return dimension.equals(((Map) ((List) header.get(Protocol.LEGS)).get(i)).get(Protocol.OF));
+    return dimension.equals(((Map) described().get(i)).get(Protocol.OF));
+  }
+
+  /** The legs, for explain. */
+  public List described() {
+    Object described = header.get(Protocol.LEGS);
+    return described == null ? Collections.EMPTY_LIST : (List) described;
   }
 
   /** Everything but the bitmaps, for explain. */

@@ -72,6 +72,11 @@ public final class IndexClient {
     this.attached = attached;
   }
 
+  /** Whether files are skipped at all. */
+  public boolean isOn() {
+    return attached && SkippingConf.isEnabled();
+  }
+
   /** Whether the keys of joins are collected. */
   public boolean collectsKeys() {
     return attached && SkippingConf.collectsKeys();

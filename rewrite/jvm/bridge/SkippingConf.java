@@ -29,6 +29,16 @@ public final class SkippingConf {
     return isTrue("dynamic.rows");
   }
 
+  /** Whether Spark prunes partitions only by what it broadcasts. */
+  public static boolean reusesBroadcastsOnly() {
+    return current().dynamicPartitionPruningReuseBroadcastOnly();
+  }
+
+  /** Whether tables are asked what they know of their files. */
+  public static boolean usesStatistics() {
+    return isTrue("statistics.enabled");
+  }
+
   /** Whether a query fails where the index cannot be asked. */
   public static boolean isStrict() {
     return "strict".equalsIgnoreCase(get("mode", "fallback").trim());

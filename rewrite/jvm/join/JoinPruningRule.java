@@ -17,6 +17,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.source.TableStatistics;
 
 /**
  * Finds joins whose one side can say which rows of the other have a partner, and puts Spark's own
@@ -50,10 +51,13 @@ import rewrite.jvm.keys.PruningFeedback;
 public final class JoinPruningRule extends Rule {
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
 
-  public JoinPruningRule(IndexClient client, PruningFeedback feedback) {
+  public JoinPruningRule(
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics) {
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
   }
 
   public String ruleName() {
@@ -123,7 +127,8 @@ public final class JoinPruningRule extends Rule {
         Expression key = (Expression) keys.get(i);
         BuildSide dimension = new BuildSide(other, otherKeys, i);
         if (!dimension.selective()) return null;
-        KeyPushdown restriction = new KeyPushdown(client, feedback, dimension, copies, side);
+        KeyPushdown restriction =
+            new KeyPushdown(client, feedback, statistics, dimension, copies, side);
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {

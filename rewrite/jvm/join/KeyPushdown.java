@@ -31,6 +31,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.TableStatistics;
 
 /**
  * Takes "this column has one of the dimension's keys" from a join down to the scans.
@@ -52,6 +53,7 @@ public final class KeyPushdown {
 
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
   private final BuildSide dimension;
   private final ReuseAnalysis copies;
   private final LogicalPlan whole;
@@ -60,10 +62,11 @@ public final class KeyPushdown {
 
   /** `whole` is the side of the join that may lose rows. */
   public KeyPushdown(
-      IndexClient client, PruningFeedback feedback, BuildSide dimension, ReuseAnalysis copies,
-      LogicalPlan whole) {
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics,
+      BuildSide dimension, ReuseAnalysis copies, LogicalPlan whole) {
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
     this.dimension = dimension;
     this.copies = copies;
     this.whole = whole;
@@ -246,7 +249,8 @@ public final class KeyPushdown {
     for (int i = 0; i < dimKeys.size(); i++) {
       Expression column = (Expression) dimKeys.get(i);
       BuildSide through = dimension.through(dim, key, column);
-      KeyPushdown further = new KeyPushdown(client, feedback, through, copies, whole);
+      KeyPushdown further =
+          new KeyPushdown(client, feedback, statistics, through, copies, whole);
       further.shuffled |= shuffled;
       side = further.on(side, (Expression) sideKeys.get(i));
       used.addAll(further.used);
@@ -266,20 +270,22 @@ public final class KeyPushdown {
   private LogicalPlan scan(LogicalPlan scan, Filter filter, Expression key) {
     LogicalPlan plan = filter == null ? scan : filter;
     List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    PruningCost gate = new PruningCost(client, feedback, scan, key);
+    PruningCost gate = cost(scan, key);
     if (!gate.concerns()) return plan;
-    if (gate.isPartition()) {
-      String own = " is a partition column, and Spark's own to prune by";
-      ScanNotes.add(scan, Conditions.shape(key) + own);
-      return plan;
-    }
     BuildSide[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
-        if (feedback.isOurs(conditions.get(j))
-            && ways[i].is((DynamicPruningSubquery) conditions.get(j), key)) {
+        if (!(conditions.get(j) instanceof DynamicPruningSubquery)) continue;
+        DynamicPruningSubquery there = (DynamicPruningSubquery) conditions.get(j);
+        if (!ways[i].is(there, key)) continue;
+        if (feedback.isOurs(there)) {
           used.add(ways[i].plan());
           return plan; // Spark runs the rule until nothing changes
+        }
+        // Spark's own, of partitions: it stays true where the dimension is not broadcast after all.
+        if (gate.isPartition() && PlanSize.isBroadcast(there.buildQuery())) {
+          ScanNotes.add(scan, Conditions.shape(key) + " is a partition column, and pruned by Spark");
+          return plan;
         }
       }
     }
@@ -298,11 +304,15 @@ public final class KeyPushdown {
     return plan;
   }
 
-  /** Notes on the scans below, those of tables with an index, why they have no keys. */
+  private PruningCost cost(LogicalPlan scan, Expression key) {
+    return new PruningCost(client, feedback, statistics, scan, key);
+  }
+
+  /** Notes on the scans below, those that could be pruned, why they have no keys. */
   public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
     List leaves = ScalaInterop.list(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
-      if (new PruningCost(client, feedback, (LogicalPlan) leaves.get(i), key).concerns()) {
+      if (cost((LogicalPlan) leaves.get(i), key).concerns()) {
         ScanNotes.add((LogicalPlan) leaves.get(i), reason);
       }
     }

@@ -8,31 +8,39 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.TableStatistics;
 
 /**
  * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
  * costs. Everything here is known before anything runs.
  */
 public final class PruningCost {
+  /** Where the bounds of more files overlap, a few keys are in nearly all of them. */
+  private static final double MOST_OVERLAP = 0.9;
+
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
   private final ScanSource read;
   private final Expression key;
 
   public PruningCost(
-      IndexClient client, PruningFeedback feedback, LogicalPlan scan, Expression key) {
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics, LogicalPlan scan,
+      Expression key) {
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
     this.key = key;
     read = ScanSources.of(scan, client);
   }
 
-  /** Whether the scan is of a table that has an index. */
+  /** Whether the scan is of a table that has an index, or may know itself where the key is. */
   public boolean concerns() {
-    return read != null && client.hasIndex(read.table());
+    return read != null && (client.hasIndex(read.table()) || statistics.know(read, key));
   }
 
-  /** Whether the key is a partition column, which Spark prunes by itself. */
+  /** Whether the key is a partition column, which Spark prunes by where it broadcasts the other
+      side. */
   public boolean isPartition() {
     List path = Conditions.path(Conditions.bare(key));
     return path != null && read.isPartition(path);
@@ -62,8 +70,14 @@ public final class PruningCost {
       return "the join key is " + Conditions.shape(key);
     }
     String identity = read.columns().identity(path);
-    if (identity == null || !client.hasIndex(read.table(), identity)) {
+    boolean indexed = identity != null && client.hasIndex(read.table(), identity);
+    if (!indexed && !statistics.know(read, key)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
+    }
+    double overlap = indexed ? 0 : statistics.overlap(read, key);
+    if (overlap >= MOST_OVERLAP) {
+      return "the table is in no order of " + path.get(path.size() - 1) + ": the bounds of "
+          + (int) (100 * overlap) + " % of its files overlap";
     }
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;

@@ -55,10 +55,11 @@ public final class FilePruningRule extends Rule {
   private final boolean runs;
 
   /** `runs` false: the plan is only looked at, nothing is collected. */
-  public FilePruningRule(IndexClient client, PruningFeedback feedback, boolean runs) {
+  public FilePruningRule(
+      IndexClient client, PruningFeedback feedback, PhysicalScans scans, boolean runs) {
     this.client = client;
     this.feedback = feedback;
-    this.scans = new PhysicalScans(client, feedback);
+    this.scans = scans;
     this.runs = runs;
   }
 
@@ -77,7 +78,7 @@ public final class FilePruningRule extends Rule {
     try {
       ScanSource read = scan.read();
       List filters = scan.filters(above);
-      if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters));
+      if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
       keys.addAll(scan.keys());
       boolean due = true;
       boolean something = !filters.isEmpty();
@@ -85,7 +86,7 @@ public final class FilePruningRule extends Rule {
         due &= ((JoinKeySet) keys.get(i)).isDue();
         something |= ((JoinKeySet) keys.get(i)).column() != null;
       }
-      String refusal = scans.refusal(read, keys.isEmpty() ? filters : keys);
+      String refusal = scans.refusal(read, filters, keys);
       if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
       if (!something) return asItIs(scan, keys);
       if (runs && due) {
@@ -107,7 +108,7 @@ public final class FilePruningRule extends Rule {
     for (int i = 0; i < keys.size(); i++) {
       ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
     }
-    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), new ArrayList()));
+    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), new ArrayList(), new ArrayList()));
   }
 
   /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */

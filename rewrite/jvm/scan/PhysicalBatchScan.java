@@ -32,18 +32,23 @@ import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.TableStatistics;
 
 /** A scan of a connector: Iceberg. What joins demand is among its runtime filters. */
 final class PhysicalBatchScan extends PhysicalScan {
   private final BatchScanExec scan;
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
   private Map opened;
 
-  PhysicalBatchScan(BatchScanExec scan, IndexClient client, PruningFeedback feedback) {
+  PhysicalBatchScan(
+      BatchScanExec scan, IndexClient client, PruningFeedback feedback,
+      TableStatistics statistics) {
     this.scan = scan;
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
   }
 
   public SparkPlan node() {
@@ -75,7 +80,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     for (int i = 0; i < scan.runtimeFilters().size(); i++) {
       JoinKeySet set = keys((Expression) scan.runtimeFilters().apply(i));
       if (set == null || isOwn(set, partition)) continue;
-      if (set.column() == null ? partition.isEmpty() : isIndexed(set)) out.add(set);
+      if (set.column() == null ? partition.isEmpty() : isAnswered(set)) out.add(set);
     }
     return out;
   }
@@ -104,11 +109,13 @@ final class PhysicalBatchScan extends PhysicalScan {
     return set.column() != null
         && partition.contains(root(set).name())
         && !feedback.knows(set.expression().exprId())
-        && (set.isBroadcast() || !isIndexed(set));
+        && (set.isBroadcast() || !isAnswered(set));
   }
 
-  private boolean isIndexed(JoinKeySet set) {
+  /** Whether the index, or the table, can be asked about it. */
+  private boolean isAnswered(JoinKeySet set) {
     ScanSource read = read();
+    if (statistics.know(read, set.column())) return true;
     List path = Conditions.path(Conditions.bare(set.column()));
     String identity = path == null ? null : read.columns().identity(path);
     return identity != null && client.hasIndex(read.table(), identity);

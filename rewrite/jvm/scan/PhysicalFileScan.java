@@ -16,6 +16,8 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.ScanSource;
@@ -25,10 +27,12 @@ import rewrite.jvm.source.ScanSources;
 final class PhysicalFileScan extends PhysicalScan {
   private final FileSourceScanExec scan;
   private final IndexClient client;
+  private final PruningFeedback feedback;
 
-  PhysicalFileScan(FileSourceScanExec scan, IndexClient client) {
+  PhysicalFileScan(FileSourceScanExec scan, IndexClient client, PruningFeedback feedback) {
     this.scan = scan;
     this.client = client;
+    this.feedback = feedback;
   }
 
   public SparkPlan node() {
@@ -56,6 +60,29 @@ final class PhysicalFileScan extends PhysicalScan {
     return filters;
   }
 
+  /** Those of partition columns: Spark takes them for its own, and would collect them whatever
+      their size, and fail where that fails. */
+  public List keys() {
+    List out = new ArrayList();
+    List filters = ScalaInterop.list(scan.partitionFilters());
+    for (int i = 0; i < filters.size(); i++) {
+      if (isOurs(filters.get(i))) {
+        out.add(JoinKeySet.of(((DynamicPruningExpression) filters.get(i)).child(), feedback));
+      }
+    }
+    return out;
+  }
+
+  /** Without adaptive execution one that reads its dimension again has lost its name, but Spark
+      makes none of these unless told to. */
+  private boolean isOurs(Object filter) {
+    if (!(filter instanceof DynamicPruningExpression)) return false;
+    JoinKeySet set = JoinKeySet.of(((DynamicPruningExpression) filter).child(), feedback);
+    return set.column() != null
+        && (feedback.knows(set.expression().exprId())
+            || !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly());
+  }
+
   public SparkPlan pruned(ScanPruning pruning, boolean waits) {
     HadoopFsRelation old = scan.relation();
     PrunedFileIndex location =
@@ -65,10 +92,15 @@ final class PhysicalFileScan extends PhysicalScan {
         old.options(), old.sparkSession());
     List filters = ScalaInterop.list(scan.dataFilters());
     filters.addAll(waits ? awaited(pruning.keys()) : ranges(pruning.keys()));
+    List partitionFilters = ScalaInterop.list(scan.partitionFilters());
+    for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
+      if (isOurs(each.next())) each.remove();
+    }
     FileSourceScanExec now = scan.copy(
-        relation, scan.stream(), scan.output(), scan.requiredSchema(), scan.partitionFilters(),
-        scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), ScalaInterop.seq(filters),
-        scan.tableIdentifier(), scan.disableBucketedScan());
+        relation, scan.stream(), scan.output(), scan.requiredSchema(),
+        ScalaInterop.seq(partitionFilters), scan.optionalBucketSet(),
+        scan.optionalNumCoalescedBuckets(), ScalaInterop.seq(filters), scan.tableIdentifier(),
+        scan.disableBucketedScan());
     now.copyTagsFrom(scan);
     return now;
   }
@@ -84,16 +116,23 @@ final class PhysicalFileScan extends PhysicalScan {
     return out;
   }
 
-  /** What the reader is to skip row groups and pages by. */
-  private static List ranges(List keys) {
+  /** What the reader is to skip row groups and pages by. Files have no partition columns: to the
+      reader they would be null in each row. */
+  private List ranges(List keys) {
     List out = new ArrayList();
     for (int i = 0; i < keys.size() && SkippingConf.filtersRows(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
-      Expression range =
-          set.values() == null ? null : RuntimeRowFilter.reader(set.column(), set.values());
+      if (set.values() == null || isPartition(set.column())) continue;
+      Expression range = RuntimeRowFilter.reader(set.column(), set.values());
       if (range != null) out.add(range);
     }
     return out;
+  }
+
+  private boolean isPartition(Expression column) {
+    List path = Conditions.path(Conditions.bare(column));
+    return path != null
+        && scan.relation().partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
   }
 
   public Map count() {

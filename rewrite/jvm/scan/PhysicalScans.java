@@ -6,34 +6,42 @@ import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.TableStatistics;
 
 /** The scans of physical plans, and what prunes them. */
 public final class PhysicalScans {
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
 
-  public PhysicalScans(IndexClient client, PruningFeedback feedback) {
+  public PhysicalScans(
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics) {
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
   }
 
   /** The scan that a node is; null if it is none. */
   public PhysicalScan of(Object node) {
     if (node instanceof FileSourceScanExec) {
-      return new PhysicalFileScan((FileSourceScanExec) node, client);
+      return new PhysicalFileScan((FileSourceScanExec) node, client, feedback);
     }
     return node instanceof BatchScanExec
-        ? new PhysicalBatchScan((BatchScanExec) node, client, feedback)
+        ? new PhysicalBatchScan((BatchScanExec) node, client, feedback, statistics)
         : null;
   }
 
   /** The pruning of what a scan reads, by conditions and the keys of joins. */
   ScanPruning pruning(ScanSource read, List filters, List keys) {
-    return new ScanPruning(client, feedback, read, filters, keys);
+    return new ScanPruning(client, feedback, statistics, read, filters, keys);
   }
 
-  /** Why no index would be asked about a scan with these conditions; null: it would. */
-  public String refusal(ScanSource read, List filters) {
-    return client.refusal(read == null ? null : read.table(), !filters.isEmpty());
+  /** Why neither an index nor the table would be asked about a scan with these conditions, and the
+      keys of joins; null: one would. */
+  public String refusal(ScanSource read, List filters, List keys) {
+    boolean something = !filters.isEmpty() || !keys.isEmpty();
+    String refusal = client.refusal(read == null ? null : read.table(), something);
+    boolean known = refusal != null && client.isOn() && statistics.concern(read, filters, keys);
+    return known ? null : refusal;
   }
 }

@@ -20,9 +20,9 @@ import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.SkippingConf;
-import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.ConnectorSource;
+import rewrite.jvm.source.Tally;
 
 /**
  * A connector's scan less the files that are disproved.

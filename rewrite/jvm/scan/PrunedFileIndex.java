@@ -14,11 +14,11 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.FolderListing;
 import rewrite.jvm.source.ReplaceableFiles;
+import rewrite.jvm.source.Tally;
 import scala.collection.immutable.Seq;
 
 /**
@@ -116,7 +116,8 @@ public final class PrunedFileIndex implements FileIndex {
         // A file that was replaced since it was listed is not the one that is known.
         boolean replaced =
             now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
-        if (!tally.drops(replaced ? -1 : ordinal, file.getLen())) kept.add(file);
+        String location = file.getPath().toString();
+        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
       }
       if (!kept.isEmpty()) {
         out.add(new PartitionDirectory(directory.values(), ScalaInterop.seq(kept)));

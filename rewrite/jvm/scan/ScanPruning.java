@@ -8,12 +8,14 @@ import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
-import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.StatisticsAnswer;
+import rewrite.jvm.source.TableStatistics;
+import rewrite.jvm.source.Tally;
 
 /**
  * The pruning of one scan, whatever reads its files: its conditions, the keys that it waits for,
@@ -22,18 +24,22 @@ import rewrite.jvm.source.ScanSource;
 public final class ScanPruning {
   private final IndexClient client;
   private final PruningFeedback feedback;
+  private final TableStatistics statistics;
   private final ScanSource read;
   private final List filters;
   private final List keys;
   private Answer answer;
+  private StatisticsAnswer own = new StatisticsAnswer();
   private Map counts;
   private boolean learned;
 
   /** `filters` are the scan's own, `keys` what joins demand of it. */
   public ScanPruning(
-      IndexClient client, PruningFeedback feedback, ScanSource read, List filters, List keys) {
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics, ScanSource read,
+      List filters, List keys) {
     this.client = client;
     this.feedback = feedback;
+    this.statistics = statistics;
     this.read = read;
     this.filters = filters;
     this.keys = keys;
@@ -52,6 +58,11 @@ public final class ScanPruning {
     return keys;
   }
 
+  /** Whether a file is proven to hold no matching row. */
+  public boolean disproves(int ordinal, String location) {
+    return answer.disproves(ordinal) || own.disproves(location);
+  }
+
   /** Whether the index has been asked; otherwise this is done when files are listed. */
   public boolean isAsked() {
     return answer != null;
@@ -62,15 +73,20 @@ public final class ScanPruning {
     return answer;
   }
 
-  /** Asks the index, with the keys that are there. */
+  /** Asks the table and its index, with the keys that are there. */
   public void ask() {
     boolean something = !filters.isEmpty();
     for (int i = 0; i < keys.size(); i++) {
       something |= ((JoinKeySet) keys.get(i)).values() != null;
     }
-    answer = something
-        ? client.ask(message())
-        : Answer.failed("there are no keys, and no condition of the query reached this scan");
+    own = statistics.ask(read, filters, keys);
+    if (!something) {
+      answer =
+          Answer.failed("there are no keys, and no condition of the query reached this scan");
+      return;
+    }
+    String refusal = client.refusal(read.table(), true);
+    answer = refusal == null ? client.ask(message()) : Answer.failed(refusal);
   }
 
   private byte[] message() {
@@ -90,7 +106,7 @@ public final class ScanPruning {
       explaining a query must not make it run without them. */
   public ScanPruning forecast() {
     if (isAsked()) return this;
-    ScanPruning out = new ScanPruning(client, feedback, read, filters, keys);
+    ScanPruning out = new ScanPruning(client, feedback, statistics, read, filters, keys);
     out.ask();
     return out;
   }
@@ -107,13 +123,13 @@ public final class ScanPruning {
 
   /** Starts to count what becomes of the files. */
   public Tally tally() {
-    return new Tally(answer);
+    return new Tally(answer, own);
   }
 
   /** All files were counted. */
   public void done(Tally tally) {
     counts = tally.counts();
-    learn(tally.total(), tally.legs());
+    learn(tally);
   }
 
   /** Whether files were counted. */
@@ -122,17 +138,14 @@ public final class ScanPruning {
   }
 
   /** Notes what each set of keys disproved alone. */
-  private void learn(int total, int[] legs) {
+  private void learn(Tally tally) {
     if (learned) return;
     learned = true;
     for (int i = 0; i < keys.size(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.values() == null || total == 0) continue;
-      int most = 0;
-      for (int k = 0; k < legs.length; k++) {
-        if (answer.isOf(k, set.dimension())) most = Math.max(most, legs[k]);
-      }
-      feedback.saved(set.expression().exprId(), (double) most / total);
+      if (set.values() == null || tally.total() == 0) continue;
+      feedback.saved(
+          set.expression().exprId(), (double) tally.most(set.dimension()) / tally.total());
     }
   }
 
@@ -165,7 +178,7 @@ public final class ScanPruning {
   public boolean prunesAs(ScanPruning that) {
     if (this == that) return true;
     if (answer != null || that.answer != null) {
-      return answer != null && answer.equals(that.answer);
+      return answer != null && answer.equals(that.answer) && own.equals(that.own);
     }
     return onlyBroadcasts() && that.onlyBroadcasts();
   }

@@ -4,7 +4,6 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
-import rewrite.jvm.bridge.Tally;
 
 /**
  * A scan of a connector, which lists and reads files itself.

@@ -1,18 +1,32 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.delta.Snapshot;
+import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.ScalaInterop;
+import scala.collection.immutable.Seq;
 
 /**
  * What a read of a Delta table tells about the table. Loaded only where Delta is.
@@ -21,6 +35,9 @@ import rewrite.jvm.bridge.MessageWriter;
  * through other indexes, and must see every file.
  */
 public final class DeltaSource extends FileSource {
+  private static final String LEAST = "minValues";
+  private static final String GREATEST = "maxValues";
+
   private final PreparedDeltaFileIndex files;
   private final Metadata metadata;
 
@@ -48,6 +65,75 @@ public final class DeltaSource extends FileSource {
 
   public String mark(InternalRow partition, FileStatus file) {
     return "";
+  }
+
+  public String version() {
+    return String.valueOf(files.preparedScan().version());
+  }
+
+  List directories() {
+    List out = new ArrayList();
+    Map byValues = new HashMap();
+    List found = ScalaInterop.list(files.preparedScan().files());
+    for (int i = 0; i < found.size(); i++) {
+      AddFile file = (AddFile) found.get(i);
+      List alike = (List) byValues.get(file.partitionValues());
+      if (alike == null) byValues.put(file.partitionValues(), alike = new ArrayList());
+      alike.add(files.fileStatusWithMetadataFromAddFile(file));
+    }
+    for (Iterator each = byValues.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry alike = (Map.Entry) each.next();
+      scala.collection.immutable.Map values =
+          (scala.collection.immutable.Map) alike.getKey();
+      out.add(
+          new PartitionDirectory(
+              files.getPartitionValuesRow(values), ScalaInterop.seq((List) alike.getValue())));
+    }
+    return out;
+  }
+
+  public boolean hasStatistics(List path) {
+    return snapshot().getStatsColumnOpt(LEAST, reversed(path)).isDefined();
+  }
+
+  /** By Delta's own expressions, which know how its statistics are cut: texts to a prefix, times to
+      the millisecond. */
+  public ColumnBounds bounds(List path) {
+    Column[] columns = new Column[] {
+      new Column("path"),
+      snapshot().getStatsColumnOrNullLiteral(LEAST, reversed(path)),
+      snapshot().getStatsColumnOrNullLiteral(GREATEST, reversed(path))
+    };
+    SparkPlan plan =
+        ((Dataset) snapshot().withStats().select(ScalaInterop.seq(Arrays.asList(columns))))
+            .queryExecution().executedPlan();
+    DataType type = ((Attribute) plan.output().apply(1)).dataType();
+    if (!type.equals(((Attribute) plan.output().apply(2)).dataType())) return null;
+    ColumnBounds out = new ColumnBounds(type);
+    InternalRow[] rows = plan.executeCollect();
+    for (int i = 0; i < rows.length; i++) {
+      String location = files.absolutePath(rows[i].getUTF8String(0).toString()).toString();
+      out.add(location, value(rows[i], 1, type), value(rows[i], 2, type));
+    }
+    return out;
+  }
+
+  /** A value that keeps nothing of its row. */
+  private static Object value(InternalRow row, int i, DataType type) {
+    if (row.isNullAt(i)) return null;
+    Object value = row.get(i, type);
+    return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
+  }
+
+  private Snapshot snapshot() {
+    return files.preparedScan().scannedSnapshot();
+  }
+
+  /** A path as Delta's statistics take it. */
+  private static Seq reversed(List path) {
+    List out = new ArrayList(path);
+    Collections.reverse(out);
+    return ScalaInterop.seq(out);
   }
 
   public String identity(List path) {

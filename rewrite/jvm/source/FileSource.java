@@ -1,9 +1,15 @@
 package rewrite.jvm.source;
 
 import java.util.List;
+import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.ColumnResolver;
 
 /** A scan of files that Spark itself lists and reads. */
@@ -25,6 +31,35 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
   public boolean isPartition(List path) {
     return relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
   }
+
+  public boolean isPartitioned(List path) {
+    return path.size() == 1 && isPartition(path);
+  }
+
+  public Set withoutPartition(List path, DataType type, List values) {
+    StructType partition = relation.location().partitionSchema();
+    int at = ((Integer) partition.getFieldIndex((String) path.get(0)).get()).intValue();
+    DataType own = partition.fields()[at].dataType();
+    ColumnBounds bounds = new ColumnBounds(own);
+    List directories = directories();
+    for (int i = 0; i < directories.size(); i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      Object value = directory.values().get(at, own);
+      List files = ScalaInterop.list(directory.files());
+      for (int j = 0; j < files.size(); j++) {
+        String location = ((FileStatusWithMetadata) files.get(j)).getPath().toString();
+        if (value == null) {
+          bounds.addNull(location);
+        } else {
+          bounds.add(location, value, value);
+        }
+      }
+    }
+    return bounds.without(new SortedValues(type, values));
+  }
+
+  /** The files that it reads, by partition; none where that is not known yet. */
+  abstract List directories();
 
   /** What identifies a file beside path and size; "" if nothing does. */
   public abstract String mark(InternalRow partition, FileStatus file);

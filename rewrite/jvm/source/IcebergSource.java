@@ -14,6 +14,7 @@ import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.TableScan;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -22,7 +23,6 @@ import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.bridge.Tally;
 import rewrite.jvm.predicate.ColumnResolver;
 import scala.collection.immutable.Seq;
 
@@ -121,6 +121,39 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return false;
   }
 
+  public String version() throws Exception {
+    Long id = members.snapshotId(scan);
+    return id == null ? null : id.toString();
+  }
+
+  public boolean isPartitioned(List path) {
+    Types.NestedField field = field(path);
+    if (field == null) return false;
+    Iterator specs = table.specs().values().iterator();
+    while (specs.hasNext()) {
+      PartitionSpec spec = (PartitionSpec) specs.next();
+      if (!spec.getFieldsBySourceId(field.fieldId()).isEmpty()) return true;
+    }
+    return false;
+  }
+
+  public Set withoutPartition(List path, DataType type, List values) throws Exception {
+    return IcebergStatistics.withoutPartition(
+        members.tasks(scan), field(path), values, members.caseSensitive(scan));
+  }
+
+  /** Which columns have some is in the files of manifests. */
+  public boolean hasStatistics(List path) {
+    Types.NestedField field = field(path);
+    return field != null && field.type().isPrimitiveType();
+  }
+
+  public ColumnBounds bounds(List path) throws Exception {
+    Types.NestedField field = field(path);
+    TableScan all = table.newScan().useSnapshot(members.snapshotId(scan).longValue());
+    return IcebergStatistics.bounds(all, field, schema.findColumnName(field.fieldId()));
+  }
+
   public String identity(List path) {
     Types.NestedField field = field(path);
     return field == null ? null : IcebergIdentity.of(table, field.fieldId());
@@ -166,7 +199,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
       int ordinal = tally.ordinal(
           file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
       if (file.format() != FileFormat.PARQUET) tally.foreign(file.format().name());
-      if (tally.drops(ordinal, file.fileSizeInBytes())) out.add(file.location());
+      if (tally.drops(ordinal, file.location(), file.fileSizeInBytes())) out.add(file.location());
     }
     return out;
   }

@@ -1,5 +1,6 @@
 package rewrite.jvm.source;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -84,6 +85,32 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return location instanceof InMemoryFileIndex
         ? ((InMemoryFileIndex) location).allFiles().size()
         : Integer.MAX_VALUE;
+  }
+
+  /** There is no log. */
+  public String version() {
+    return null;
+  }
+
+  /** Catalogs list their partitions when the files are listed. */
+  List directories() {
+    FileIndex location = relation.location();
+    List none = new ArrayList();
+    return location instanceof InMemoryFileIndex
+        ? ScalaInterop.list(location.listFiles(ScalaInterop.seq(none), ScalaInterop.seq(none)))
+        : none;
+  }
+
+  public boolean isPartitioned(List path) {
+    return super.isPartitioned(path) && relation.location() instanceof InMemoryFileIndex;
+  }
+
+  public boolean hasStatistics(List path) {
+    return false;
+  }
+
+  public ColumnBounds bounds(List path) {
+    return null;
   }
 
   public String mark(InternalRow partition, FileStatus file) {

@@ -1,6 +1,8 @@
 package rewrite.jvm.source;
 
 import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.predicate.ColumnResolver;
 
 /** A scan of a table that may have an index, whatever its format. */
@@ -19,4 +21,20 @@ public interface ScanSource {
 
   /** Whether the column at a path of names is one that Spark prunes partitions by itself. */
   boolean isPartition(List path);
+
+  /** The version of the table that is read; null where it is not known. */
+  String version() throws Exception;
+
+  /** Whether the partition of a file may tell what the column at a path of names has there. */
+  boolean isPartitioned(List path);
+
+  /** The locations of the files whose partition proves that the column holds none of some Catalyst
+      values of a type. */
+  Set withoutPartition(List path, DataType type, List values) throws Exception;
+
+  /** Whether the table may have statistics of the column at a path of names. */
+  boolean hasStatistics(List path);
+
+  /** Those of all its files at this version; null where there are none. Reads the table's log. */
+  ColumnBounds bounds(List path) throws Exception;
 }

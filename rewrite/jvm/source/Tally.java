@@ -1,4 +1,4 @@
-package rewrite.jvm.bridge;
+package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -6,10 +6,13 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import rewrite.jvm.bridge.Answer;
+import rewrite.jvm.bridge.Protocol;
 
-/** What becomes of the files of one listing, by what an index answered. */
+/** What becomes of the files of one listing, by what an index and the table itself answered. */
 public final class Tally {
   private final Answer answer;
+  private final StatisticsAnswer statistics;
   private final int[] legs;
   private final Map foreign = new TreeMap();
   private int total;
@@ -18,9 +21,10 @@ public final class Tally {
   private long bytes;
   private long disprovedBytes;
 
-  public Tally(Answer answer) {
+  public Tally(Answer answer, StatisticsAnswer statistics) {
     this.answer = answer;
-    this.legs = new int[answer.legs()];
+    this.statistics = statistics;
+    this.legs = new int[answer.legs() + statistics.legs()];
   }
 
   /** The file's ordinal; -1: the index does not know it. */
@@ -28,15 +32,16 @@ public final class Tally {
     return answer.ordinal(path, size, mark);
   }
 
-  /** Counts a file, by its ordinal (-1: unknown) and size; whether it is left out. */
-  public boolean drops(int ordinal, long size) {
+  /** Counts a file, by its ordinal (-1: unknown), location and size; whether it is left out. */
+  public boolean drops(int ordinal, String location, long size) {
     total++;
     bytes += size;
-    if (ordinal < 0) unknown++;
+    if (ordinal < 0 && answer.index() != null) unknown++;
     for (int i = 0; i < legs.length; i++) {
-      if (answer.disproves(i, ordinal)) legs[i]++;
+      int own = i - answer.legs();
+      if (own < 0 ? answer.disproves(i, ordinal) : statistics.disproves(own, location)) legs[i]++;
     }
-    if (!answer.disproves(ordinal)) return false;
+    if (!answer.disproves(ordinal) && !statistics.disproves(location)) return false;
     disproved++;
     disprovedBytes += size;
     return true;
@@ -53,14 +58,23 @@ public final class Tally {
     return total;
   }
 
-  /** How many of them each leg disproves alone. */
-  public int[] legs() {
-    return legs;
+  /** How many of them the best leg of a dimension's keys disproves alone. */
+  public int most(String dimension) {
+    int most = 0;
+    for (int i = 0; i < legs.length; i++) {
+      int own = i - answer.legs();
+      boolean its = own < 0 ? answer.isOf(i, dimension) : statistics.isOf(own, dimension);
+      if (its) most = Math.max(most, legs[i]);
+    }
+    return most;
   }
 
   /** All that was counted, with what the index answered, for explain. */
   public Map counts() {
     Map out = new HashMap(answer.header());
+    List described = new ArrayList(answer.described());
+    described.addAll(statistics.described());
+    out.put(Protocol.LEGS, described);
     out.put("total", Integer.valueOf(total));
     out.put("unknown", Integer.valueOf(unknown));
     out.put("disproved", Integer.valueOf(disproved));

@@ -1,0 +1,88 @@
+package rewrite.jvm.source;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.types.DataType;
+
+/**
+ * The least and the greatest value of a column in each file, as the table itself knows them.
+ *
+ * <p>They may be wider than the values, never narrower. Nulls and NaN are not within them. A file
+ * that is not here may have any value.
+ */
+public final class ColumnBounds {
+  private static final Object[] NO_VALUE = new Object[0];
+  private static final Object[] ANY_VALUE = new Object[1];
+
+  private final DataType type;
+  private final Map files = new HashMap();
+
+  /** `type` is that of the column to Spark. */
+  ColumnBounds(DataType type) {
+    this.type = type;
+  }
+
+  /** Notes a file's; a bound that is null is not known. */
+  void add(String location, Object lower, Object upper) {
+    put(location, lower == null || upper == null ? ANY_VALUE : new Object[] {lower, upper});
+  }
+
+  /** Notes that a file has nothing but nulls. */
+  void addNull(String location) {
+    put(location, NO_VALUE);
+  }
+
+  /** One location may be there twice, with other deletes: then only this much is known. */
+  private void put(String location, Object[] bounds) {
+    if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
+  }
+
+  /** How many files there are. */
+  int size() {
+    return files.size();
+  }
+
+  /**
+   * The share of the files (0 to 1) whose bounds overlap with those of a file, on average: that file
+   * alone where they are sorted by the column, 1 where they are in no order.
+   */
+  double overlap() {
+    List lowers = new ArrayList();
+    List uppers = new ArrayList();
+    int any = 0;
+    for (Iterator each = files.values().iterator(); each.hasNext(); ) {
+      Object[] bounds = (Object[]) each.next();
+      if (bounds == ANY_VALUE) any++;
+      if (bounds.length < 2) continue;
+      lowers.add(bounds[0]);
+      uppers.add(bounds[1]);
+    }
+    if (files.isEmpty()) return 1;
+    SortedValues from = new SortedValues(type, lowers);
+    SortedValues to = new SortedValues(type, uppers);
+    double sum = 0;
+    for (int i = 0; i < lowers.size(); i++) {
+      sum += from.upTo(uppers.get(i)) - to.below(lowers.get(i));
+    }
+    double within = lowers.isEmpty() ? 0 : sum / lowers.size();
+    return (any + within) / files.size();
+  }
+
+  /** The locations of those that are proven to hold none of some values. */
+  Set without(SortedValues values) {
+    Set out = new HashSet();
+    for (Iterator each = files.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry file = (Map.Entry) each.next();
+      Object[] bounds = (Object[]) file.getValue();
+      boolean none =
+          bounds == NO_VALUE || bounds != ANY_VALUE && values.noneWithin(bounds[0], bounds[1]);
+      if (none) out.add(file.getKey());
+    }
+    return out;
+  }
+}

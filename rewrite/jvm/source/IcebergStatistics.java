@@ -1,0 +1,130 @@
+package rewrite.jvm.source;
+
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.ScanTask;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.expressions.Evaluator;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.expressions.Projections;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.spark.SparkSchemaUtil;
+import org.apache.iceberg.types.Conversions;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.Types;
+import org.apache.iceberg.util.ByteBuffers;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** What the manifests of an Iceberg table say of its files: partitions and bounds. */
+final class IcebergStatistics {
+  private IcebergStatistics() {}
+
+  /** The locations of the tasks' files whose partition proves that a column holds none of some
+      Catalyst values, as Iceberg projects an IN on its partitions. */
+  static Set withoutPartition(
+      List tasks, Types.NestedField field, List values, boolean caseSensitive) {
+    Set out = new HashSet();
+    // Iceberg tells 0.0 from -0.0, and Spark does not.
+    Type.TypeID type = field.type().typeId();
+    if (type == Type.TypeID.FLOAT || type == Type.TypeID.DOUBLE) return out;
+    List literals = new ArrayList();
+    for (int i = 0; i < values.size(); i++) {
+      literals.add(literal(values.get(i)));
+    }
+    Map evaluators = new HashMap();
+    for (int i = 0; i < tasks.size(); i++) {
+      FileScanTask task = ((ScanTask) tasks.get(i)).asFileScanTask();
+      PartitionSpec spec = task.spec();
+      Integer id = Integer.valueOf(spec.specId());
+      if (!evaluators.containsKey(id)) {
+        evaluators.put(id, evaluator(spec, field.fieldId(), literals, caseSensitive));
+      }
+      Evaluator evaluator = (Evaluator) evaluators.get(id);
+      if (evaluator != null && !evaluator.eval(task.file().partition())) {
+        out.add(task.file().location());
+      }
+    }
+    return out;
+  }
+
+  /** What says whether a partition may have one of the values; null: it says nothing. */
+  private static Evaluator evaluator(
+      PartitionSpec spec, int id, List literals, boolean caseSensitive) {
+    String name = spec.schema().findColumnName(id);
+    if (name == null || spec.getFieldsBySourceId(id).isEmpty()) return null;
+    Expression in = Expressions.in(name, (Iterable) literals);
+    return new Evaluator(
+        spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(in),
+        caseSensitive);
+  }
+
+  private static Object literal(Object value) {
+    if (value instanceof UTF8String) return value.toString();
+    if (value instanceof Decimal) return ((Decimal) value).toJavaBigDecimal();
+    return value instanceof byte[] ? (Object) ByteBuffer.wrap((byte[]) value) : value;
+  }
+
+  /** The bounds of a column in all files of a snapshot. */
+  static ColumnBounds bounds(TableScan snapshot, Types.NestedField field, String name)
+      throws Exception {
+    ColumnBounds out = new ColumnBounds(SparkSchemaUtil.convert(field.type()));
+    Integer id = Integer.valueOf(field.fieldId());
+    TableScan whole = (TableScan) snapshot.ignoreResiduals();
+    CloseableIterable tasks =
+        ((TableScan) whole.includeColumnStats(Collections.singleton(name))).planFiles();
+    try {
+      for (Iterator each = tasks.iterator(); each.hasNext(); ) {
+        FileScanTask task = ((ScanTask) each.next()).asFileScanTask();
+        // Read from the partition, whatever the file has: the file may have been imported.
+        if (task.spec().identitySourceIds().contains(id)) continue;
+        DataFile file = (DataFile) task.file();
+        Object lower = bound(file.lowerBounds(), id, field.type());
+        out.add(file.location(), lower, bound(file.upperBounds(), id, field.type()));
+      }
+    } finally {
+      tasks.close();
+    }
+    return out;
+  }
+
+  /** A bound as a Catalyst value; null where there is none. */
+  private static Object bound(Map bounds, Integer id, Type type) {
+    ByteBuffer bytes = bounds == null ? null : (ByteBuffer) bounds.get(id);
+    return bytes == null ? null : catalyst(Conversions.fromByteBuffer(type, bytes), type);
+  }
+
+  private static Object catalyst(Object value, Type type) {
+    switch (type.typeId()) {
+      case BOOLEAN:
+      case INTEGER:
+      case LONG:
+      case FLOAT:
+      case DOUBLE:
+      case DATE:
+      case TIMESTAMP:
+        return value;
+      case STRING:
+        return UTF8String.fromString(value.toString());
+      case DECIMAL:
+        return org.apache.spark.sql.types.Decimal$.MODULE$.apply((BigDecimal) value);
+      case BINARY:
+      case FIXED:
+        return ByteBuffers.toByteArray((ByteBuffer) value);
+      default:
+        return null; // Spark has it as another type
+    }
+  }
+}

@@ -1,0 +1,100 @@
+package rewrite.jvm.source;
+
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.catalyst.util.TypeUtils$;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
+import scala.math.Ordering;
+
+/** Catalyst values of one type, in Spark's order: whether one of them lies within bounds. */
+final class SortedValues {
+  private final Ordering order;
+  private final Object[] values;
+  private final long[] longs;
+  private final boolean hasNaN;
+
+  /** `type` is that of the values, none of which is null. */
+  SortedValues(DataType type, List given) {
+    boolean counted =
+        type instanceof IntegralType || type instanceof DateType || type instanceof TimestampType
+            || type instanceof TimestampNTZType;
+    order = counted ? null : TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    values = counted ? null : given.toArray();
+    longs = counted ? new long[given.size()] : null;
+    boolean found = false;
+    for (int i = 0; i < given.size(); i++) {
+      Object value = given.get(i);
+      if (counted) longs[i] = ((Number) value).longValue();
+      if (isNaN(value)) found = true;
+    }
+    hasNaN = found;
+    if (counted) {
+      Arrays.sort(longs);
+    } else {
+      Arrays.sort(values, order);
+    }
+  }
+
+  /** Whether a value is NaN, of which no bounds tell. */
+  static boolean isNaN(Object value) {
+    return value instanceof Double && ((Double) value).isNaN()
+        || value instanceof Float && ((Float) value).isNaN();
+  }
+
+  /** Whether it is proven that none of them is from `lower` to `upper`, both included. The bounds
+      may be of a narrower type: integers, FLOAT for DOUBLE. */
+  boolean noneWithin(Object lower, Object upper) {
+    if (hasNaN || isNaN(lower) || isNaN(upper)) return false;
+    return below(lower) == upTo(upper);
+  }
+
+  /** How many are less than a value. */
+  int below(Object value) {
+    return longs == null ? count(widened(value), 0) : count(((Number) value).longValue(), 0);
+  }
+
+  /** How many are not greater than a value. */
+  int upTo(Object value) {
+    return longs == null ? count(widened(value), 1) : count(((Number) value).longValue(), 1);
+  }
+
+  /** How many compare to a bound as less than `limit`. */
+  private int count(long bound, int limit) {
+    int from = 0;
+    int to = longs.length;
+    while (from < to) {
+      int middle = (from + to) >>> 1;
+      if (Long.compare(longs[middle], bound) < limit) {
+        from = middle + 1;
+      } else {
+        to = middle;
+      }
+    }
+    return from;
+  }
+
+  private int count(Object bound, int limit) {
+    int from = 0;
+    int to = values.length;
+    while (from < to) {
+      int middle = (from + to) >>> 1;
+      if (order.compare(values[middle], bound) < limit) {
+        from = middle + 1;
+      } else {
+        to = middle;
+      }
+    }
+    return from;
+  }
+
+  private Object widened(Object bound) {
+    boolean widens = bound instanceof Float && values.length > 0 && values[0] instanceof Double;
+    return widens ? Double.valueOf(((Float) bound).doubleValue()) : bound;
+  }
+}

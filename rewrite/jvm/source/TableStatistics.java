@@ -1,0 +1,180 @@
+package rewrite.jvm.source;
+
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.KeyValues;
+import rewrite.jvm.predicate.ListedValues;
+
+/**
+ * Asks tables themselves which files can hold some values: their partitions, and for columns without
+ * an index the bounds in Delta's log and Iceberg's manifests.
+ *
+ * <p>Table formats use both for the query's own conditions, but not for the keys of joins, and of an
+ * IN only the least and the greatest value. Bounds are read once for each version of a table.
+ */
+public final class TableStatistics {
+  /** Of a table with more files the bounds are not read. */
+  private static final int MOST_FILES = 200000;
+
+  private final IndexClient client;
+  private final Map kept = new Kept();
+
+  public TableStatistics(IndexClient client) {
+    this.client = client;
+  }
+
+  /** Whether a table may know in which files values of an expression are. */
+  public boolean know(ScanSource read, Expression column) {
+    if (read == null || !SkippingConf.usesStatistics()) return false;
+    List path = Conditions.path(Conditions.bare(column));
+    if (path == null || !isOrdered(Conditions.bare(column).dataType())) return false;
+    return read.isPartitioned(path) || !isIndexed(read, path) && read.hasStatistics(path);
+  }
+
+  /** The share of the files whose bounds of a column overlap, as ColumnBounds says, where that is
+      known without a look at the table; else 0. */
+  public double overlap(ScanSource read, Expression column) {
+    List path = Conditions.path(Conditions.bare(column));
+    try {
+      if (read.isPartitioned(path) || isIndexed(read, path) || read.version() == null) return 0;
+      Known known = known(key(read, path));
+      return known == null ? 0 : known.overlap;
+    } catch (Exception unknown) {
+      return 0;
+    }
+  }
+
+  /** Whether they can say something of a scan with these conditions and keys. */
+  public boolean concern(ScanSource read, List filters, List keys) {
+    for (int i = 0; i < filters.size(); i++) {
+      KeyValues listed = ListedValues.of((Expression) filters.get(i));
+      if (listed != null && know(read, listed.column())) return true;
+    }
+    for (int i = 0; i < keys.size(); i++) {
+      Expression column = ((KeyValues) keys.get(i)).column();
+      if (column != null && know(read, column)) return true;
+    }
+    return false;
+  }
+
+  /** What they disprove of a scan; of what fails nothing. */
+  public StatisticsAnswer ask(ScanSource read, List filters, List keys) {
+    StatisticsAnswer out = new StatisticsAnswer();
+    for (int i = 0; i < filters.size(); i++) {
+      add(out, read, ListedValues.of((Expression) filters.get(i)));
+    }
+    for (int i = 0; i < keys.size(); i++) {
+      add(out, read, (KeyValues) keys.get(i));
+    }
+    return out;
+  }
+
+  private void add(StatisticsAnswer out, ScanSource read, KeyValues values) {
+    if (values == null || values.values() == null || !know(read, values.column())) return;
+    List path = Conditions.path(Conditions.bare(values.column()));
+    DataType type = values.column().dataType();
+    try {
+      if (read.isPartitioned(path)) {
+        Set without = read.withoutPartition(path, type, values.values());
+        out.add(label(values, "PARTITION"), values.dimension(), without);
+      }
+      ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
+      if (bounds != null) {
+        Set without = bounds.without(new SortedValues(type, values.values()));
+        out.add(label(values, "STATISTICS"), values.dimension(), without);
+      }
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else this says nothing
+    }
+  }
+
+  private static String label(KeyValues values, String kind) {
+    String count = String.format("%,d", new Object[] {Integer.valueOf(values.values().size())});
+    String whose = values.dimension().isEmpty() ? " keys" : " keys of " + values.dimension();
+    return Conditions.shape(values.column()) + " IN (" + count + whose + ")  " + kind;
+  }
+
+  private boolean isIndexed(ScanSource read, List path) {
+    String identity = read.columns().identity(path);
+    return identity != null && client.hasIndex(read.table(), identity);
+  }
+
+  /** Whether values that are equal to Spark are equal, and ordered, as bytes and numbers are. */
+  private static boolean isOrdered(DataType type) {
+    return MessageWriter.takes(type)
+        && !(type instanceof StringType && !((StringType) type).supportsBinaryOrdering());
+  }
+
+  /** The bounds of a column at the version that is read; null: none, or not known. */
+  private ColumnBounds bounds(ScanSource read, List path) throws Exception {
+    if (read.version() == null || read.files() > MOST_FILES) return null;
+    String key = key(read, path);
+    Known known = known(key);
+    if (known == null) {
+      known = new Known(read.bounds(path));
+      synchronized (kept) {
+        kept.put(key, known);
+      }
+    }
+    return known.bounds;
+  }
+
+  private static String key(ScanSource read, List path) throws Exception {
+    return read.table() + "\n" + read.version() + "\n" + read.columns().identity(path);
+  }
+
+  private Known known(String key) {
+    synchronized (kept) {
+      return (Known) kept.get(key);
+    }
+  }
+
+  /** What is known of a column at a version. */
+  private static final class Known {
+    private final ColumnBounds bounds;
+    private final double overlap;
+
+    Known(ColumnBounds bounds) {
+      this.bounds = bounds;
+      overlap = bounds == null ? 1 : bounds.overlap();
+    }
+
+    int size() {
+      return bounds == null ? 1 : 1 + bounds.size();
+    }
+  }
+
+  /** The bounds of the columns that were asked last. */
+  private static final class Kept extends LinkedHashMap {
+    private static final int FILES = 1000000;
+
+    Kept() {
+      super(16, 0.75f, true);
+    }
+
+    public Object put(Object key, Object known) {
+      Object before = super.put(key, known);
+      int files = 0;
+      for (Iterator each = values().iterator(); each.hasNext(); ) {
+        files += ((Known) each.next()).size();
+      }
+      for (Iterator each = entrySet().iterator(); files > FILES && size() > 1; ) {
+        files -= ((Known) ((Map.Entry) each.next()).getValue()).size();
+        each.remove();
+      }
+      return before;
+    }
+  }
+}

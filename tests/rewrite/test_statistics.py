@@ -1,0 +1,227 @@
+"""Tables without an index, pruned by what they know themselves: partitions, and bounds in the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skipping.lookup.scan_plan import ScanPlan
+from tests.rewrite.differential import (
+    Compared,
+    in_catalog_of,
+    make_table,
+    same_rows,
+    settings,
+)
+
+FILES = 20
+BOUNDS = {
+    "delta.dataSkippingNumIndexedCols": "32",
+    "write.metadata.metrics.default": "truncate(16)",
+}
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+ENGINES = {"broadcast": {}, "sorted": SMJ, "plain": PLAIN, "plain sorted": {**PLAIN, **SMJ}}
+on_all_engines = pytest.mark.parametrize("conf", ENGINES.values(), ids=ENGINES)
+
+# A file holds ten neighbours of each column. Texts begin alike, longer than what statistics keep.
+ROWS = f"""
+    SELECT id, int(id) AS i, float(id) / 4 AS f, double(id) / 7 AS d,
+           CAST(id / 10 AS DECIMAL(12, 3)) AS e, date_add(DATE'2024-01-01', int(id)) AS day,
+           timestamp_micros(1700000000000000 + id * 1001) AS ts,
+           CAST(timestamp_micros(id * 333 - 20000) AS TIMESTAMP_NTZ) AS ntz,
+           concat('s', lpad(id, 4, '0'), repeat('x', 40)) AS s,
+           concat(char(55357 + 0 * id), lpad(id, 4, '0')) AS odd,
+           named_struct('a', named_struct('b', id)) AS st,
+           int(id div 10) AS p, int(id div 10) AS _f
+    FROM range({10 * FILES})
+"""
+COLUMNS = ["id", "i", "f", "d", "e", "day", "ts", "ntz", "s", "odd", "st.a.b"]
+
+
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A session whose tables are of a format: `clustered`, and `few` of its rows to join."""
+    with in_catalog_of(spark, request.param):
+        make_table(spark, "clustered", ROWS, properties=BOUNDS)
+        some = f"SELECT *, 0 AS _f FROM ({ROWS}) WHERE i IN (25, 26, 131)".replace(" AS _f", " AS g", 1)
+        make_table(spark, "few", some)
+        yield request.param
+        for name in ("clustered", "few"):
+            spark.sql(f"DROP TABLE {name}")
+
+
+def fact(found: Compared, name: str) -> ScanPlan:
+    print(found.explained)
+    (scan,) = [scan for scan in found.explained.scans if re.search(rf"\b{name}\b", scan.table)]
+    return scan
+
+
+def joined(column: str = "i", table: str = "clustered", condition: str = "d.i > 0") -> str:
+    return f"SELECT f.id FROM {table} f JOIN few d ON f.{column} = d.{column} WHERE {condition}"
+
+
+@on_all_engines
+def test_a_join_on_a_clustered_column(
+    spark: SparkSession, format: str, conf: dict[str, str]
+) -> None:
+    found = same_rows(spark, joined(), conf=conf)
+    assert fact(found, "clustered").opened == 2, str(found.explained)
+    assert "by i IN (3 keys of few)  STATISTICS" in str(found.explained)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_of_each_type(spark: SparkSession, format: str, column: str) -> None:
+    found = same_rows(spark, joined(column))
+    # Delta keeps times to the millisecond, a neighbour's among them.
+    most = 6 if format == "delta" and column in ("ts", "ntz") else 2
+    scan = fact(found, "clustered")
+    assert len(found.rows) == 3
+    assert scan.opened is not None and 2 <= scan.opened <= most, str(scan)
+
+
+def test_a_list_of_values_is_more_than_its_ends(spark: SparkSession, format: str) -> None:
+    found = same_rows(spark, "SELECT * FROM clustered WHERE i IN (3, 95, 196)")
+    assert found.opened == 3
+    assert (len(found.rows), found.without) == (3, 3 if format == "iceberg" else FILES)
+    many = ", ".join(str(10 * n + 5) for n in range(FILES) if n % 4 == 0)
+    strings = "SELECT * FROM clustered WHERE i IN ({}) AND s IN ({})".format(
+        many, ", ".join(f"'s{n:04}{'x' * 40}'" for n in range(100, 110))
+    )
+    assert same_rows(spark, strings).opened <= 1
+    found = same_rows(spark, f"SELECT * FROM clustered WHERE i IN ({many}, {'9, ' * 250}9)")
+    assert found.opened == FILES // 4
+
+
+@on_all_engines
+def test_a_partition_column(spark: SparkSession, format: str, conf: dict[str, str]) -> None:
+    make_partitioned(spark, format, "parts", "p")
+    found = same_rows(spark, joined("p", "parts"), conf=conf)
+    assert fact(found, "parts").opened == 2, str(found.explained)
+    if SMJ.items() <= conf.items():
+        assert "by p IN (2 keys of few)  PARTITION" in str(found.explained)
+    spark.sql("DROP TABLE parts")
+
+
+def make_partitioned(spark: SparkSession, format: str, name: str, by: str, rows: str = ROWS) -> None:
+    columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in spark.sql(rows).schema)
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING {format} PARTITIONED BY ({by})")
+    spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM ({rows})")
+
+
+def test_values_of_partitions(spark: SparkSession, format: str) -> None:
+    """Nulls, the empty text, what is escaped in paths, NaN and the two zeros."""
+    rows = """SELECT * FROM VALUES (1, 'a b/c%d', 0.0D), (2, '', double('NaN')), (3, NULL, NULL),
+        (4, 'ü=1', -0.0D), (5, 'a', 1.5D) AS t(id, s, d)"""
+    make_table(spark, "keys", f"SELECT *, 0 AS _f FROM ({rows})")
+    for by in ("s", "d"):
+        make_partitioned(spark, format, "odd_parts", by, rows)
+        for id in range(1, 6):
+            query = f"SELECT f.id FROM odd_parts f JOIN keys k ON f.{by} = k.{by} WHERE k.id = {id}"
+            for conf in (SMJ, {**PLAIN, **SMJ}):
+                found = same_rows(spark, query, conf=conf)
+                assert (fact(found, "odd_parts").opened or 0) <= max(2, len(found.rows))
+        lists = "SELECT id FROM odd_parts WHERE s IN ('a', 'a b/c%d', '') OR d IN (0, 1.5)"
+        same_rows(spark, lists)
+    for name in ("keys", "odd_parts"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
+    make_table(spark, "grows", ROWS, properties=BOUNDS)
+    assert fact(same_rows(spark, joined(table="grows")), "grows").opened == 2
+    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f) FROM ({ROWS}) WHERE i % 10 = 6")
+    assert (fact(same_rows(spark, joined(table="grows")), "grows").opened or 0) > 2
+    spark.sql("DELETE FROM grows WHERE i = 25")
+    spark.sql("UPDATE grows SET i = 131 WHERE i = 77")
+    assert (fact(same_rows(spark, joined(table="grows")), "grows").opened or 0) > 2
+    if format == "delta":
+        past = joined(table="grows VERSION AS OF 1")
+        assert fact(same_rows(spark, past), "grows").opened == 2
+    spark.sql("ALTER TABLE grows ADD COLUMN more INT")
+    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f), i AS more FROM ({ROWS}) WHERE i < 20")
+    query = "SELECT f.id FROM grows f JOIN few d ON f.more = d.p WHERE d.i > 0"
+    same_rows(spark, query)
+    spark.sql("DROP TABLE grows")
+
+
+def test_columns_that_are_renamed_dropped_and_widened(spark: SparkSession, format: str) -> None:
+    mapped = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
+    rows = f"SELECT i, i + 1000 AS j, _f FROM ({ROWS})"
+    make_table(spark, "changes", rows, properties={**BOUNDS, **mapped})
+    spark.sql("ALTER TABLE changes RENAME COLUMN i TO was")
+    spark.sql("ALTER TABLE changes RENAME COLUMN j TO i")
+    query = "SELECT f.* FROM changes f JOIN few d ON f.{} = d.i WHERE d.p > 0"
+    assert same_rows(spark, query.format("was")).rows
+    assert fact(same_rows(spark, query.format("was")), "changes").opened == 2
+    assert fact(same_rows(spark, query.format("i")), "changes").opened == 0
+    spark.sql("ALTER TABLE changes ALTER COLUMN was TYPE BIGINT")
+    widened = "SELECT f.* FROM changes f JOIN few d ON f.was = d.id WHERE d.p > 0"
+    assert fact(same_rows(spark, widened), "changes").opened == 2
+    spark.sql("ALTER TABLE changes DROP COLUMN i")
+    spark.sql("ALTER TABLE changes ADD COLUMN i INT")
+    spark.sql("INSERT INTO changes VALUES (5, 25)")
+    assert same_rows(spark, query.format("i")).rows
+    spark.sql("DROP TABLE changes")
+
+
+def test_nan_zeros_and_files_of_nulls(spark: SparkSession, format: str) -> None:
+    rows = """SELECT id, IF(id = 7, double('NaN'), IF(id = 11, -0.0D, IF(id > 15, NULL,
+        double(id) - 4))) AS d, int(id div 4) AS _f FROM range(20)"""
+    make_table(spark, "floats", rows, properties=BOUNDS)
+    keys = "SELECT double('NaN') AS d, 'a' AS n, 0 AS _f UNION ALL SELECT 0.0D, 'b', 0 UNION ALL"
+    make_table(spark, "keys", f"{keys} SELECT NULL, 'c', 0 UNION ALL SELECT 99.5D, 'd', 0")
+    query = "SELECT f.id FROM floats f JOIN keys k ON f.d = k.d WHERE k.n = '{}'"
+    assert [len(same_rows(spark, query.format(n)).rows) for n in "abcd"] == [1, 2, 0, 0]
+    found = same_rows(spark, query.format("d"))
+    assert fact(found, "floats").opened in (0, 1)  # NaN may be the upper bound of its file
+    for name in ("floats", "keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_table_in_no_order_is_refused_once_its_bounds_are_known(
+    spark: SparkSession, format: str
+) -> None:
+    rows = f"SELECT id, int(id * 7919 % 2000) AS i, int(id % {FILES}) AS _f FROM range(2000)"
+    make_table(spark, "mixed", rows, properties=BOUNDS)
+    assert fact(same_rows(spark, joined(table="mixed")), "mixed").opened == FILES
+    again = same_rows(spark, joined(table="mixed"))
+    assert "the table is in no order of i" in str(again.explained), str(again.explained)
+    spark.sql("DROP TABLE mixed")
+
+
+def test_an_index_comes_first(spark: SparkSession, format: str) -> None:
+    make_table(spark, "both", ROWS, "i VALUE_LIST", properties=BOUNDS)
+    query = "SELECT f.id FROM both f JOIN few d ON f.i = d.i AND f.s = d.s WHERE d.i < 30"
+    text = str(same_rows(spark, query).explained)
+    assert "by i IN (2 keys of few)  VALUE_LIST" in text
+    assert "by s IN (2 keys of few)  STATISTICS" in text
+    spark.sql("DROP SKIPPING INDEX ON both")
+    spark.sql("DROP TABLE both")
+
+
+def test_the_switch(spark: SparkSession, format: str) -> None:
+    with settings(spark, {"spark.skipping.statistics.enabled": "false"}):
+        found = same_rows(spark, joined())
+        assert fact(found, "clustered").opened == FILES
+        assert "the table has no index" in str(found.explained)
+
+
+def test_a_hidden_partition(spark: SparkSession) -> None:
+    """Buckets, prefixes and days, as Iceberg itself projects keys on them."""
+    with in_catalog_of(spark, "iceberg"):
+        make_table(spark, "pair", f"SELECT *, 0 AS g FROM ({ROWS}) WHERE i IN (25, 131)")
+        cases = {"bucket(16, i)": "i", "truncate(5, s)": "s", "days(ts)": "ts", "truncate(9, e)": "e"}
+        for by, column in cases.items():
+            make_partitioned(spark, "iceberg", "hidden", by)
+            for conf in ENGINES.values():
+                query = joined(column, "hidden").replace("few", "pair")
+                found = same_rows(spark, query, conf=conf)
+                assert len(found.rows) == 2
+                assert (fact(found, "hidden").opened or 0) <= 2, f"{by}\n{found.explained}"
+        for name in ("hidden", "pair"):
+            spark.sql(f"DROP TABLE {name}")
