@@ -47,7 +47,9 @@ def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
     """A session whose tables are of a format: `clustered`, and `few` of its rows to join."""
     with in_catalog_of(spark, request.param):
         make_table(spark, "clustered", ROWS, properties=BOUNDS)
-        some = f"SELECT *, 0 AS _f FROM ({ROWS}) WHERE i IN (25, 26, 131)".replace(" AS _f", " AS g", 1)
+        some = f"SELECT *, 0 AS _f FROM ({ROWS}) WHERE i IN (25, 26, 131)".replace(
+            " AS _f", " AS g", 1
+        )
         make_table(spark, "few", some)
         yield request.param
         for name in ("clustered", "few"):
@@ -55,7 +57,6 @@ def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 def fact(found: Compared, name: str) -> ScanPlan:
-    print(found.explained)
     (scan,) = [scan for scan in found.explained.scans if re.search(rf"\b{name}\b", scan.table)]
     return scan
 
@@ -106,7 +107,9 @@ def test_a_partition_column(spark: SparkSession, format: str, conf: dict[str, st
     spark.sql("DROP TABLE parts")
 
 
-def make_partitioned(spark: SparkSession, format: str, name: str, by: str, rows: str = ROWS) -> None:
+def make_partitioned(
+    spark: SparkSession, format: str, name: str, by: str, rows: str = ROWS
+) -> None:
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in spark.sql(rows).schema)
     spark.sql(f"DROP TABLE IF EXISTS {name}")
     spark.sql(f"CREATE TABLE {name} ({columns}) USING {format} PARTITIONED BY ({by})")
@@ -124,7 +127,7 @@ def test_values_of_partitions(spark: SparkSession, format: str) -> None:
             query = f"SELECT f.id FROM odd_parts f JOIN keys k ON f.{by} = k.{by} WHERE k.id = {id}"
             for conf in (SMJ, {**PLAIN, **SMJ}):
                 found = same_rows(spark, query, conf=conf)
-                assert (fact(found, "odd_parts").opened or 0) <= max(2, len(found.rows))
+                assert found.opened <= 3, str(found.explained)
         lists = "SELECT id FROM odd_parts WHERE s IN ('a', 'a b/c%d', '') OR d IN (0, 1.5)"
         same_rows(spark, lists)
     for name in ("keys", "odd_parts"):
@@ -215,7 +218,12 @@ def test_a_hidden_partition(spark: SparkSession) -> None:
     """Buckets, prefixes and days, as Iceberg itself projects keys on them."""
     with in_catalog_of(spark, "iceberg"):
         make_table(spark, "pair", f"SELECT *, 0 AS g FROM ({ROWS}) WHERE i IN (25, 131)")
-        cases = {"bucket(16, i)": "i", "truncate(5, s)": "s", "days(ts)": "ts", "truncate(9, e)": "e"}
+        cases = {
+            "bucket(16, i)": "i",
+            "truncate(5, s)": "s",
+            "days(ts)": "ts",
+            "truncate(9, e)": "e",
+        }
         for by, column in cases.items():
             make_partitioned(spark, "iceberg", "hidden", by)
             for conf in ENGINES.values():
