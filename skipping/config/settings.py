@@ -177,8 +177,8 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether the keys of joins, and lists of values, are also compared with what a table "
-        "knows itself: its partitions, and for columns without an index the bounds in its log",
+        meaning="whether the keys of joins, and lists of values, are also compared with what a "
+        "table knows itself: partitions, and for columns without an index the bounds in its log",
     )
     dynamic_enabled: bool = _setting(
         True,

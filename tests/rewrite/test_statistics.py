@@ -1,4 +1,4 @@
-"""Tables without an index, pruned by what they know themselves: partitions, and bounds in the log."""
+"""Tables without an index, pruned by what they know: partitions, and bounds in their log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_column_of_each_type(spark: SparkSession, format: str, column: str) ->
     most = 6 if format == "delta" and column in ("ts", "ntz") else 2
     scan = fact(found, "clustered")
     assert len(found.rows) == 3
-    assert scan.opened is not None and 2 <= scan.opened <= most, str(scan)
+    assert scan.opened in range(2, most + 1), str(scan)
 
 
 def test_a_list_of_values_is_more_than_its_ends(spark: SparkSession, format: str) -> None:
@@ -127,7 +127,8 @@ def test_values_of_partitions(spark: SparkSession, format: str) -> None:
             query = f"SELECT f.id FROM odd_parts f JOIN keys k ON f.{by} = k.{by} WHERE k.id = {id}"
             for conf in (SMJ, {**PLAIN, **SMJ}):
                 found = same_rows(spark, query, conf=conf)
-                assert found.opened <= 3, str(found.explained)
+                # NaN and both zeros, which Iceberg tells apart: it is not asked.
+                assert found.opened <= (5 if by == "d" else 2), str(found.explained)
         lists = "SELECT id FROM odd_parts WHERE s IN ('a', 'a b/c%d', '') OR d IN (0, 1.5)"
         same_rows(spark, lists)
     for name in ("keys", "odd_parts"):
@@ -222,7 +223,7 @@ def test_a_hidden_partition(spark: SparkSession) -> None:
             "bucket(16, i)": "i",
             "truncate(5, s)": "s",
             "days(ts)": "ts",
-            "truncate(9, e)": "e",
+            "months(day)": "day",
         }
         for by, column in cases.items():
             make_partitioned(spark, "iceberg", "hidden", by)
@@ -233,3 +234,33 @@ def test_a_hidden_partition(spark: SparkSession) -> None:
                 assert (fact(found, "hidden").opened or 0) <= 2, f"{by}\n{found.explained}"
         for name in ("hidden", "pair"):
             spark.sql(f"DROP TABLE {name}")
+
+
+SUBQUERIES = {
+    "i = (SELECT max(i) FROM few)": 1,
+    "i = (SELECT max(i) FROM few WHERE i < 0)": 0,
+    "i >= (SELECT max(i) + 60 FROM few)": 1,
+    "(SELECT min(id) - 20 FROM few) > id": 1,
+    "ts <= (SELECT min(ts) FROM few)": 3,
+    "s BETWEEN (SELECT min(s) FROM few) AND (SELECT min(s) FROM few WHERE i > 25)": 1,
+    "d > (SELECT max(d) + 5 FROM few)": FILES,  # NaN is greater, and in no bounds
+    "d < (SELECT min(d) - 3 FROM few)": 1,
+}
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@pytest.mark.parametrize("condition", SUBQUERIES)
+def test_a_value_that_a_subquery_gives(
+    spark: SparkSession, format: str, condition: str, conf: dict[str, str]
+) -> None:
+    found = same_rows(spark, f"SELECT * FROM clustered WHERE {condition}", conf=conf)
+    scan = fact(found, "clustered")
+    assert scan.opened is not None
+    assert scan.opened <= SUBQUERIES[condition] + (format == "delta" and "ts" in condition)
+
+
+def test_a_value_and_keys_together(spark: SparkSession, format: str) -> None:
+    for conf in ENGINES.values():
+        query = joined(condition="d.i > 0 AND f.id > (SELECT min(id) + 50 FROM few)")
+        found = same_rows(spark, query, conf=conf)
+        assert fact(found, "clustered").opened == 1, str(found.explained)

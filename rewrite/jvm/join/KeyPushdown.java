@@ -284,7 +284,8 @@ public final class KeyPushdown {
         }
         // Spark's own, of partitions: it stays true where the dimension is not broadcast after all.
         if (gate.isPartition() && PlanSize.isBroadcast(there.buildQuery())) {
-          ScanNotes.add(scan, Conditions.shape(key) + " is a partition column, and pruned by Spark");
+          String own = " is a partition column, and pruned by Spark";
+          ScanNotes.add(scan, Conditions.shape(key) + own);
           return plan;
         }
       }

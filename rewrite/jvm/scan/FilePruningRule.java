@@ -94,8 +94,10 @@ public final class FilePruningRule extends Rule {
         filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
       }
       ScanPruning pruning = scans.pruning(read, filters, keys);
-      if (due || !runs) pruning.ask();
-      return scan.pruned(pruning, runs && !due);
+      if (runs && due) pruning.setCollected();
+      boolean waits = runs && (!due || pruning.waitsForValues());
+      if (!waits) pruning.ask();
+      return scan.pruned(pruning, waits);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       String reason = "pruning it failed: " + failure.getClass().getSimpleName();
@@ -108,7 +110,8 @@ public final class FilePruningRule extends Rule {
     for (int i = 0; i < keys.size(); i++) {
       ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
     }
-    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), new ArrayList(), new ArrayList()));
+    List none = new ArrayList();
+    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), none, none));
   }
 
   /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */

@@ -137,7 +137,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   public SparkPlan pruned(ScanPruning pruning, boolean waits) {
     List filters = own();
     Map awaited = new HashMap();
-    for (int i = 0; waits && i < pruning.keys().size(); i++) {
+    for (int i = 0; waits && !pruning.isCollected() && i < pruning.keys().size(); i++) {
       JoinKeySet set = (JoinKeySet) pruning.keys().get(i);
       if (!set.isBroadcast()) continue;
       Attribute column = unlike(root(set)).withDataType(set.column().dataType());

@@ -91,7 +91,8 @@ final class PhysicalFileScan extends PhysicalScan {
         location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
         old.options(), old.sparkSession());
     List filters = ScalaInterop.list(scan.dataFilters());
-    filters.addAll(waits ? awaited(pruning.keys()) : ranges(pruning.keys()));
+    boolean collects = waits && !pruning.isCollected();
+    filters.addAll(collects ? awaited(pruning.keys()) : ranges(pruning.keys()));
     List partitionFilters = ScalaInterop.list(scan.partitionFilters());
     for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
       if (isOurs(each.next())) each.remove();

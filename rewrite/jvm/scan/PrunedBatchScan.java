@@ -78,7 +78,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
         for (Iterator each = awaited.keySet().iterator(); each.hasNext(); ) {
           Object column = each.next();
           JoinKeySet set = (JoinKeySet) awaited.get(column);
-          if (set != null) {
+          if (set != null && !pruning.isCollected()) {
             set.take((Collection) found.get(column), pruning.maxBytes());
           }
         }

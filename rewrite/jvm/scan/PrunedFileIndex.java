@@ -43,7 +43,7 @@ public final class PrunedFileIndex implements FileIndex {
     Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
     try {
       if (!pruning.isAsked()) {
-        takeFinished();
+        if (!pruning.isCollected()) takeFinished();
         pruning.collectAndAsk();
       }
       return without(listed, pruning);

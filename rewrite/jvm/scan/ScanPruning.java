@@ -12,6 +12,7 @@ import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.StatisticsAnswer;
 import rewrite.jvm.source.TableStatistics;
@@ -32,6 +33,7 @@ public final class ScanPruning {
   private StatisticsAnswer own = new StatisticsAnswer();
   private Map counts;
   private boolean learned;
+  private boolean isCollected;
 
   /** `filters` are the scan's own, `keys` what joins demand of it. */
   public ScanPruning(
@@ -73,23 +75,42 @@ public final class ScanPruning {
     return answer;
   }
 
+  /** Whether it has to wait until Spark has the values of subqueries. */
+  boolean waitsForValues() {
+    return !ScalarSubqueries.of(filters).isEmpty();
+  }
+
+  /** Notes that the keys have been collected, before files are listed. */
+  void setCollected() {
+    isCollected = true;
+  }
+
+  /** Whether the keys have been collected. */
+  boolean isCollected() {
+    return isCollected;
+  }
+
   /** Asks the table and its index, with the keys that are there. */
   public void ask() {
+    ask(filters, new ArrayList());
+  }
+
+  private void ask(List filters, List late) {
     boolean something = !filters.isEmpty();
     for (int i = 0; i < keys.size(); i++) {
       something |= ((JoinKeySet) keys.get(i)).values() != null;
     }
-    own = statistics.ask(read, filters, keys);
+    own = statistics.ask(read, filters, late, keys);
     if (!something) {
       answer =
           Answer.failed("there are no keys, and no condition of the query reached this scan");
       return;
     }
     String refusal = client.refusal(read.table(), true);
-    answer = refusal == null ? client.ask(message()) : Answer.failed(refusal);
+    answer = refusal == null ? client.ask(message(filters)) : Answer.failed(refusal);
   }
 
-  private byte[] message() {
+  private byte[] message(List filters) {
     MessageWriter writer = new MessageWriter();
     Map question = MessageWriter.question(Protocol.DISPROVED);
     question.put(Protocol.TABLE, read.table());
@@ -111,14 +132,19 @@ public final class ScanPruning {
     return out;
   }
 
-  /** Collects the keys that Spark does not, then asks. */
+  /** Collects the keys that Spark does not, then asks, with the values of subqueries. */
   public void collectAndAsk() {
     List again = new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
+    for (int i = 0; i < keys.size() && !isCollected; i++) {
       if (!((JoinKeySet) keys.get(i)).isBroadcast()) again.add(keys.get(i));
     }
     JoinKeySet.collect(again, client);
-    ask();
+    List late = ScalarSubqueries.of(filters);
+    List values = ScalarSubqueries.resolved(late);
+    List all = new ArrayList(filters);
+    all.removeAll(late);
+    all.addAll(values);
+    ask(all, values);
   }
 
   /** Starts to count what becomes of the files. */
@@ -180,7 +206,7 @@ public final class ScanPruning {
     if (answer != null || that.answer != null) {
       return answer != null && answer.equals(that.answer) && own.equals(that.own);
     }
-    return onlyBroadcasts() && that.onlyBroadcasts();
+    return onlyBroadcasts() && that.onlyBroadcasts() && !waitsForValues() && !that.waitsForValues();
   }
 
   private boolean onlyBroadcasts() {

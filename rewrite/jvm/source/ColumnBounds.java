@@ -21,6 +21,7 @@ public final class ColumnBounds {
 
   private final DataType type;
   private final Map files = new HashMap();
+  private boolean knows;
 
   /** `type` is that of the column to Spark. */
   ColumnBounds(DataType type) {
@@ -29,11 +30,14 @@ public final class ColumnBounds {
 
   /** Notes a file's; a bound that is null is not known. */
   void add(String location, Object lower, Object upper) {
-    put(location, lower == null || upper == null ? ANY_VALUE : new Object[] {lower, upper});
+    boolean isKnown = lower != null && upper != null;
+    knows |= isKnown;
+    put(location, isKnown ? new Object[] {lower, upper} : ANY_VALUE);
   }
 
   /** Notes that a file has nothing but nulls. */
   void addNull(String location) {
+    knows = true;
     put(location, NO_VALUE);
   }
 
@@ -42,14 +46,19 @@ public final class ColumnBounds {
     if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
   }
 
+  /** Whether something is known of a file. */
+  boolean knows() {
+    return knows;
+  }
+
   /** How many files there are. */
   int size() {
     return files.size();
   }
 
   /**
-   * The share of the files (0 to 1) whose bounds overlap with those of a file, on average: that file
-   * alone where they are sorted by the column, 1 where they are in no order.
+   * The share of the files (0 to 1) whose bounds overlap with those of a file, on average: that
+   * file alone where they are sorted by the column, 1 where they are in no order.
    */
   double overlap() {
     List lowers = new ArrayList();
@@ -73,14 +82,14 @@ public final class ColumnBounds {
     return (any + within) / files.size();
   }
 
-  /** The locations of those that are proven to hold none of some values. */
-  Set without(SortedValues values) {
+  /** The locations of those that are proven to hold none of the values that are asked for. */
+  Set without(BoundsTest test) {
     Set out = new HashSet();
     for (Iterator each = files.entrySet().iterator(); each.hasNext(); ) {
       Map.Entry file = (Map.Entry) each.next();
       Object[] bounds = (Object[]) file.getValue();
       boolean none =
-          bounds == NO_VALUE || bounds != ANY_VALUE && values.noneWithin(bounds[0], bounds[1]);
+          bounds == NO_VALUE || bounds != ANY_VALUE && test.excludes(bounds[0], bounds[1]);
       if (none) out.add(file.getKey());
     }
     return out;

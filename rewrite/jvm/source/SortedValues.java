@@ -13,7 +13,7 @@ import org.apache.spark.sql.types.TimestampType;
 import scala.math.Ordering;
 
 /** Catalyst values of one type, in Spark's order: whether one of them lies within bounds. */
-final class SortedValues {
+final class SortedValues implements BoundsTest {
   private final Ordering order;
   private final Object[] values;
   private final long[] longs;
@@ -47,9 +47,12 @@ final class SortedValues {
         || value instanceof Float && ((Float) value).isNaN();
   }
 
-  /** Whether it is proven that none of them is from `lower` to `upper`, both included. The bounds
-      may be of a narrower type: integers, FLOAT for DOUBLE. */
-  boolean noneWithin(Object lower, Object upper) {
+  /** Whether one of them is NaN. */
+  boolean hasNaN() {
+    return hasNaN;
+  }
+
+  public boolean excludes(Object lower, Object upper) {
     if (hasNaN || isNaN(lower) || isNaN(upper)) return false;
     return below(lower) == upTo(upper);
   }

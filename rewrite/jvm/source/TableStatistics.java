@@ -16,13 +16,14 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
+import rewrite.jvm.predicate.ScalarSubqueries;
 
 /**
- * Asks tables themselves which files can hold some values: their partitions, and for columns without
- * an index the bounds in Delta's log and Iceberg's manifests.
+ * Asks tables themselves which files can hold some values: their partitions, and for columns
+ * without an index the bounds in Delta's log and Iceberg's manifests.
  *
- * <p>Table formats use both for the query's own conditions, but not for the keys of joins, and of an
- * IN only the least and the greatest value. Bounds are read once for each version of a table.
+ * <p>Table formats use both for the query's own conditions, but not for the keys of joins, and of
+ * an IN only the least and the greatest value. Bounds are read once for each version of a table.
  */
 public final class TableStatistics {
   /** Of a table with more files the bounds are not read. */
@@ -58,6 +59,7 @@ public final class TableStatistics {
 
   /** Whether they can say something of a scan with these conditions and keys. */
   public boolean concern(ScanSource read, List filters, List keys) {
+    if (!ScalarSubqueries.of(filters).isEmpty()) return SkippingConf.usesStatistics();
     for (int i = 0; i < filters.size(); i++) {
       KeyValues listed = ListedValues.of((Expression) filters.get(i));
       if (listed != null && know(read, listed.column())) return true;
@@ -69,11 +71,15 @@ public final class TableStatistics {
     return false;
   }
 
-  /** What they disprove of a scan; of what fails nothing. */
-  public StatisticsAnswer ask(ScanSource read, List filters, List keys) {
+  /** What they disprove of a scan; of what fails nothing. `late` are the conditions whose values
+      the table format did not have: it compares only with those of the query's text. */
+  public StatisticsAnswer ask(ScanSource read, List filters, List late, List keys) {
     StatisticsAnswer out = new StatisticsAnswer();
     for (int i = 0; i < filters.size(); i++) {
       add(out, read, ListedValues.of((Expression) filters.get(i)));
+    }
+    for (int i = 0; i < late.size(); i++) {
+      add(out, read, Comparison.of((Expression) late.get(i)), (Expression) late.get(i));
     }
     for (int i = 0; i < keys.size(); i++) {
       add(out, read, (KeyValues) keys.get(i));
@@ -91,7 +97,7 @@ public final class TableStatistics {
         out.add(label(values, "PARTITION"), values.dimension(), without);
       }
       ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
-      if (bounds != null) {
+      if (bounds != null && bounds.knows()) {
         Set without = bounds.without(new SortedValues(type, values.values()));
         out.add(label(values, "STATISTICS"), values.dimension(), without);
       }
@@ -100,10 +106,22 @@ public final class TableStatistics {
     }
   }
 
+  private void add(StatisticsAnswer out, ScanSource read, Comparison test, Expression condition) {
+    if (test == null || !know(read, test.column())) return;
+    List path = Conditions.path(Conditions.bare(test.column()));
+    try {
+      ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
+      if (bounds == null || !bounds.knows()) return;
+      out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.without(test));
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else this says nothing
+    }
+  }
+
   private static String label(KeyValues values, String kind) {
     String count = String.format("%,d", new Object[] {Integer.valueOf(values.values().size())});
     String whose = values.dimension().isEmpty() ? " keys" : " keys of " + values.dimension();
-    return Conditions.shape(values.column()) + " IN (" + count + whose + ")  " + kind;
+    return Conditions.shape(Conditions.bare(values.column())) + " IN (" + count + whose + ")  " + kind;
   }
 
   private boolean isIndexed(ScanSource read, List path) {

@@ -1,0 +1,50 @@
+package rewrite.jvm.predicate;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.ScalarSubquery;
+
+/** Conditions with subqueries of one value, as in `load = (SELECT max(load) FROM loads)`: the value
+    is there when the scan runs. */
+public final class ScalarSubqueries {
+  private ScalarSubqueries() {}
+
+  /** Those of some conditions that have one. */
+  public static List of(List conditions) {
+    List out = new ArrayList();
+    for (int i = 0; i < conditions.size(); i++) {
+      if (((Expression) conditions.get(i)).exists(new IsSubquery())) out.add(conditions.get(i));
+    }
+    return out;
+  }
+
+  /** The conditions with the values of the subqueries in their place. Spark has them by the time it
+      lists the files of a scan; else this waits for them, as the scan would. */
+  public static List resolved(List conditions) {
+    List out = new ArrayList();
+    for (int i = 0; i < conditions.size(); i++) {
+      out.add(((Expression) conditions.get(i)).transformUp(new ByValue()));
+    }
+    return out;
+  }
+
+  private static final class IsSubquery extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      return Boolean.valueOf(expression instanceof ScalarSubquery);
+    }
+  }
+
+  private static final class ByValue extends scala.runtime.AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof ScalarSubquery;
+    }
+
+    public Object applyOrElse(Object node, scala.Function1 otherwise) {
+      if (!isDefinedAt(node)) return otherwise.apply(node);
+      ScalarSubquery subquery = (ScalarSubquery) node;
+      subquery.updateResult();
+      return subquery.toLiteral();
+    }
+  }
+}
