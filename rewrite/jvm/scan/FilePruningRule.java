@@ -2,7 +2,9 @@ package rewrite.jvm.scan;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -23,6 +25,8 @@ import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.predicate.ScalarSubqueries;
+import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 
 /**
@@ -69,31 +73,46 @@ public final class FilePruningRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     client.planned();
-    return ((SparkPlan) plan).transformDown(new Replace((SparkPlan) plan));
+    Map tops = new IdentityHashMap();
+    addTops((SparkPlan) plan, tops);
+    return ((SparkPlan) plan).transformDown(new Replace((SparkPlan) plan, tops));
+  }
+
+  /** Adds of each scan what an order wants of it. */
+  private static void addTops(SparkPlan plan, Map tops) {
+    TopRows top = TopRows.of(plan);
+    if (top != null) tops.put(top.scan(), top);
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      addTops((SparkPlan) children.get(i), tops);
+    }
   }
 
   /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
-      has itself are added. */
-  private SparkPlan prune(PhysicalScan scan, List above, List keys) {
+      has itself are added. `wanted` is what an order wants of it, or null. */
+  private SparkPlan prune(PhysicalScan scan, List above, List keys, TopRows wanted) {
     try {
       ScanSource read = scan.read();
       List filters = scan.filters(above);
       if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
       keys.addAll(scan.keys());
+      // With keys, or values that are still to come, other files are left out later.
+      boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
+      TopRows top = isWhole ? scans.known(read, wanted) : null;
       boolean due = true;
-      boolean something = !filters.isEmpty();
+      boolean something = !filters.isEmpty() || top != null;
       for (int i = 0; i < keys.size(); i++) {
         due &= ((JoinKeySet) keys.get(i)).isDue();
         something |= ((JoinKeySet) keys.get(i)).column() != null;
       }
-      String refusal = scans.refusal(read, filters, keys);
+      String refusal = top == null ? scans.refusal(read, filters, keys) : null;
       if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
       if (!something) return asItIs(scan, keys);
       if (runs && due) {
         JoinKeySet.collect(keys, client);
         filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
       }
-      ScanPruning pruning = scans.pruning(read, filters, keys);
+      ScanPruning pruning = scans.pruning(read, filters, keys, top);
       if (runs && due) pruning.setCollected();
       boolean waits = runs && (!due || pruning.waitsForValues());
       if (!waits) pruning.ask();
@@ -115,7 +134,7 @@ public final class FilePruningRule extends Rule {
   }
 
   /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */
-  private SparkPlan filter(FilterExec filter, SparkPlan plan) {
+  private SparkPlan filter(FilterExec filter, SparkPlan plan, Map tops) {
     List kept = new ArrayList();
     List keys = new ArrayList();
     List conditions = Conditions.conjuncts(filter.condition());
@@ -128,19 +147,21 @@ public final class FilePruningRule extends Rule {
       }
     }
     boolean stripped = !keys.isEmpty();
-    SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+    SparkPlan child = under(filter.child(), new ArrayList(kept), keys, tops);
     if (!stripped && child == filter.child()) return filter;
     addRows(keys, plan, kept);
     return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
   }
 
   /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
-  private SparkPlan under(SparkPlan child, List above, List keys) {
+  private SparkPlan under(SparkPlan child, List above, List keys, Map tops) {
     PhysicalScan scan = scans.of(child);
     if (scan != null) {
       // Else it is visited later, by itself or under a filter of its own.
       boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
-      return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+      return now && !scan.isPruned()
+          ? prune(scan, above, keys, (TopRows) tops.get(child))
+          : child;
     }
     if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
     // A column above a projection need not be the scan's of that name.
@@ -149,17 +170,17 @@ public final class FilePruningRule extends Rule {
       above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
     }
     SparkPlan below = (SparkPlan) child.children().apply(0);
-    SparkPlan now = under(below, above, keys);
+    SparkPlan now = under(below, above, keys, tops);
     return now == below
         ? child
         : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
   }
 
   /** A scan without a filter of the query's on top. */
-  private SparkPlan alone(PhysicalScan scan, SparkPlan plan) {
+  private SparkPlan alone(PhysicalScan scan, SparkPlan plan, Map tops) {
     List keys = new ArrayList();
     List rows = new ArrayList();
-    SparkPlan now = prune(scan, new ArrayList(), keys);
+    SparkPlan now = prune(scan, new ArrayList(), keys, (TopRows) tops.get(scan.node()));
     if (now != scan.node()) addRows(keys, plan, rows);
     return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
   }
@@ -191,9 +212,11 @@ public final class FilePruningRule extends Rule {
   /** Visits filters, and the scans under them, from the root down. */
   private final class Replace extends scala.runtime.AbstractPartialFunction {
     private final SparkPlan plan;
+    private final Map tops;
 
-    Replace(SparkPlan plan) {
+    Replace(SparkPlan plan, Map tops) {
       this.plan = plan;
+      this.tops = tops;
     }
 
     public boolean isDefinedAt(Object node) {
@@ -201,9 +224,9 @@ public final class FilePruningRule extends Rule {
     }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (node instanceof FilterExec) return filter((FilterExec) node, plan);
+      if (node instanceof FilterExec) return filter((FilterExec) node, plan, tops);
       PhysicalScan scan = unpruned(node);
-      return scan == null ? otherwise.apply(node) : alone(scan, plan);
+      return scan == null ? otherwise.apply(node) : alone(scan, plan, tops);
     }
 
     private PhysicalScan unpruned(Object node) {

@@ -5,6 +5,7 @@ import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
 
@@ -32,8 +33,13 @@ public final class PhysicalScans {
   }
 
   /** The pruning of what a scan reads, by conditions and the keys of joins. */
-  ScanPruning pruning(ScanSource read, List filters, List keys) {
-    return new ScanPruning(client, feedback, statistics, read, filters, keys);
+  ScanPruning pruning(ScanSource read, List filters, List keys, TopRows top) {
+    return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
+  }
+
+  /** What an order wants of a scan, if its table may know which files have that; else null. */
+  TopRows known(ScanSource read, TopRows top) {
+    return top != null && client.isOn() && statistics.know(read, top) ? top : null;
   }
 
   /** Why neither an index nor the table would be asked about a scan with these conditions, and the

@@ -117,7 +117,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   }
 
   private static Set disproved(ConnectorSource read, ScanPruning pruning) throws Exception {
-    Tally tally = pruning.tally();
+    Tally tally = pruning.tally(read.locations());
     Set out = read.disproved(tally);
     pruning.done(tally);
     return out;

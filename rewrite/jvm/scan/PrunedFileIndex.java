@@ -105,7 +105,7 @@ public final class PrunedFileIndex implements FileIndex {
             ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
-    Tally tally = pruning.tally();
+    Tally tally = pruning.tally(locations(directories));
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = ScalaInterop.list(directory.files());
@@ -125,6 +125,17 @@ public final class PrunedFileIndex implements FileIndex {
     }
     pruning.done(tally);
     return ScalaInterop.seq(out);
+  }
+
+  private static List locations(List directories) {
+    List out = new ArrayList();
+    for (int i = 0; i < directories.size(); i++) {
+      List files = ScalaInterop.list(((PartitionDirectory) directories.get(i)).files());
+      for (int j = 0; j < files.size(); j++) {
+        out.add(((FileStatusWithMetadata) files.get(j)).getPath().toString());
+      }
+    }
+    return out;
   }
 
   private int ordinal(

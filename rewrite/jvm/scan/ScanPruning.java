@@ -1,6 +1,7 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -13,6 +14,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.predicate.ScalarSubqueries;
+import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.StatisticsAnswer;
 import rewrite.jvm.source.TableStatistics;
@@ -29,22 +31,26 @@ public final class ScanPruning {
   private final ScanSource read;
   private final List filters;
   private final List keys;
+  private final TopRows top;
   private Answer answer;
   private StatisticsAnswer own = new StatisticsAnswer();
   private Map counts;
   private boolean learned;
   private boolean isCollected;
+  private boolean isOrdered;
 
-  /** `filters` are the scan's own, `keys` what joins demand of it. */
+  /** `filters` are the scan's own, `keys` what joins demand of it, `top` what an order wants of it,
+      or null. */
   public ScanPruning(
       IndexClient client, PruningFeedback feedback, TableStatistics statistics, ScanSource read,
-      List filters, List keys) {
+      List filters, List keys, TopRows top) {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
     this.read = read;
     this.filters = filters;
     this.keys = keys;
+    this.top = top;
   }
 
   public ScanSource read() {
@@ -96,7 +102,7 @@ public final class ScanPruning {
   }
 
   private void ask(List filters, List late) {
-    boolean something = !filters.isEmpty();
+    boolean something = !filters.isEmpty() || top != null;
     for (int i = 0; i < keys.size(); i++) {
       something |= ((JoinKeySet) keys.get(i)).values() != null;
     }
@@ -127,7 +133,7 @@ public final class ScanPruning {
       explaining a query must not make it run without them. */
   public ScanPruning forecast() {
     if (isAsked()) return this;
-    ScanPruning out = new ScanPruning(client, feedback, statistics, read, filters, keys);
+    ScanPruning out = new ScanPruning(client, feedback, statistics, read, filters, keys, top);
     out.ask();
     return out;
   }
@@ -147,8 +153,10 @@ public final class ScanPruning {
     ask(all, values);
   }
 
-  /** Starts to count what becomes of the files. */
-  public Tally tally() {
+  /** Starts to count what becomes of the files at some locations. */
+  public Tally tally(Collection locations) {
+    if (top != null && !isOrdered) statistics.add(own, read, top, locations);
+    isOrdered = true;
     return new Tally(answer, own);
   }
 
@@ -203,6 +211,7 @@ public final class ScanPruning {
       read again, so such a scan equals only itself. */
   public boolean prunesAs(ScanPruning that) {
     if (this == that) return true;
+    if (top != null || that.top != null) return false;
     if (answer != null || that.answer != null) {
       return answer != null && answer.equals(that.answer) && own.equals(that.own);
     }

@@ -1,13 +1,19 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
+import rewrite.jvm.predicate.TopRows;
+import scala.math.Ordering;
 
 /**
  * The least and the greatest value of a column in each file, as the table itself knows them.
@@ -30,9 +36,15 @@ public final class ColumnBounds {
 
   /** Notes a file's; a bound that is null is not known. */
   void add(String location, Object lower, Object upper) {
+    add(location, lower, upper, null, null);
+  }
+
+  /** Notes a file's, with the number of rows that are not deleted, and of nulls among them at most;
+      null: not known. */
+  void add(String location, Object lower, Object upper, Long rows, Long nulls) {
     boolean isKnown = lower != null && upper != null;
     knows |= isKnown;
-    put(location, isKnown ? new Object[] {lower, upper} : ANY_VALUE);
+    put(location, isKnown ? new Object[] {lower, upper, rows, nulls} : ANY_VALUE);
   }
 
   /** Notes that a file has nothing but nulls. */
@@ -44,6 +56,57 @@ public final class ColumnBounds {
   /** One location may be there twice, with other deletes: then only this much is known. */
   private void put(String location, Object[] bounds) {
     if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
+  }
+
+  /**
+   * The locations of those that cannot hold one of the first rows of an order, as far as they are
+   * among some.
+   *
+   * <p>Files are taken by the end of their bounds until they surely have as many rows as wanted.
+   * What begins behind that end comes later. What begins at it is read: rows may be alike.
+   */
+  Set behind(TopRows top, Collection locations) {
+    Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    final Comparator forward = top.isAscending() ? order : order.reverse();
+    final int near = top.isAscending() ? 0 : 1;
+    Map known = new HashMap();
+    List byEnd = new ArrayList();
+    for (Iterator each = locations.iterator(); each.hasNext(); ) {
+      Object location = each.next();
+      Object[] file = (Object[]) files.get(location);
+      if (file == null || file.length < 2) continue;
+      known.put(location, file);
+      byEnd.add(file);
+    }
+    Collections.sort(byEnd, new Comparator() {
+      public int compare(Object a, Object b) {
+        return forward.compare(((Object[]) a)[1 - near], ((Object[]) b)[1 - near]);
+      }
+    });
+    long rows = 0;
+    Object end = null;
+    for (int i = 0; i < byEnd.size() && rows < top.rows(); i++) {
+      Object[] file = (Object[]) byEnd.get(i);
+      rows += surely(file, top.nullsFirst());
+      end = file[1 - near];
+    }
+    Set out = new HashSet();
+    if (rows < top.rows()) return out;
+    for (Iterator each = known.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) each.next();
+      Object[] file = (Object[]) entry.getValue();
+      boolean hasNull = !Long.valueOf(0).equals(file[3]);
+      if (top.nullsFirst() && hasNull) continue;
+      if (forward.compare(file[near], end) > 0) out.add(entry.getKey());
+    }
+    return out;
+  }
+
+  /** How many rows of a file are surely in the order before the end of its bounds, or at it. */
+  private static long surely(Object[] file, boolean nullsFirst) {
+    if (file[2] == null || !nullsFirst && file[3] == null) return 0;
+    long rows = ((Long) file[2]).longValue();
+    return Math.max(0, nullsFirst ? rows : rows - ((Long) file[3]).longValue());
   }
 
   /** Whether something is known of a file. */

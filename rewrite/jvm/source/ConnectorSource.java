@@ -18,6 +18,9 @@ public interface ConnectorSource extends ScanSource {
   /** Reads the same files, and may be changed; null where this release does not allow it. */
   ConnectorSource copy();
 
+  /** The locations of the files that its own planning left. */
+  List locations() throws Exception;
+
   /** The locations of the files that an index disproves; the tally counts each file. */
   Set disproved(Tally tally) throws Exception;
 

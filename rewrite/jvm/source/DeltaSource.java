@@ -102,7 +102,10 @@ public final class DeltaSource extends FileSource {
     Column[] columns = new Column[] {
       new Column("path"),
       snapshot().getStatsColumnOrNullLiteral(LEAST, reversed(path)),
-      snapshot().getStatsColumnOrNullLiteral(GREATEST, reversed(path))
+      snapshot().getStatsColumnOrNullLiteral(GREATEST, reversed(path)),
+      snapshot().getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())),
+      snapshot().getStatsColumnOrNullLiteral("nullCount", reversed(path)),
+      new Column("deletionVector.cardinality")
     };
     SparkPlan plan =
         ((Dataset) snapshot().withStats().select(ScalaInterop.seq(Arrays.asList(columns))))
@@ -113,9 +116,19 @@ public final class DeltaSource extends FileSource {
     InternalRow[] rows = plan.executeCollect();
     for (int i = 0; i < rows.length; i++) {
       String location = files.absolutePath(rows[i].getUTF8String(0).toString()).toString();
-      out.add(location, value(rows[i], 1, type), value(rows[i], 2, type));
+      Long live = number(rows[i], 3);
+      Long deleted = number(rows[i], 5);
+      if (live != null && deleted != null) {
+        live = Long.valueOf(live.longValue() - deleted.longValue());
+      }
+      out.add(
+          location, value(rows[i], 1, type), value(rows[i], 2, type), live, number(rows[i], 4));
     }
     return out;
+  }
+
+  private static Long number(InternalRow row, int i) {
+    return row.isNullAt(i) ? null : Long.valueOf(row.getLong(i));
   }
 
   /** A value that keeps nothing of its row. */

@@ -190,6 +190,15 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     }
   }
 
+  public List locations() throws Exception {
+    List out = new ArrayList();
+    List tasks = members.tasks(scan);
+    for (int i = 0; i < tasks.size(); i++) {
+      out.add(IcebergTasks.file(tasks.get(i)).location());
+    }
+    return out;
+  }
+
   public Set disproved(Tally tally) throws Exception {
     Set out = new HashSet();
     List tasks = members.tasks(scan);

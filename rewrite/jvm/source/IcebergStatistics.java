@@ -92,7 +92,11 @@ final class IcebergStatistics {
         if (task.spec().identitySourceIds().contains(id)) continue;
         DataFile file = (DataFile) task.file();
         Object lower = bound(file.lowerBounds(), id, field.type());
-        out.add(file.location(), lower, bound(file.upperBounds(), id, field.type()));
+        Object upper = bound(file.upperBounds(), id, field.type());
+        // How many rows files of deletes take is not known.
+        Long rows = task.deletes().isEmpty() ? Long.valueOf(file.recordCount()) : null;
+        Map nulls = file.nullValueCounts();
+        out.add(file.location(), lower, upper, rows, nulls == null ? null : (Long) nulls.get(id));
       }
     } finally {
       tasks.close();

@@ -1,5 +1,6 @@
 package rewrite.jvm.source;
 
+import java.util.Collection;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -17,6 +18,7 @@ import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.ScalarSubqueries;
+import rewrite.jvm.predicate.TopRows;
 
 /**
  * Asks tables themselves which files can hold some values: their partitions, and for columns
@@ -118,10 +120,30 @@ public final class TableStatistics {
     }
   }
 
+  /** Whether a table may know which files hold the first rows of an order. */
+  public boolean know(ScanSource read, TopRows top) {
+    return read != null
+        && SkippingConf.usesStatistics()
+        && isOrdered(top.column().dataType())
+        && read.hasStatistics(Conditions.path(top.column()));
+  }
+
+  /** Adds what of the files that a scan lists cannot hold one of the first rows of an order. */
+  public void add(StatisticsAnswer out, ScanSource read, TopRows top, Collection locations) {
+    try {
+      ColumnBounds bounds = bounds(read, Conditions.path(top.column()));
+      if (bounds == null || !bounds.knows()) return;
+      out.add(top + "  STATISTICS", "", bounds.behind(top, locations));
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else this says nothing
+    }
+  }
+
   private static String label(KeyValues values, String kind) {
     String count = String.format("%,d", new Object[] {Integer.valueOf(values.values().size())});
     String whose = values.dimension().isEmpty() ? " keys" : " keys of " + values.dimension();
-    return Conditions.shape(Conditions.bare(values.column())) + " IN (" + count + whose + ")  " + kind;
+    String column = Conditions.shape(Conditions.bare(values.column()));
+    return column + " IN (" + count + whose + ")  " + kind;
   }
 
   private boolean isIndexed(ScanSource read, List path) {

@@ -1,0 +1,115 @@
+"""`ORDER BY column LIMIT n` opens the files that can hold one of the first rows, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.rewrite.differential import append, in_catalog_of, make_table, same_rows, settings
+
+FILES = 20
+BOUNDS = {
+    "delta.dataSkippingNumIndexedCols": "32",
+    "write.metadata.metrics.default": "truncate(16)",
+}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+
+# A file holds ten neighbours of each column; `t` is alike in fifty rows; one file has nulls.
+ROWS = f"""
+    SELECT id, int(id) AS i, int(id div 50) AS t, double(id) AS d,
+           concat('s', lpad(id, 4, '0'), repeat('x', 40)) AS s,
+           timestamp_micros(1700000000000000 + id * 1001) AS ts,
+           IF(id BETWEEN 103 AND 107, NULL, int(id)) AS n, int(id div 10) AS p,
+           int(id div 10) AS _f
+    FROM range({10 * FILES})
+"""
+
+
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A session whose tables are of a format, with the table `sorted`."""
+    with in_catalog_of(spark, request.param):
+        make_table(spark, "sorted", ROWS, properties=BOUNDS)
+        yield request.param
+        spark.sql("DROP TABLE sorted")
+
+
+ORDERS = {
+    "i LIMIT 10": 1,
+    "i LIMIT 11": 2,
+    "i DESC LIMIT 3": 1,
+    "i DESC LIMIT 3 OFFSET 8": 2,
+    "i LIMIT 1000": FILES,
+    "s DESC LIMIT 5": 1,
+    "ts LIMIT 10": 2,  # Delta keeps times to the millisecond
+    "t, id DESC LIMIT 3": 5,  # rows that are alike are in five files
+    "n LIMIT 7": 2,  # nulls are first
+    "n DESC LIMIT 7": 1,
+    "n NULLS LAST LIMIT 7": 1,
+    "n DESC NULLS FIRST LIMIT 7": 2,
+    "d LIMIT 3": FILES,  # NaN is in no bounds
+    "i + 1 LIMIT 3": FILES,
+}
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_first_rows(spark: SparkSession, format: str, order: str, conf: dict[str, str]) -> None:
+    found = same_rows(spark, f"SELECT * FROM sorted ORDER BY {order}", conf=conf)
+    assert found.opened <= ORDERS[order], str(found.explained)
+    if ORDERS[order] < FILES:
+        assert "STATISTICS" in str(found.explained)
+
+
+def test_columns_that_are_computed_and_chosen(spark: SparkSession, format: str) -> None:
+    query = "SELECT upper(s) AS u, i FROM sorted WHERE i IS NOT NULL ORDER BY i DESC LIMIT 4"
+    assert same_rows(spark, query).opened == 1
+    assert same_rows(spark, "SELECT n FROM sorted ORDER BY n LIMIT 4").opened <= 2
+    nulls = "SELECT id FROM sorted WHERE n IS NOT NULL ORDER BY n, id LIMIT 4"
+    assert same_rows(spark, nulls).opened == 1
+
+
+def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -> None:
+    query = "SELECT id FROM sorted WHERE i % 10 = 9 ORDER BY i LIMIT 3"
+    assert same_rows(spark, query).rows == ["Row(id=19)", "Row(id=29)", "Row(id=9)"]
+    late = "SELECT id FROM sorted WHERE i > (SELECT min(i) + 95 FROM sorted) ORDER BY i LIMIT 3"
+    assert len(same_rows(spark, late).rows) == 3
+
+
+def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) -> None:
+    deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
+    make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
+    spark.sql("DELETE FROM thinned WHERE i < 10 AND i <> 4 OR i = 15")
+    found = same_rows(spark, "SELECT id FROM thinned ORDER BY i LIMIT 5")
+    assert found.rows == [f"Row(id={id})" for id in (10, 11, 12, 13, 4)]
+    append(spark, "thinned", ROWS.replace(f"range({10 * FILES})", "range(5)"))
+    assert len(same_rows(spark, "SELECT id FROM thinned ORDER BY i, id LIMIT 5").rows) == 5
+    spark.sql("DROP TABLE thinned")
+
+
+def test_a_partition_is_a_whole(spark: SparkSession, format: str) -> None:
+    spark.sql(f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {format} PARTITIONED BY (q)")
+    for first in range(0, 60, 10):
+        spark.sql(
+            f"INSERT INTO split SELECT /*+ COALESCE(1) */ id, int(id), int(id % 2) "
+            f"FROM range({first}, {first + 10})"
+        )
+    found = same_rows(spark, "SELECT * FROM split WHERE q = 1 ORDER BY i DESC LIMIT 6")
+    assert len(found.rows) == 6
+    assert found.opened == 2
+    assert same_rows(spark, "SELECT * FROM split ORDER BY i LIMIT 10").opened == 2
+    spark.sql("DROP TABLE split")
+
+
+def test_parts_of_a_query(spark: SparkSession, format: str) -> None:
+    first = "(SELECT id FROM sorted ORDER BY i LIMIT 2)"
+    last = "(SELECT id FROM sorted ORDER BY i DESC LIMIT 2)"
+    found = same_rows(spark, f"{first} UNION ALL {last} UNION ALL {first}")
+    assert len(found.rows) == 6
+    assert found.opened <= 3
+    within = f"SELECT f.id FROM sorted f JOIN {last} l ON f.id = l.id"
+    assert len(same_rows(spark, within).rows) == 2
+    with settings(spark, {"spark.skipping.statistics.enabled": "false"}):
+        assert same_rows(spark, "SELECT * FROM sorted ORDER BY i LIMIT 1").opened == FILES
