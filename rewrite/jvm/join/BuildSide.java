@@ -13,6 +13,8 @@ import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
@@ -28,7 +30,10 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sample;
 import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
@@ -39,14 +44,22 @@ import rewrite.jvm.predicate.Conditions;
 public final class BuildSide {
   private static final String CODE = "code of the user's";
 
+  /** How many times greater a scan must be than a dimension without a condition: one that Spark
+      broadcasts anyway, and one that is read again. */
+  private static final int SMALL = 10;
+  private static final int SMALL_TWICE = 100;
+
   private final LogicalPlan plan;
   private final List keys;
   private final int index;
+  private final boolean hinted;
 
-  public BuildSide(LogicalPlan plan, List keys, int index) {
+  /** `hinted`: the query says that it is to be broadcast. */
+  public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
     this.plan = plan;
     this.keys = keys;
     this.index = index;
+    this.hinted = hinted;
   }
 
   public LogicalPlan plan() {
@@ -57,8 +70,17 @@ public final class BuildSide {
     return (Expression) keys.get(index);
   }
 
+  /** Whether Spark is going to broadcast it. */
+  public boolean isBroadcast() {
+    return hinted || PlanSize.isBroadcast(plan);
+  }
+
   /** The tables that it reads, for people. */
   public String name() {
+    return names(plan);
+  }
+
+  private static String names(LogicalPlan plan) {
     List leaves = ScalaInterop.list(plan.collectLeaves());
     StringBuilder out = new StringBuilder();
     for (int i = 0; i < leaves.size(); i++) {
@@ -69,6 +91,7 @@ public final class BuildSide {
   }
 
   private static String name(LogicalPlan leaf) {
+    if (leaf instanceof InMemoryRelation) return names(cached(leaf));
     if (leaf instanceof LogicalRelation) {
       LogicalRelation relation = (LogicalRelation) leaf;
       if (relation.catalogTable().isDefined()) {
@@ -87,6 +110,18 @@ public final class BuildSide {
     return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
   }
 
+  /** What a cache holds the rows of. */
+  private static LogicalPlan cached(LogicalPlan cache) {
+    return ((InMemoryRelation) cache).cacheBuilder().logicalPlan();
+  }
+
+  /** Its children; of a cache, what it was made of. */
+  private static List inside(LogicalPlan plan) {
+    return plan instanceof InMemoryRelation
+        ? Collections.singletonList(cached(plan))
+        : ScalaInterop.list(plan.children());
+  }
+
   /** Its tables and the conditions on them, without values. */
   public String shape() {
     StringBuilder out = new StringBuilder(name());
@@ -98,7 +133,7 @@ public final class BuildSide {
     if (plan instanceof Filter) {
       out.append('\n').append(Conditions.shape(((Filter) plan).condition()));
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = inside(plan);
     for (int i = 0; i < children.size(); i++) {
       shape((LogicalPlan) children.get(i), out);
     }
@@ -129,14 +164,11 @@ public final class BuildSide {
   }
 
   private static String slow(LogicalPlan plan) {
+    if (plan instanceof InMemoryRelation) return isCode(cached(plan)) ? CODE : null;
     if (plan instanceof Generate) return "a function that makes rows";
-    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return CODE;
+    if (holdsCode(plan)) return CODE;
     if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
       return "a join of each row with each";
-    }
-    List expressions = ScalaInterop.list(plan.expressions());
-    for (int i = 0; i < expressions.size(); i++) {
-      if (((Expression) expressions.get(i)).exists(new IsCode())) return CODE;
     }
     List children = ScalaInterop.list(plan.children());
     for (int i = 0; i < children.size(); i++) {
@@ -144,6 +176,24 @@ public final class BuildSide {
       if (slow != null) return slow;
     }
     return null;
+  }
+
+  private static boolean isCode(LogicalPlan plan) {
+    if (holdsCode(plan)) return true;
+    List children = inside(plan);
+    for (int i = 0; i < children.size(); i++) {
+      if (isCode((LogicalPlan) children.get(i))) return true;
+    }
+    return false;
+  }
+
+  private static boolean holdsCode(LogicalPlan plan) {
+    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return true;
+    List expressions = ScalaInterop.list(plan.expressions());
+    for (int i = 0; i < expressions.size(); i++) {
+      if (((Expression) expressions.get(i)).exists(new IsCode())) return true;
+    }
+    return false;
   }
 
   /** Whether an expression is a user's function, in Python or Scala. */
@@ -158,8 +208,18 @@ public final class BuildSide {
     return selective(plan);
   }
 
+  /** Whether it has few keys against what a scan of so many bytes has, though no condition says so.
+   *
+   * <p>Keys in vain cost at most what a small part of the scan costs, until feedback stops them.
+   */
+  public boolean isSmall(scala.math.BigInt bytes) {
+    if (hinted) return true;
+    int times = isBroadcast() ? SMALL : SMALL_TWICE;
+    return price().$times(scala.math.BigInt.apply(times)).compareTo(bytes) <= 0;
+  }
+
   private static boolean selective(LogicalPlan plan) {
-    if (plan instanceof LocalRelation) return true;
+    if (plan instanceof LocalRelation || isLimit(plan)) return true;
     if (plan instanceof Filter) {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {
@@ -169,24 +229,25 @@ public final class BuildSide {
         }
       }
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = inside(plan);
     for (int i = 0; i < children.size(); i++) {
       if (selective((LogicalPlan) children.get(i))) return true;
     }
     return false;
   }
 
+  private static boolean isLimit(LogicalPlan plan) {
+    return plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
+        || plan instanceof Tail || plan instanceof Sample;
+  }
+
   /** Why its keys cannot be collected; null: they can. */
   public String refusal() {
-    if (!plan.deterministic()) return "the dimension is not deterministic";
+    if (!isDeterministic(plan)) return "the dimension is not deterministic";
     return refusal(plan);
   }
 
   private static String refusal(LogicalPlan plan) {
-    if (plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
-        || plan instanceof Tail || plan instanceof Sample) {
-      return "the dimension has a LIMIT or a sample, and may have other rows when read again";
-    }
     if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
     if (holdsKeys(plan)) return "the dimension waits for the keys of another one";
     List children = ScalaInterop.list(plan.children());
@@ -195,6 +256,49 @@ public final class BuildSide {
       if (refusal != null) return refusal;
     }
     return null;
+  }
+
+  /** The same of what a cache was made of: what is evicted is computed again. */
+  private static boolean isDeterministic(LogicalPlan plan) {
+    if (!plan.resolved() || !plan.deterministic()) return false;
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
+      if (leaf instanceof InMemoryRelation && !isDeterministic(cached(leaf))) return false;
+    }
+    return true;
+  }
+
+  /**
+   * What in it may give other rows when it is computed again; null: nothing.
+   *
+   * <p>Keys of other rows than those that the join sees would lose rows. Ties decide what a LIMIT
+   * or a window gives, and what makes the rows of an RDD is not known.
+   */
+  public String fleeting() {
+    return fleeting(plan);
+  }
+
+  private static String fleeting(LogicalPlan plan) {
+    if (isLimit(plan)) return "a LIMIT or a sample";
+    if (plan instanceof Window) return "a window";
+    if (plan instanceof LogicalRDD && !((LogicalRDD) plan).rdd().isCheckpointed()) {
+      return "rows of an RDD";
+    }
+    if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
+    List parts = new ArrayList(inside(plan));
+    parts.addAll(ScalaInterop.list(plan.subqueries()));
+    for (int i = 0; i < parts.size(); i++) {
+      String fleeting = fleeting((LogicalPlan) parts.get(i));
+      if (fleeting != null) return fleeting;
+    }
+    return null;
+  }
+
+  /** Whether a plan evaluates functions of one row, which say themselves if they are random. */
+  private static boolean isRowByRow(LogicalPlan plan) {
+    return plan instanceof Project || plan instanceof Filter || plan instanceof Join
+        || plan instanceof Aggregate || plan instanceof BaseEvalPython;
   }
 
   private static boolean holdsKeys(LogicalPlan plan) {
@@ -250,7 +354,7 @@ public final class BuildSide {
       if (part instanceof Join) least = next;
       part = next;
     }
-    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0);
+    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0, false);
   }
 
   /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */
@@ -262,6 +366,6 @@ public final class BuildSide {
             JoinHint$.MODULE$.NONE());
     List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));
     return new BuildSide(
-        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0);
+        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0, false);
   }
 }

@@ -40,7 +40,8 @@ import rewrite.jvm.keys.PruningFeedback;
  *   LEFT OUTER                preserved    yes
  *   RIGHT OUTER               yes          preserved
  *   FULL OUTER                preserved    preserved
- *   LEFT ANTI, NOT IN         never        never
+ *   LEFT ANTI (NOT EXISTS)    preserved    yes
+ *   NOT IN                    never        never
  * </pre>
  *
  * Runs after all of Spark's own rules, where filters stand directly above the scans.
@@ -121,8 +122,9 @@ public final class JoinPruningRule extends Rule {
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
-        BuildSide dimension = new BuildSide(other, otherKeys, i);
-        if (!dimension.selective()) return null;
+        BuildSide dimension =
+            new BuildSide(other, otherKeys, i, PlanSize.isHinted(join, !left));
+        if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) return null;
         KeyPushdown restriction = new KeyPushdown(client, feedback, dimension, copies, side);
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 
@@ -45,7 +46,7 @@ public final class PruningCost {
   public BuildSide[] ways(BuildSide dimension) {
     BuildSide least = dimension.least();
     if (least == dimension) return new BuildSide[] {dimension};
-    return PlanSize.isBroadcast(dimension.plan())
+    return dimension.isBroadcast()
         ? new BuildSide[] {dimension, least}
         : new BuildSide[] {least, dimension};
   }
@@ -68,7 +69,21 @@ public final class PruningCost {
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;
     if (read.files() < 2) return "the scan has a single file";
-    if (onlyInBroadcast(dimension) && !PlanSize.isBroadcast(dimension.plan())) {
+    if (!dimension.selective()) {
+      String whole = dimension.name() + " has no condition, ";
+      if (!dimension.isSmall(scala.math.BigInt.apply(read.bytes()))) {
+        return whole + "and is not small against " + read.bytes() + " bytes";
+      }
+      if (alike > 1) return whole + "and Spark reads the scan once for " + alike + " parts";
+    }
+    String fleeting = dimension.fleeting();
+    if (fleeting != null && read instanceof ConnectorSource) {
+      return "the dimension has " + fleeting + ", and a connector cannot be kept from its keys";
+    }
+    if (onlyInBroadcast(dimension) && !dimension.isBroadcast()) {
+      if (fleeting != null) {
+        return "the dimension has " + fleeting + ", and may have other rows when read again";
+      }
       String slow = dimension.slow();
       if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
       return "reading " + dimension.name() + " a second time (" + dimension.price()
@@ -82,7 +97,7 @@ public final class PruningCost {
     org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
         dimension.on(key, onlyInBroadcast(dimension));
     feedback.note(
-        condition.exprId(), shape(dimension, alike), alike, dimension.name());
+        condition.exprId(), shape(dimension, alike), alike, dimension.name(), dimension.fleeting());
     return condition;
   }
 
@@ -92,7 +107,7 @@ public final class PruningCost {
    * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
    */
   private boolean onlyInBroadcast(BuildSide dimension) {
-    if (dimension.slow() != null) return true;
+    if (dimension.slow() != null || dimension.fleeting() != null) return true;
     scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }

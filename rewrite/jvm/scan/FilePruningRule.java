@@ -72,8 +72,8 @@ public final class FilePruningRule extends Rule {
   }
 
   /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
-      has itself are added. */
-  private SparkPlan prune(PhysicalScan scan, List above, List keys) {
+      has itself are added. `plan` is what the scan stands in. */
+  private SparkPlan prune(PhysicalScan scan, List above, List keys, SparkPlan plan) {
     try {
       ScanSource read = scan.read();
       List filters = scan.filters(above);
@@ -90,6 +90,9 @@ public final class FilePruningRule extends Rule {
       if (!something) return asItIs(scan, keys);
       if (runs && due) {
         JoinKeySet.collect(keys, client);
+        for (int i = 0; i < keys.size(); i++) {
+          ((JoinKeySet) keys.get(i)).keepIfJoined(plan, scan.node());
+        }
         filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
       }
       ScanPruning pruning = scans.pruning(read, filters, keys);
@@ -124,19 +127,19 @@ public final class FilePruningRule extends Rule {
       }
     }
     boolean stripped = !keys.isEmpty();
-    SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+    SparkPlan child = under(filter.child(), new ArrayList(kept), keys, plan);
     if (!stripped && child == filter.child()) return filter;
     addRows(keys, plan, kept);
     return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
   }
 
   /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
-  private SparkPlan under(SparkPlan child, List above, List keys) {
+  private SparkPlan under(SparkPlan child, List above, List keys, SparkPlan plan) {
     PhysicalScan scan = scans.of(child);
     if (scan != null) {
       // Else it is visited later, by itself or under a filter of its own.
       boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
-      return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+      return now && !scan.isPruned() ? prune(scan, above, keys, plan) : child;
     }
     if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
     // A column above a projection need not be the scan's of that name.
@@ -145,7 +148,7 @@ public final class FilePruningRule extends Rule {
       above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
     }
     SparkPlan below = (SparkPlan) child.children().apply(0);
-    SparkPlan now = under(below, above, keys);
+    SparkPlan now = under(below, above, keys, plan);
     return now == below
         ? child
         : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
@@ -155,7 +158,7 @@ public final class FilePruningRule extends Rule {
   private SparkPlan alone(PhysicalScan scan, SparkPlan plan) {
     List keys = new ArrayList();
     List rows = new ArrayList();
-    SparkPlan now = prune(scan, new ArrayList(), keys);
+    SparkPlan now = prune(scan, new ArrayList(), keys, plan);
     if (now != scan.node()) addRows(keys, plan, rows);
     return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
   }
