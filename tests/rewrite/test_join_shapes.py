@@ -29,7 +29,7 @@ from tests.rewrite.differential import (
 FILES = 12
 FACT = f"""SELECT id, int(id % 120) AS k, concat('key ', id % 120) AS s,
     IF(id % {FILES} IN (0, 1), NULL, int(id % 120)) AS n,
-    CAST(id % 120 AS DECIMAL(9, 2)) / 4 AS dec, repeat(sha2(string(id), 512), 40) AS pad,
+    CAST(CAST(id % 120 AS DOUBLE) / 4 AS DECIMAL(9, 2)) AS dec, repeat(sha2(string(id), 512), 40) AS pad,
     int(id % {FILES}) AS _f FROM range(480)"""
 DIM = """SELECT int(id) AS k, concat('key ', id) AS s, IF(id % 12 = 0, NULL, int(id)) AS n,
     int(id % 12) AS a, int(id % 7) AS g FROM range(120)"""
@@ -100,6 +100,21 @@ SHAPES: dict[str, tuple[Query, int]] = {
         " (SELECT * FROM shaped WHERE id % 5 = 0) f ON d.k = f.k",
         1,
     ),
+    "null-safe": ("SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k = 3", 1),
+    "null-safe, of nulls": (
+        "SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k IN (0, 3)", 3),
+    "null-safe, of an outer join": (
+        "SELECT f.id FROM dims d LEFT JOIN shaped f ON f.n <=> d.n AND f.k <> 0 WHERE d.k = 15", 1),
+    "coalesce": (
+        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 15) = d.k WHERE d.k = 15", 3),
+    "coalesce, of other keys": (
+        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 7) = d.k WHERE d.k = 15", 1),
+    "INTERSECT": ("SELECT k FROM shaped INTERSECT SELECT k FROM dims WHERE a = 3", 1),
+    "EXCEPT, what is taken away": (
+        "SELECT k FROM dims WHERE a = 3 EXCEPT SELECT k FROM shaped WHERE id % 5 = 0", 1),
+    "a wider decimal": (
+        "SELECT f.id FROM shaped f JOIN (SELECT CAST(k / 4D AS DECIMAL(14, 2)) AS dec FROM dims"
+        " WHERE a = 3) d ON f.dec = d.dec", 1),
     "given rows": ("SELECT f.id FROM shaped f JOIN (VALUES (3), (15)) v(k) ON f.k = v.k", 1),
 }
 

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
@@ -122,6 +123,7 @@ public final class JoinPruningRule extends Rule {
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
+        if (key instanceof IsNull) continue; // the other half of `<=>`
         BuildSide dimension =
             new BuildSide(other, otherKeys, i, PlanSize.isHinted(join, !left));
         if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) return null;

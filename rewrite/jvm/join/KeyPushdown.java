@@ -180,7 +180,7 @@ public final class KeyPushdown {
   private static boolean isIn(Seq groups, Expression key) {
     List columns = ScalaInterop.list(groups);
     for (int i = 0; i < columns.size(); i++) {
-      if (((Expression) columns.get(i)).semanticEquals(Conditions.bare(key))) return true;
+      if (((Expression) columns.get(i)).semanticEquals(Conditions.column(key))) return true;
     }
     return false;
   }

@@ -35,7 +35,7 @@ public final class PruningCost {
 
   /** Whether the key is a partition column, which Spark prunes by itself. */
   public boolean isPartition() {
-    List path = Conditions.path(Conditions.bare(key));
+    List path = Conditions.path(Conditions.column(key));
     return path != null && read.isPartition(path);
   }
 
@@ -57,7 +57,7 @@ public final class PruningCost {
    * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
    */
   public String refusal(BuildSide dimension, int alike) {
-    List path = Conditions.path(Conditions.bare(key));
+    List path = Conditions.path(Conditions.column(key));
     // Spark casts where types differ: then the key is no column.
     if (path == null || !key.dataType().equals(dimension.key().dataType())) {
       return "the join key is " + Conditions.shape(key);

@@ -109,7 +109,7 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   private boolean isIndexed(JoinKeySet set) {
     ScanSource read = read();
-    List path = Conditions.path(Conditions.bare(set.column()));
+    List path = Conditions.path(Conditions.column(set.column()));
     String identity = path == null ? null : read.columns().identity(path);
     return identity != null && client.hasIndex(read.table(), identity);
   }
