@@ -9,41 +9,26 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
-import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
-import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
-import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
-import org.apache.spark.sql.catalyst.plans.logical.Generate;
-import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
-import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
-import org.apache.spark.sql.catalyst.plans.logical.Offset;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.Sample;
-import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
-import org.apache.spark.sql.catalyst.plans.logical.Tail;
-import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class BuildSide {
-  private static final String CODE = "code of the user's";
-
   /** How many times greater a scan must be than a dimension without a condition: one that Spark
       broadcasts anyway, and one that is read again. */
   private static final int SMALL = 10;
@@ -91,7 +76,7 @@ public final class BuildSide {
   }
 
   private static String name(LogicalPlan leaf) {
-    if (leaf instanceof InMemoryRelation) return names(cached(leaf));
+    if (leaf instanceof InMemoryRelation) return names(Rereading.cached(leaf));
     if (leaf instanceof LogicalRelation) {
       LogicalRelation relation = (LogicalRelation) leaf;
       if (relation.catalogTable().isDefined()) {
@@ -103,23 +88,14 @@ public final class BuildSide {
         if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
       }
     }
-    if (leaf instanceof DataSourceV2ScanRelation) {
-      scala.Option identifier = ((DataSourceV2ScanRelation) leaf).relation().identifier();
+    if (leaf instanceof DataSourceV2ScanRelation || leaf instanceof DataSourceV2Relation) {
+      scala.Option identifier =
+          leaf instanceof DataSourceV2Relation
+              ? ((DataSourceV2Relation) leaf).identifier()
+              : ((DataSourceV2ScanRelation) leaf).relation().identifier();
       if (identifier.isDefined()) return ((Identifier) identifier.get()).name();
     }
     return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
-  }
-
-  /** What a cache holds the rows of. */
-  private static LogicalPlan cached(LogicalPlan cache) {
-    return ((InMemoryRelation) cache).cacheBuilder().logicalPlan();
-  }
-
-  /** Its children; of a cache, what it was made of. */
-  private static List inside(LogicalPlan plan) {
-    return plan instanceof InMemoryRelation
-        ? Collections.singletonList(cached(plan))
-        : ScalaInterop.list(plan.children());
   }
 
   /** Its tables and the conditions on them, without values. */
@@ -133,7 +109,7 @@ public final class BuildSide {
     if (plan instanceof Filter) {
       out.append('\n').append(Conditions.shape(((Filter) plan).condition()));
     }
-    List children = inside(plan);
+    List children = Rereading.inside(plan);
     for (int i = 0; i < children.size(); i++) {
       shape((LogicalPlan) children.get(i), out);
     }
@@ -158,49 +134,9 @@ public final class BuildSide {
     return sum;
   }
 
-  /** What in it may take long however few bytes it reads; null: nothing. */
+  /** What in it may take long however few bytes it reads; null: nothing. A cache is filled once. */
   public String slow() {
-    return slow(plan);
-  }
-
-  private static String slow(LogicalPlan plan) {
-    if (plan instanceof InMemoryRelation) return isCode(cached(plan)) ? CODE : null;
-    if (plan instanceof Generate) return "a function that makes rows";
-    if (holdsCode(plan)) return CODE;
-    if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
-      return "a join of each row with each";
-    }
-    List children = ScalaInterop.list(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      String slow = slow((LogicalPlan) children.get(i));
-      if (slow != null) return slow;
-    }
-    return null;
-  }
-
-  private static boolean isCode(LogicalPlan plan) {
-    if (holdsCode(plan)) return true;
-    List children = inside(plan);
-    for (int i = 0; i < children.size(); i++) {
-      if (isCode((LogicalPlan) children.get(i))) return true;
-    }
-    return false;
-  }
-
-  private static boolean holdsCode(LogicalPlan plan) {
-    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return true;
-    List expressions = ScalaInterop.list(plan.expressions());
-    for (int i = 0; i < expressions.size(); i++) {
-      if (((Expression) expressions.get(i)).exists(new IsCode())) return true;
-    }
-    return false;
-  }
-
-  /** Whether an expression is a user's function, in Python or Scala. */
-  private static final class IsCode extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return Boolean.valueOf(expression instanceof UserDefinedExpression);
-    }
+    return Rereading.slow(plan);
   }
 
   /** Whether it is likely to have fewer keys than there are: some condition is on it. */
@@ -219,7 +155,7 @@ public final class BuildSide {
   }
 
   private static boolean selective(LogicalPlan plan) {
-    if (plan instanceof LocalRelation || isLimit(plan)) return true;
+    if (plan instanceof LocalRelation || Rereading.isLimit(plan)) return true;
     if (plan instanceof Filter) {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {
@@ -229,21 +165,16 @@ public final class BuildSide {
         }
       }
     }
-    List children = inside(plan);
+    List children = Rereading.inside(plan);
     for (int i = 0; i < children.size(); i++) {
       if (selective((LogicalPlan) children.get(i))) return true;
     }
     return false;
   }
 
-  private static boolean isLimit(LogicalPlan plan) {
-    return plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
-        || plan instanceof Tail || plan instanceof Sample;
-  }
-
   /** Why its keys cannot be collected; null: they can. */
   public String refusal() {
-    if (!isDeterministic(plan)) return "the dimension is not deterministic";
+    if (!Rereading.isDeterministic(plan)) return "the dimension is not deterministic";
     return refusal(plan);
   }
 
@@ -258,47 +189,9 @@ public final class BuildSide {
     return null;
   }
 
-  /** The same of what a cache was made of: what is evicted is computed again. */
-  private static boolean isDeterministic(LogicalPlan plan) {
-    if (!plan.resolved() || !plan.deterministic()) return false;
-    List leaves = ScalaInterop.list(plan.collectLeaves());
-    for (int i = 0; i < leaves.size(); i++) {
-      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
-      if (leaf instanceof InMemoryRelation && !isDeterministic(cached(leaf))) return false;
-    }
-    return true;
-  }
-
-  /**
-   * What in it may give other rows when it is computed again; null: nothing.
-   *
-   * <p>Keys of other rows than those that the join sees would lose rows. Ties decide what a LIMIT
-   * or a window gives, and what makes the rows of an RDD is not known.
-   */
+  /** What in it may give other rows when it is computed again; null: nothing. */
   public String fleeting() {
-    return fleeting(plan);
-  }
-
-  private static String fleeting(LogicalPlan plan) {
-    if (isLimit(plan)) return "a LIMIT or a sample";
-    if (plan instanceof Window) return "a window";
-    if (plan instanceof LogicalRDD && !((LogicalRDD) plan).rdd().isCheckpointed()) {
-      return "rows of an RDD";
-    }
-    if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
-    List parts = new ArrayList(inside(plan));
-    parts.addAll(ScalaInterop.list(plan.subqueries()));
-    for (int i = 0; i < parts.size(); i++) {
-      String fleeting = fleeting((LogicalPlan) parts.get(i));
-      if (fleeting != null) return fleeting;
-    }
-    return null;
-  }
-
-  /** Whether a plan evaluates functions of one row, which say themselves if they are random. */
-  private static boolean isRowByRow(LogicalPlan plan) {
-    return plan instanceof Project || plan instanceof Filter || plan instanceof Join
-        || plan instanceof Aggregate || plan instanceof BaseEvalPython;
+    return Rereading.fleeting(plan);
   }
 
   private static boolean holdsKeys(LogicalPlan plan) {
