@@ -82,7 +82,7 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
             spark.sql(f"DROP TABLE {name}")
     if totals["queries"]:
         print(request.param, dict(totals))
-        assert totals["skipped"] > totals["files"] / 5, totals
+        assert totals["skipped"] > totals["files"] / 6, totals
 
 
 totals: Counter[str] = Counter()

@@ -110,7 +110,7 @@ public final class KeyPushdown {
     if (plan instanceof WindowGroupLimit && isIn(((WindowGroupLimit) plan).partitionSpec(), key)) {
       return child(plan, key);
     }
-    if (plan instanceof Expand) return expand((Expand) plan, key);
+    if (plan instanceof Expand && plan.deterministic()) return expand((Expand) plan, key);
     return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
   }
 
