@@ -70,15 +70,19 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
             numbers = f"range(0, 120, {step})"
             some = f"(SELECT id AS k, int(id % 12) AS a, int(id % 5) AS g FROM {numbers})"
             make_table(spark, name, f"SELECT a, g, {COLUMNS}, 0 AS _f FROM {some}")
+        make_table(spark, "few", f"SELECT a, g, {COLUMNS}, 0 AS _f FROM {some} WHERE k IN (2, 38)")
+        spark.table("dima").where("a IN (2, 3)").createOrReplaceTempView("kept")
+        spark.catalog.cacheTable("kept")
         make_table(spark, "sub1", "SELECT int(id) AS g, id AS h, 0 AS _f FROM range(5)")
         yield request.param
         for name in ("star", "star2", "parted"):
             spark.sql(f"DROP SKIPPING INDEX ON {name}")
-        for name in ("star", "star2", "parted", "dima", "dimb", "sub1"):
+        spark.catalog.uncacheTable("kept")
+        for name in ("star", "star2", "parted", "dima", "dimb", "few", "sub1"):
             spark.sql(f"DROP TABLE {name}")
     if totals["queries"]:
         print(request.param, dict(totals))
-        assert totals["skipped"] > totals["files"] / 5, totals
+        assert totals["skipped"] > totals["files"] / 6, totals
 
 
 totals: Counter[str] = Counter()
@@ -99,19 +103,27 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
     where = draw(st.sampled_from(CONDITIONS)).format(d=table)
     names = ", ".join(KEYS)
     shape = draw(
-        st.sampled_from(["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union"])
-    )
+        st.sampled_from(
+            ["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union", "latest",
+             "small", "kept"]
+        )
+    )  # fmt: skip
     query = {
         "plain": f"SELECT * FROM {table} WHERE {where}",
         "distinct": f"SELECT DISTINCT {names}, a FROM {table} WHERE {where}",
         "group": f"SELECT {names}, max(a) AS a FROM {table} WHERE {where} GROUP BY {names}",
         "sub": f"SELECT {table}.* FROM {table} JOIN sub1 USING (g) WHERE h = 2",
         "limit": f"SELECT * FROM {table} WHERE {where} ORDER BY l LIMIT 30",
+        "latest": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY l DESC) AS"
+        f" r FROM {table} WHERE {where}) WHERE r = 1",
+        "small": "SELECT * FROM few",
+        "kept": f"SELECT * FROM kept WHERE {where.replace(table, 'kept')}",
         "union": f"SELECT * FROM {table} WHERE {where} UNION ALL SELECT * FROM {table} WHERE a = 4",
     }[shape]
     return f"({query}) {alias}"
 
 
+MOST = ", ".join(f"max({name}) AS {name}" for name in KEYS if name not in ("i", "l"))
 facts = st.sampled_from(
     [
         "star",
@@ -121,6 +133,15 @@ facts = st.sampled_from(
         "(SELECT * FROM star UNION ALL SELECT * FROM star2)",
         f"(SELECT max(id) AS id, {', '.join(KEYS)} FROM star GROUP BY {', '.join(KEYS)})",
         "(SELECT *, row_number() OVER (PARTITION BY l ORDER BY id) AS r FROM star)",
+        "(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY l ORDER BY id) AS r FROM star)"
+        " WHERE r = 1)",
+        f"(SELECT count(DISTINCT id) + count(DISTINCT pad) AS id, {', '.join(KEYS)} FROM star"
+        f" GROUP BY {', '.join(KEYS)})",
+        f"(SELECT max(id) AS id, i, l, {MOST} FROM star GROUP BY i, ROLLUP (l))",
+        "(SELECT /*+ REPARTITION(3) */ * FROM star)",
+        "(SELECT /*+ REBALANCE */ * FROM star)",
+        "(SELECT *, l AS id FROM dima WHERE a < 4 AND NOT EXISTS"
+        " (SELECT 1 FROM star WHERE star.l = dima.l AND star.id % 7 < 3))",
         "(SELECT a.* FROM star a JOIN star2 b ON a.l = b.l AND a.id = b.id)",
     ]
 )
@@ -132,7 +153,8 @@ def cases(draw: st.DrawFn) -> Case:
     for n in range(draw(st.integers(1, 3))):
         dimension = draw(dimensions(f"d{n}"))
         mine, theirs = draw(st.sampled_from(PAIRS))
-        on = f"f.{mine} = d{n}.{theirs}"
+        equals = draw(st.sampled_from(["=", "=", "=", "<=>"]))
+        on = f"f.{mine} {equals} d{n}.{theirs}"
         extra = draw(st.sampled_from(["", "", "", f" AND f.id > d{n}.l", f" AND f.p = d{n}.p",
                                       f" AND f.l <=> d{n}.l"]))  # fmt: skip
         kind = draw(st.sampled_from(["", "", "", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "first"]))

@@ -9,44 +9,42 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
-import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
-import org.apache.spark.sql.catalyst.plans.logical.Generate;
-import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
-import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
-import org.apache.spark.sql.catalyst.plans.logical.Offset;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.Sample;
-import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
-import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public final class BuildSide {
-  private static final String CODE = "code of the user's";
+  /** How many times greater a scan must be than a dimension without a condition: one that Spark
+      broadcasts anyway, and one that is read again. */
+  private static final int SMALL = 10;
+  private static final int SMALL_TWICE = 100;
 
   private final LogicalPlan plan;
   private final List keys;
   private final int index;
+  private final boolean hinted;
 
-  public BuildSide(LogicalPlan plan, List keys, int index) {
+  /** `hinted`: the query says that it is to be broadcast. */
+  public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
     this.plan = plan;
     this.keys = keys;
     this.index = index;
+    this.hinted = hinted;
   }
 
   public LogicalPlan plan() {
@@ -57,8 +55,17 @@ public final class BuildSide {
     return (Expression) keys.get(index);
   }
 
+  /** Whether Spark is going to broadcast it. */
+  public boolean isBroadcast() {
+    return hinted || PlanSize.isBroadcast(plan);
+  }
+
   /** The tables that it reads, for people. */
   public String name() {
+    return names(plan);
+  }
+
+  private static String names(LogicalPlan plan) {
     List leaves = ScalaInterop.list(plan.collectLeaves());
     StringBuilder out = new StringBuilder();
     for (int i = 0; i < leaves.size(); i++) {
@@ -69,6 +76,7 @@ public final class BuildSide {
   }
 
   private static String name(LogicalPlan leaf) {
+    if (leaf instanceof InMemoryRelation) return names(Rereading.cached(leaf));
     if (leaf instanceof LogicalRelation) {
       LogicalRelation relation = (LogicalRelation) leaf;
       if (relation.catalogTable().isDefined()) {
@@ -80,8 +88,11 @@ public final class BuildSide {
         if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
       }
     }
-    if (leaf instanceof DataSourceV2ScanRelation) {
-      scala.Option identifier = ((DataSourceV2ScanRelation) leaf).relation().identifier();
+    if (leaf instanceof DataSourceV2ScanRelation || leaf instanceof DataSourceV2Relation) {
+      scala.Option identifier =
+          leaf instanceof DataSourceV2Relation
+              ? ((DataSourceV2Relation) leaf).identifier()
+              : ((DataSourceV2ScanRelation) leaf).relation().identifier();
       if (identifier.isDefined()) return ((Identifier) identifier.get()).name();
     }
     return leaf instanceof LocalRelation ? "given rows" : leaf.nodeName();
@@ -98,7 +109,7 @@ public final class BuildSide {
     if (plan instanceof Filter) {
       out.append('\n').append(Conditions.shape(((Filter) plan).condition()));
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = Rereading.inside(plan);
     for (int i = 0; i < children.size(); i++) {
       shape((LogicalPlan) children.get(i), out);
     }
@@ -123,34 +134,9 @@ public final class BuildSide {
     return sum;
   }
 
-  /** What in it may take long however few bytes it reads; null: nothing. */
+  /** What in it may take long however few bytes it reads; null: nothing. A cache is filled once. */
   public String slow() {
-    return slow(plan);
-  }
-
-  private static String slow(LogicalPlan plan) {
-    if (plan instanceof Generate) return "a function that makes rows";
-    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return CODE;
-    if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
-      return "a join of each row with each";
-    }
-    List expressions = ScalaInterop.list(plan.expressions());
-    for (int i = 0; i < expressions.size(); i++) {
-      if (((Expression) expressions.get(i)).exists(new IsCode())) return CODE;
-    }
-    List children = ScalaInterop.list(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      String slow = slow((LogicalPlan) children.get(i));
-      if (slow != null) return slow;
-    }
-    return null;
-  }
-
-  /** Whether an expression is a user's function, in Python or Scala. */
-  private static final class IsCode extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return Boolean.valueOf(expression instanceof UserDefinedExpression);
-    }
+    return Rereading.slow(plan);
   }
 
   /** Whether it is likely to have fewer keys than there are: some condition is on it. */
@@ -158,8 +144,18 @@ public final class BuildSide {
     return selective(plan);
   }
 
+  /** Whether it has few keys against what a scan of so many bytes has, though no condition says so.
+   *
+   * <p>Keys in vain cost at most what a small part of the scan costs, until feedback stops them.
+   */
+  public boolean isSmall(scala.math.BigInt bytes) {
+    if (hinted) return true;
+    int times = isBroadcast() ? SMALL : SMALL_TWICE;
+    return price().$times(scala.math.BigInt.apply(times)).compareTo(bytes) <= 0;
+  }
+
   private static boolean selective(LogicalPlan plan) {
-    if (plan instanceof LocalRelation) return true;
+    if (plan instanceof LocalRelation || Rereading.isLimit(plan)) return true;
     if (plan instanceof Filter) {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {
@@ -169,7 +165,7 @@ public final class BuildSide {
         }
       }
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = Rereading.inside(plan);
     for (int i = 0; i < children.size(); i++) {
       if (selective((LogicalPlan) children.get(i))) return true;
     }
@@ -178,15 +174,11 @@ public final class BuildSide {
 
   /** Why its keys cannot be collected; null: they can. */
   public String refusal() {
-    if (!plan.deterministic()) return "the dimension is not deterministic";
+    if (!Rereading.isDeterministic(plan)) return "the dimension is not deterministic";
     return refusal(plan);
   }
 
   private static String refusal(LogicalPlan plan) {
-    if (plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
-        || plan instanceof Tail || plan instanceof Sample) {
-      return "the dimension has a LIMIT or a sample, and may have other rows when read again";
-    }
     if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
     if (holdsKeys(plan)) return "the dimension waits for the keys of another one";
     List children = ScalaInterop.list(plan.children());
@@ -195,6 +187,11 @@ public final class BuildSide {
       if (refusal != null) return refusal;
     }
     return null;
+  }
+
+  /** What in it may give other rows when it is computed again; null: nothing. */
+  public String fleeting() {
+    return Rereading.fleeting(plan);
   }
 
   private static boolean holdsKeys(LogicalPlan plan) {
@@ -250,7 +247,7 @@ public final class BuildSide {
       if (part instanceof Join) least = next;
       part = next;
     }
-    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0);
+    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0, false);
   }
 
   /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */
@@ -262,6 +259,6 @@ public final class BuildSide {
             JoinHint$.MODULE$.NONE());
     List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));
     return new BuildSide(
-        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0);
+        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0, false);
   }
 }

@@ -4,6 +4,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
 import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
@@ -24,10 +25,12 @@ final class EquiJoins {
     return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;
   }
 
-  /** The same of the right side. */
+  /** The same of the right side. Of an anti join that is what is looked up: a row that equals none
+      on the left takes none away. (`NOT IN` has no equal keys unless neither side is ever null.) */
   static boolean rightLoses(JoinType type) {
     return type instanceof InnerLike
         || type == LeftSemi$.MODULE$
+        || type == LeftAnti$.MODULE$
         || type == LeftOuter$.MODULE$
         || type instanceof ExistenceJoin;
   }

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
@@ -41,7 +42,8 @@ import rewrite.jvm.source.TableStatistics;
  *   LEFT OUTER                preserved    yes
  *   RIGHT OUTER               yes          preserved
  *   FULL OUTER                preserved    preserved
- *   LEFT ANTI, NOT IN         never        never
+ *   LEFT ANTI (NOT EXISTS)    preserved    yes
+ *   NOT IN                    never        never
  * </pre>
  *
  * Runs after all of Spark's own rules, where filters stand directly above the scans.
@@ -125,8 +127,10 @@ public final class JoinPruningRule extends Rule {
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
-        BuildSide dimension = new BuildSide(other, otherKeys, i);
-        if (!dimension.selective()) return null;
+        if (key instanceof IsNull) continue; // the other half of `<=>`
+        BuildSide dimension =
+            new BuildSide(other, otherKeys, i, PlanSize.isHinted(join, !left));
+        if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) return null;
         KeyPushdown restriction =
             new KeyPushdown(client, feedback, statistics, dimension, copies, side);
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {

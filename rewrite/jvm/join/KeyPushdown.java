@@ -17,14 +17,19 @@ import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.Expand;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.RebalancePartitions;
+import org.apache.spark.sql.catalyst.plans.logical.RepartitionOperation;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.catalyst.plans.logical.WindowGroupLimit;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
@@ -32,6 +37,7 @@ import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
+import scala.collection.immutable.Seq;
 
 /**
  * Takes "this column has one of the dimension's keys" from a join down to the scans.
@@ -70,7 +76,7 @@ public final class KeyPushdown {
     this.dimension = dimension;
     this.copies = copies;
     this.whole = whole;
-    shuffled = !PlanSize.isBroadcast(dimension.plan());
+    shuffled = !dimension.isBroadcast();
   }
 
   /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
@@ -97,9 +103,17 @@ public final class KeyPushdown {
     if (plan instanceof Join) return join((Join) plan, key);
     if (plan instanceof Aggregate) return aggregate((Aggregate) plan, key);
     if (plan instanceof Union) return union((Union) plan, key);
-    if (plan instanceof Sort) return child(plan, key);
-    if (plan instanceof Generate && plan.deterministic()) return child(plan, key);
-    if (plan instanceof Window && isPartition((Window) plan, key)) return child(plan, key);
+    if (plan instanceof Sort || isShuffle(plan)) return child(plan, key);
+    // Each row for itself; a function says itself whether it is random.
+    boolean byRow = plan instanceof Generate || plan instanceof BaseEvalPython;
+    if (byRow && plan.deterministic()) return child(plan, key);
+    if (plan instanceof Window && isIn(((Window) plan).partitionSpec(), key)) {
+      return child(plan, key);
+    }
+    if (plan instanceof WindowGroupLimit && isIn(((WindowGroupLimit) plan).partitionSpec(), key)) {
+      return child(plan, key);
+    }
+    if (plan instanceof Expand && plan.deterministic()) return expand((Expand) plan, key);
     return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
   }
 
@@ -159,29 +173,51 @@ public final class KeyPushdown {
 
   private LogicalPlan aggregate(Aggregate aggregate, Expression key) {
     Expression below = through(key, ScalaInterop.list(aggregate.aggregateExpressions()));
-    List groups = ScalaInterop.list(aggregate.groupingExpressions());
-    for (int i = 0; i < groups.size(); i++) {
-      // Whole groups go, or none.
-      if (((Expression) groups.get(i)).semanticEquals(Conditions.bare(below))) {
-        return child(aggregate, below);
-      }
-    }
-    return refuse(aggregate, key, "an aggregate by other columns stands below the join");
+    return isIn(aggregate.groupingExpressions(), below)
+        ? child(aggregate, below)
+        : refuse(aggregate, key, "an aggregate by other columns stands below the join");
   }
 
-  private static boolean isPartition(Window window, Expression key) {
-    List partition = ScalaInterop.list(window.partitionSpec());
-    for (int i = 0; i < partition.size(); i++) {
-      if (((Expression) partition.get(i)).semanticEquals(Conditions.bare(key))) return true;
+  /** Whether rows are taken together only where they have the key in common: then whole groups go,
+      or none. */
+  private static boolean isIn(Seq groups, Expression key) {
+    List columns = ScalaInterop.list(groups);
+    for (int i = 0; i < columns.size(); i++) {
+      if (((Expression) columns.get(i)).semanticEquals(Conditions.column(key))) return true;
     }
     return false;
   }
 
-  private LogicalPlan union(Union union, Expression key) {
+  /** Whether rows only go elsewhere. */
+  private static boolean isShuffle(LogicalPlan plan) {
+    return plan instanceof RepartitionOperation || plan instanceof RebalancePartitions;
+  }
+
+  /** Each row becomes rows that all have its key; ROLLUP makes nulls of it. */
+  private LogicalPlan expand(Expand expand, Expression key) {
     Attribute attribute = (Attribute) key.references().head();
-    List output = ScalaInterop.list(union.output());
+    int at = place(attribute, expand);
+    List projections = ScalaInterop.list(expand.projections());
+    Expression column = (Expression) ((Seq) projections.get(0)).apply(at);
+    for (int i = 1; i < projections.size(); i++) {
+      if (!column.semanticEquals((Expression) ((Seq) projections.get(i)).apply(at))) {
+        return refuse(expand, key, "grouping sets below the join do not all have the key");
+      }
+    }
+    return child(expand, replace(key, attribute, column));
+  }
+
+  /** Which of a plan's columns an attribute is. */
+  private static int place(Attribute attribute, LogicalPlan plan) {
+    List output = ScalaInterop.list(plan.output());
     int at = 0;
     while (!((Attribute) output.get(at)).exprId().equals(attribute.exprId())) at++;
+    return at;
+  }
+
+  private LogicalPlan union(Union union, Expression key) {
+    Attribute attribute = (Attribute) key.references().head();
+    int at = place(attribute, union);
     List legs = ScalaInterop.list(union.children());
     boolean changed = false;
     for (int i = 0; i < legs.size(); i++) {
@@ -243,7 +279,9 @@ public final class KeyPushdown {
     LogicalPlan dim = isLeft ? join.left() : join.right();
     LogicalPlan side = isLeft ? join.right() : join.left();
     scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-    if (keys.isEmpty()) return side;
+    // Rows that are not the same twice would have to be those of the one join, and without a
+    // condition a bridge rarely has fewer keys.
+    if (keys.isEmpty() || !dimension.selective() || dimension.fleeting() != null) return side;
     List dimKeys = EquiJoins.keys(keys, isLeft);
     List sideKeys = EquiJoins.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {

@@ -2,6 +2,8 @@ package rewrite.jvm.join;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
@@ -27,6 +29,14 @@ final class PlanSize {
     scala.math.BigInt most =
         scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
     return plan.stats().sizeInBytes().compareTo(most) <= 0;
+  }
+
+  /** Whether the query says that one side of a join is to be broadcast. */
+  static boolean isHinted(Join join, boolean left) {
+    scala.Option hint = left ? join.hint().leftHint() : join.hint().rightHint();
+    if (hint.isEmpty()) return false;
+    scala.Option strategy = ((HintInfo) hint.get()).strategy();
+    return strategy.isDefined() && strategy.get() == BROADCAST$.MODULE$;
   }
 
   /** Whether rows of a plan are likely to come out of a shuffle. */

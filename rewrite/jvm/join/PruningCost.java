@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -42,7 +43,7 @@ public final class PruningCost {
   /** Whether the key is a partition column, which Spark prunes by where it broadcasts the other
       side. */
   public boolean isPartition() {
-    List path = Conditions.path(Conditions.bare(key));
+    List path = Conditions.path(Conditions.column(key));
     return path != null && read.isPartition(path);
   }
 
@@ -53,7 +54,7 @@ public final class PruningCost {
   public BuildSide[] ways(BuildSide dimension) {
     BuildSide least = dimension.least();
     if (least == dimension) return new BuildSide[] {dimension};
-    return PlanSize.isBroadcast(dimension.plan())
+    return dimension.isBroadcast()
         ? new BuildSide[] {dimension, least}
         : new BuildSide[] {least, dimension};
   }
@@ -64,7 +65,7 @@ public final class PruningCost {
    * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
    */
   public String refusal(BuildSide dimension, int alike) {
-    List path = Conditions.path(Conditions.bare(key));
+    List path = Conditions.path(Conditions.column(key));
     // Spark casts where types differ: then the key is no column.
     if (path == null || !key.dataType().equals(dimension.key().dataType())) {
       return "the join key is " + Conditions.shape(key);
@@ -82,7 +83,21 @@ public final class PruningCost {
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;
     if (read.files() < 2) return "the scan has a single file";
-    if (onlyInBroadcast(dimension) && !PlanSize.isBroadcast(dimension.plan())) {
+    if (!dimension.selective()) {
+      String whole = dimension.name() + " has no condition, ";
+      if (!dimension.isSmall(scala.math.BigInt.apply(read.bytes()))) {
+        return whole + "and is not small against " + read.bytes() + " bytes";
+      }
+      if (alike > 1) return whole + "and Spark reads the scan once for " + alike + " parts";
+    }
+    String fleeting = dimension.fleeting();
+    if (fleeting != null && (read instanceof ConnectorSource || isPartition())) {
+      return "the dimension has " + fleeting + ", and partitions and connectors get their keys first";
+    }
+    if (onlyInBroadcast(dimension) && !dimension.isBroadcast()) {
+      if (fleeting != null) {
+        return "the dimension has " + fleeting + ", and may have other rows when read again";
+      }
       String slow = dimension.slow();
       if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
       return "reading " + dimension.name() + " a second time (" + dimension.price()
@@ -96,7 +111,7 @@ public final class PruningCost {
     org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
         dimension.on(key, onlyInBroadcast(dimension));
     feedback.note(
-        condition.exprId(), shape(dimension, alike), alike, dimension.name());
+        condition.exprId(), shape(dimension, alike), alike, dimension.name(), dimension.fleeting());
     return condition;
   }
 
@@ -106,7 +121,7 @@ public final class PruningCost {
    * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
    */
   private boolean onlyInBroadcast(BuildSide dimension) {
-    if (dimension.slow() != null) return true;
+    if (dimension.slow() != null || dimension.fleeting() != null) return true;
     scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
+import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 import org.apache.spark.sql.execution.joins.HashJoin$;
 import org.apache.spark.sql.execution.joins.HashedRelation;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
@@ -40,6 +41,45 @@ final class BroadcastKeys {
   boolean isOf(BroadcastKeys other) {
     return subquery.buildKeys().equals(other.subquery.buildKeys())
         && plan().sameResult(other.plan());
+  }
+
+  /** Whether each join above a scan that has these keys, of which there is one at least, looks its
+      rows up in this very table: not in one that was made in the same way. */
+  boolean isJoined(SparkPlan stage, SparkPlan scan) {
+    boolean found = false;
+    for (SparkPlan part = stage; part != scan; ) {
+      if (part instanceof BroadcastHashJoinExec) {
+        BroadcastHashJoinExec join = (BroadcastHashJoinExec) part;
+        if (join.buildKeys().equals(subquery.buildKeys())) {
+          if (join.buildPlan().executeBroadcast().id() != plan().executeBroadcast().id()) {
+            return false;
+          }
+          found = true;
+        }
+      }
+      SparkPlan next = null;
+      List children = ScalaInterop.list(part.children());
+      for (int i = 0; i < children.size(); i++) {
+        SparkPlan child = (SparkPlan) children.get(i);
+        if (child.exists(new Is(scan))) next = child;
+      }
+      if (next == null) return false;
+      part = next;
+    }
+    return found;
+  }
+
+  /** Whether a node is this one, not only an equal one. */
+  private static final class Is extends scala.runtime.AbstractFunction1 {
+    private final SparkPlan node;
+
+    Is(SparkPlan node) {
+      this.node = node;
+    }
+
+    public Object apply(Object other) {
+      return Boolean.valueOf(other == node);
+    }
   }
 
   private SparkPlan plan() {

@@ -39,6 +39,7 @@ public final class JoinKeySet implements KeyValues {
 
   private final InSubqueryExec in;
   private final String dimension;
+  private String fleeting;
   private List values;
   private String reason = "collected when the query runs";
   private double seconds;
@@ -52,11 +53,33 @@ public final class JoinKeySet implements KeyValues {
   public static JoinKeySet of(Expression child, PruningFeedback feedback) {
     if (child instanceof InSubqueryExec) {
       InSubqueryExec in = (InSubqueryExec) child;
-      return new JoinKeySet(in, feedback.dimension(in.exprId()));
+      JoinKeySet set = new JoinKeySet(in, feedback.dimension(in.exprId()));
+      set.fleeting = feedback.fleeting(in.exprId());
+      return set.fleeting == null || set.isDue() ? set : none(set.elsewhere());
     }
+    return none("Spark does not broadcast it, and to read it a second time is too dear");
+  }
+
+  private static JoinKeySet none(String reason) {
     JoinKeySet none = new JoinKeySet(null, "a dimension");
-    none.reason = "Spark does not broadcast it, and to read it a second time is too dear";
+    none.reason = reason;
     return none;
+  }
+
+  private String elsewhere() {
+    return "the dimension has " + fleeting + ", and no join in the scan's own stage has these rows";
+  }
+
+  /**
+   * Gives the keys up unless the join that they are of sees the same rows.
+   *
+   * <p>What may have other rows each time that it is computed is only good where it is not computed
+   * twice: `stage` is the plan that the `scan` is in.
+   */
+  public void keepIfJoined(SparkPlan stage, SparkPlan scan) {
+    if (fleeting == null || values == null || broadcast().isJoined(stage, scan)) return;
+    values = null;
+    reason = elsewhere();
   }
 
   /** What has to be one of the keys; null if there is nothing to collect. */

@@ -42,9 +42,11 @@ public final class PruningFeedback {
         + (alike == 1 ? "" : ", which Spark reads once for " + alike + " parts of the query");
   }
 
-  /** Remembers what an expression that was put into a plan asks for. */
-  public synchronized void note(ExprId id, String shape, int alike, String dimension) {
-    asked.put(id, new Asked(shape, alike, dimension));
+  /** Remembers what an expression that was put into a plan asks for. `fleeting`: what may give the
+      dimension other rows when it is computed again; null: nothing. */
+  public synchronized void note(
+      ExprId id, String shape, int alike, String dimension, String fleeting) {
+    asked.put(id, new Asked(shape, alike, dimension, fleeting));
   }
 
   /** Whether a condition of a logical plan is one that we put there. */
@@ -62,6 +64,12 @@ public final class PruningFeedback {
   public synchronized String dimension(ExprId id) {
     Asked noted = (Asked) asked.get(id);
     return noted == null ? "a dimension" : noted.dimension;
+  }
+
+  /** What may give that dimension other rows when it is computed again; null: nothing. */
+  synchronized String fleeting(ExprId id) {
+    Asked noted = (Asked) asked.get(id);
+    return noted == null ? null : noted.fleeting;
   }
 
   /** Notes which share of the files (0 to 1) an expression's keys disproved. */
@@ -84,11 +92,13 @@ public final class PruningFeedback {
     private final String shape;
     private final int alike;
     private final String dimension;
+    private final String fleeting;
 
-    Asked(String shape, int alike, String dimension) {
+    Asked(String shape, int alike, String dimension, String fleeting) {
       this.shape = shape;
       this.alike = alike;
       this.dimension = dimension;
+      this.fleeting = fleeting;
     }
   }
 

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.KnownFloatingPointNormalized;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegralType;
@@ -75,7 +77,25 @@ public final class Conditions {
     if (from instanceof IntegralType && to instanceof IntegralType) {
       return from.defaultSize() <= to.defaultSize();
     }
+    if (from instanceof DecimalType && to instanceof DecimalType) {
+      DecimalType less = (DecimalType) from;
+      DecimalType more = (DecimalType) to;
+      return less.scale() == more.scale() && less.precision() <= more.precision();
+    }
     return from instanceof FloatType && to instanceof DoubleType;
+  }
+
+  /** What a coalesce of two has in the place of nulls; null for any other expression. Spark takes
+      `a <=> b` for coalesce(a, 0) = coalesce(b, 0), beside another equality. */
+  static Literal instead(Expression e) {
+    if (!(e instanceof Coalesce) || e.children().size() != 2) return null;
+    Object last = e.children().apply(1);
+    return last instanceof Literal && ((Literal) last).value() != null ? (Literal) last : null;
+  }
+
+  /** The one that a key of a join is made of: it decides what the key is, nulls included. */
+  public static Expression column(Expression key) {
+    return bare(instead(key) == null ? key : (Expression) key.children().apply(0));
   }
 
   /** The names that lead to a column or a field of one; null for any other expression. */

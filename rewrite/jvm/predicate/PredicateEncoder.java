@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -51,15 +52,34 @@ public final class PredicateEncoder {
     List legs = legs(filters, 0);
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
-      Map column = set.values() == null ? null : column(set.column());
+      Map column = set.values() == null ? null : column(Conditions.column(set.column()));
       if (column == null) continue;
       Map leg = leaf(Protocol.IN, column);
       leg.put(Protocol.OF, set.dimension());
       leg.put(Protocol.NULLS, Boolean.FALSE);
       leg.put(Protocol.VALUES, writer.values(set.column().dataType(), set.values()));
-      legs.add(leg);
+      legs.add(isOfNulls(set) ? or(leg, leaf(Protocol.NULL, column)) : leg);
     }
     return join(Protocol.AND, legs);
+  }
+
+  /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is
+      among them. Of values that have several forms, as -0.0, it is taken for granted. */
+  private static boolean isOfNulls(KeyValues set) {
+    Literal instead = Conditions.instead(set.column());
+    if (instead == null) return false;
+    Object value = instead.value();
+    boolean exact =
+        value instanceof Long || value instanceof Integer || value instanceof Short
+            || value instanceof Byte || value instanceof UTF8String;
+    return !exact || set.values().contains(value);
+  }
+
+  private static Map or(Map one, Map other) {
+    List legs = new ArrayList();
+    legs.add(one);
+    legs.add(other);
+    return join(Protocol.OR, legs);
   }
 
   private List legs(List expressions, int depth) {

@@ -73,131 +73,7 @@ public final class FilePruningRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     client.planned();
-    Map tops = new IdentityHashMap();
-    addTops((SparkPlan) plan, tops);
-    return ((SparkPlan) plan).transformDown(new Replace((SparkPlan) plan, tops));
-  }
-
-  /** Adds of each scan what an order wants of it. */
-  private static void addTops(SparkPlan plan, Map tops) {
-    TopRows top = TopRows.of(plan);
-    if (top != null) tops.put(top.scan(), top);
-    List children = ScalaInterop.list(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      addTops((SparkPlan) children.get(i), tops);
-    }
-  }
-
-  /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
-      has itself are added. `wanted` is what an order wants of it, or null. */
-  private SparkPlan prune(PhysicalScan scan, List above, List keys, TopRows wanted) {
-    try {
-      ScanSource read = scan.read();
-      List filters = scan.filters(above);
-      if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
-      keys.addAll(scan.keys());
-      // With keys, or values that are still to come, other files are left out later.
-      boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
-      TopRows top = isWhole ? scans.known(read, wanted) : null;
-      boolean due = true;
-      boolean something = !filters.isEmpty() || top != null;
-      for (int i = 0; i < keys.size(); i++) {
-        due &= ((JoinKeySet) keys.get(i)).isDue();
-        something |= ((JoinKeySet) keys.get(i)).column() != null;
-      }
-      String refusal = top == null ? scans.refusal(read, filters, keys) : null;
-      if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
-      if (!something) return asItIs(scan, keys);
-      if (runs && due) {
-        JoinKeySet.collect(keys, client);
-        filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
-      }
-      ScanPruning pruning = scans.pruning(read, filters, keys, top);
-      if (runs && due) pruning.setCollected();
-      boolean waits = runs && (!due || pruning.waitsForValues());
-      if (!waits) pruning.ask();
-      return scan.pruned(pruning, waits);
-    } catch (Throwable failure) {
-      Failures.passOn(failure);
-      String reason = "pruning it failed: " + failure.getClass().getSimpleName();
-      return ScanNotes.unpruned(scan.node(), reason);
-    }
-  }
-
-  /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
-  private SparkPlan asItIs(PhysicalScan scan, List keys) {
-    for (int i = 0; i < keys.size(); i++) {
-      ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
-    }
-    List none = new ArrayList();
-    return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), none, none));
-  }
-
-  /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */
-  private SparkPlan filter(FilterExec filter, SparkPlan plan, Map tops) {
-    List kept = new ArrayList();
-    List keys = new ArrayList();
-    List conditions = Conditions.conjuncts(filter.condition());
-    for (int i = 0; i < conditions.size(); i++) {
-      Expression condition = (Expression) conditions.get(i);
-      if (condition instanceof DynamicPruningExpression) {
-        keys.add(JoinKeySet.of(((DynamicPruningExpression) condition).child(), feedback));
-      } else {
-        kept.add(condition);
-      }
-    }
-    boolean stripped = !keys.isEmpty();
-    SparkPlan child = under(filter.child(), new ArrayList(kept), keys, tops);
-    if (!stripped && child == filter.child()) return filter;
-    addRows(keys, plan, kept);
-    return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
-  }
-
-  /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
-  private SparkPlan under(SparkPlan child, List above, List keys, Map tops) {
-    PhysicalScan scan = scans.of(child);
-    if (scan != null) {
-      // Else it is visited later, by itself or under a filter of its own.
-      boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
-      return now && !scan.isPruned()
-          ? prune(scan, above, keys, (TopRows) tops.get(child))
-          : child;
-    }
-    if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
-    // A column above a projection need not be the scan's of that name.
-    if (child instanceof ProjectExec) above = null;
-    if (child instanceof FilterExec && above != null) {
-      above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
-    }
-    SparkPlan below = (SparkPlan) child.children().apply(0);
-    SparkPlan now = under(below, above, keys, tops);
-    return now == below
-        ? child
-        : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
-  }
-
-  /** A scan without a filter of the query's on top. */
-  private SparkPlan alone(PhysicalScan scan, SparkPlan plan, Map tops) {
-    List keys = new ArrayList();
-    List rows = new ArrayList();
-    SparkPlan now = prune(scan, new ArrayList(), keys, (TopRows) tops.get(scan.node()));
-    if (now != scan.node()) addRows(keys, plan, rows);
-    return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
-  }
-
-  /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does
-      so by itself, with the same broadcast. */
-  private void addRows(List keys, SparkPlan plan, List conditions) {
-    if (!SkippingConf.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
-    for (int i = 0; i < keys.size(); i++) {
-      JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.values() == null || set.isBroadcast() && joins(plan)) continue;
-      try {
-        conditions.add(RuntimeRowFilter.rows(set.column(), set.values()));
-      } catch (RuntimeException failure) {
-        // The join drops them later.
-      }
-    }
+    return ((SparkPlan) plan).transformDown(new Pass((SparkPlan) plan));
   }
 
   private static boolean joins(SparkPlan plan) {
@@ -209,14 +85,14 @@ public final class FilePruningRule extends Rule {
     return false;
   }
 
-  /** Visits filters, and the scans under them, from the root down. */
-  private final class Replace extends scala.runtime.AbstractPartialFunction {
+  /** One walk over one plan: visits filters, and the scans under them, from the root down. */
+  private final class Pass extends scala.runtime.AbstractPartialFunction {
     private final SparkPlan plan;
-    private final Map tops;
+    private final Map tops = new IdentityHashMap();
 
-    Replace(SparkPlan plan, Map tops) {
+    Pass(SparkPlan plan) {
       this.plan = plan;
-      this.tops = tops;
+      addTops(plan);
     }
 
     public boolean isDefinedAt(Object node) {
@@ -224,14 +100,137 @@ public final class FilePruningRule extends Rule {
     }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (node instanceof FilterExec) return filter((FilterExec) node, plan, tops);
+      if (node instanceof FilterExec) return filter((FilterExec) node);
       PhysicalScan scan = unpruned(node);
-      return scan == null ? otherwise.apply(node) : alone(scan, plan, tops);
+      return scan == null ? otherwise.apply(node) : alone(scan);
     }
 
     private PhysicalScan unpruned(Object node) {
       PhysicalScan scan = scans.of(node);
       return scan == null || scan.isPruned() ? null : scan;
+    }
+
+    /** Adds of each scan what an order wants of it. */
+    private void addTops(SparkPlan plan) {
+      TopRows top = TopRows.of(plan);
+      if (top != null) tops.put(top.scan(), top);
+      List children = ScalaInterop.list(plan.children());
+      for (int i = 0; i < children.size(); i++) {
+        addTops((SparkPlan) children.get(i));
+      }
+    }
+
+    /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
+        has itself are added. */
+    private SparkPlan prune(PhysicalScan scan, List above, List keys) {
+      try {
+        ScanSource read = scan.read();
+        List filters = scan.filters(above);
+        if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
+        keys.addAll(scan.keys());
+        // With keys, or values that are still to come, other files are left out later.
+        boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
+        TopRows top = isWhole ? scans.known(read, (TopRows) tops.get(scan.node())) : null;
+        boolean due = true;
+        boolean something = !filters.isEmpty() || top != null;
+        for (int i = 0; i < keys.size(); i++) {
+          due &= ((JoinKeySet) keys.get(i)).isDue();
+          something |= ((JoinKeySet) keys.get(i)).column() != null;
+        }
+        String refusal = top == null ? scans.refusal(read, filters, keys) : null;
+        if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
+        if (!something) return asItIs(scan, keys);
+        if (runs && due) {
+          JoinKeySet.collect(keys, client);
+          for (int i = 0; i < keys.size(); i++) {
+            ((JoinKeySet) keys.get(i)).keepIfJoined(plan, scan.node());
+          }
+          filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
+        }
+        ScanPruning pruning = scans.pruning(read, filters, keys, top);
+        if (runs && due) pruning.setCollected();
+        boolean waits = runs && (!due || pruning.waitsForValues());
+        if (!waits) pruning.ask();
+        return scan.pruned(pruning, waits);
+      } catch (Throwable failure) {
+        Failures.passOn(failure);
+        String reason = "pruning it failed: " + failure.getClass().getSimpleName();
+        return ScanNotes.unpruned(scan.node(), reason);
+      }
+    }
+
+    /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
+    private SparkPlan asItIs(PhysicalScan scan, List keys) {
+      for (int i = 0; i < keys.size(); i++) {
+        ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
+      }
+      List none = new ArrayList();
+      return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), none, none));
+    }
+
+    /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */
+    private SparkPlan filter(FilterExec filter) {
+      List kept = new ArrayList();
+      List keys = new ArrayList();
+      List conditions = Conditions.conjuncts(filter.condition());
+      for (int i = 0; i < conditions.size(); i++) {
+        Expression condition = (Expression) conditions.get(i);
+        if (condition instanceof DynamicPruningExpression) {
+          keys.add(JoinKeySet.of(((DynamicPruningExpression) condition).child(), feedback));
+        } else {
+          kept.add(condition);
+        }
+      }
+      boolean stripped = !keys.isEmpty();
+      SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+      if (!stripped && child == filter.child()) return filter;
+      addRows(keys, kept);
+      return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
+    }
+
+    /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
+    private SparkPlan under(SparkPlan child, List above, List keys) {
+      PhysicalScan scan = scans.of(child);
+      if (scan != null) {
+        // Else it is visited later, by itself or under a filter of its own.
+        boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
+        return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+      }
+      if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
+      // A column above a projection need not be the scan's of that name.
+      if (child instanceof ProjectExec) above = null;
+      if (child instanceof FilterExec && above != null) {
+        above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
+      }
+      SparkPlan below = (SparkPlan) child.children().apply(0);
+      SparkPlan now = under(below, above, keys);
+      return now == below
+          ? child
+          : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
+    }
+
+    /** A scan without a filter of the query's on top. */
+    private SparkPlan alone(PhysicalScan scan) {
+      List keys = new ArrayList();
+      List rows = new ArrayList();
+      SparkPlan now = prune(scan, new ArrayList(), keys);
+      if (now != scan.node()) addRows(keys, rows);
+      return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
+    }
+
+    /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does
+        so by itself, with the same broadcast. */
+    private void addRows(List keys, List conditions) {
+      if (!SkippingConf.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
+      for (int i = 0; i < keys.size(); i++) {
+        JoinKeySet set = (JoinKeySet) keys.get(i);
+        if (set.values() == null || set.isBroadcast() && joins(plan)) continue;
+        try {
+          conditions.add(RuntimeRowFilter.rows(set.column(), set.values()));
+        } catch (RuntimeException failure) {
+          // The join drops them later.
+        }
+      }
     }
   }
 

@@ -116,7 +116,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   private boolean isAnswered(JoinKeySet set) {
     ScanSource read = read();
     if (statistics.know(read, set.column())) return true;
-    List path = Conditions.path(Conditions.bare(set.column()));
+    List path = Conditions.path(Conditions.column(set.column()));
     String identity = path == null ? null : read.columns().identity(path);
     return identity != null && client.hasIndex(read.table(), identity);
   }

@@ -1,0 +1,121 @@
+package rewrite.jvm.join;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
+import org.apache.spark.sql.catalyst.plans.logical.Offset;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
+import org.apache.spark.sql.catalyst.plans.logical.Tail;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/**
+ * What speaks against computing a plan a second time: that it takes long, or that it may give other
+ * rows. Keys of other rows than those that the join sees would lose rows.
+ */
+final class Rereading {
+  private static final String CODE = "code of the user's";
+
+  private Rereading() {}
+
+  /** What a cache holds the rows of. */
+  static LogicalPlan cached(LogicalPlan cache) {
+    return ((InMemoryRelation) cache).cacheBuilder().logicalPlan();
+  }
+
+  /** Its children; of a cache, what it was made of. */
+  static List inside(LogicalPlan plan) {
+    return plan instanceof InMemoryRelation
+        ? Collections.singletonList(cached(plan))
+        : ScalaInterop.list(plan.children());
+  }
+
+  /** What in a plan may take long however few bytes it reads; null: nothing. A cache is filled once,
+      whoever reads it first. */
+  static String slow(LogicalPlan plan) {
+    if (plan instanceof Generate) return "a function that makes rows";
+    if (holdsCode(plan)) return CODE;
+    if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
+      return "a join of each row with each";
+    }
+    List children = ScalaInterop.list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      String slow = slow((LogicalPlan) children.get(i));
+      if (slow != null) return slow;
+    }
+    return null;
+  }
+
+  private static boolean holdsCode(LogicalPlan plan) {
+    if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return true;
+    List expressions = ScalaInterop.list(plan.expressions());
+    for (int i = 0; i < expressions.size(); i++) {
+      if (((Expression) expressions.get(i)).exists(new IsCode())) return true;
+    }
+    return false;
+  }
+
+  /** Whether an expression is a user's function, in Python or Scala. */
+  private static final class IsCode extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      return Boolean.valueOf(expression instanceof UserDefinedExpression);
+    }
+  }
+
+  /** Whether a plan leaves out rows, and which is up to the order in which they come. */
+  static boolean isLimit(LogicalPlan plan) {
+    return plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
+        || plan instanceof Tail || plan instanceof Sample;
+  }
+
+  /** Whether a plan has nothing random, nor what its caches were made of: what is evicted is computed
+      again. */
+  static boolean isDeterministic(LogicalPlan plan) {
+    if (!plan.resolved() || !plan.deterministic()) return false;
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
+      if (leaf instanceof InMemoryRelation && !isDeterministic(cached(leaf))) return false;
+    }
+    return true;
+  }
+
+  /** What in a plan may give other rows when it is computed again; null: nothing. Ties decide what a
+      LIMIT or a window gives, and what makes the rows of an RDD is not known. */
+  static String fleeting(LogicalPlan plan) {
+    if (isLimit(plan)) return "a LIMIT or a sample";
+    if (plan instanceof Window) return "a window";
+    if (plan instanceof LogicalRDD && !((LogicalRDD) plan).rdd().isCheckpointed()) {
+      return "rows of an RDD";
+    }
+    if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
+    List parts = new ArrayList(inside(plan));
+    parts.addAll(ScalaInterop.list(plan.subqueries()));
+    for (int i = 0; i < parts.size(); i++) {
+      String fleeting = fleeting((LogicalPlan) parts.get(i));
+      if (fleeting != null) return fleeting;
+    }
+    return null;
+  }
+
+  /** Whether a plan evaluates functions of one row, which say themselves if they are random. */
+  private static boolean isRowByRow(LogicalPlan plan) {
+    return plan instanceof Project || plan instanceof Filter || plan instanceof Join
+        || plan instanceof BaseEvalPython;
+  }
+}

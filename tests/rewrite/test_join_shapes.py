@@ -1,0 +1,336 @@
+"""Keys of dimensions of every make, through whatever stands between the join and the scan.
+
+A fact of twelve files without bounds; a key lives in one of them. Rows are as without the index,
+and exactly the files with a partner are opened; where that cannot be proven, all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from random import randrange
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import rewrite
+from skipping.lookup.scan_plan import ScanPlan
+from tests.rewrite.differential import (
+    Compared,
+    Query,
+    in_catalog_of,
+    make_table,
+    same_rows,
+    settings,
+)
+
+FILES = 12
+FACT = f"""SELECT id, int(id % 120) AS k, concat('key ', id % 120) AS s,
+    IF(id % {FILES} IN (0, 1), NULL, int(id % 120)) AS n,
+    CAST(CAST(id % 120 AS DOUBLE) / 4 AS DECIMAL(9, 2)) AS dec,
+    repeat(sha2(string(id), 512), 40) AS pad, int(id % {FILES}) AS _f FROM range(480)"""
+DIM = """SELECT int(id) AS k, concat('key ', id) AS s, IF(id % 12 = 0, NULL, int(id)) AS n,
+    int(id % 12) AS a, int(id % 7) AS g FROM range(120)"""
+
+SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+PLAIN = {"spark.sql.adaptive.enabled": "false"}
+ENGINES = {"adaptive": {}, "sort-merge": SMJ, "plain": PLAIN, "plain, sort-merge": SMJ | PLAIN}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    with in_catalog_of(spark, getattr(request, "param", "delta")):
+        kinds = ", ".join(f"{column} VALUE_LIST" for column in ("k", "s", "n", "dec"))
+        make_table(spark, "shaped", FACT, kinds)
+        make_table(spark, "dims", f"SELECT *, 0 AS _f FROM ({DIM})")
+        make_table(spark, "ids", f"SELECT *, 0 AS _f FROM ({DIM}) WHERE k IN (3, 15, 5)")
+        yield
+        spark.sql("DROP SKIPPING INDEX IF EXISTS ON shaped")
+        for name in ("shaped", "dims", "ids"):
+            spark.sql(f"DROP TABLE {name}")
+
+
+on_every_format = pytest.mark.parametrize("tables", ["delta", "iceberg"], indirect=True)
+
+
+def fact(found: Compared) -> ScanPlan:
+    (scan,) = [s for s in found.explained.scans if s.table.endswith("shaped")]
+    return scan
+
+
+def filtered(spark: SparkSession, *columns: str) -> DataFrame:
+    return spark.table("dims").where("a = 3").select(*(columns or ("k",)))
+
+
+def given(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(3,), (15,)], "k int")
+
+
+def joined(spark: SparkSession, below: DataFrame, dimension: DataFrame | None = None) -> DataFrame:
+    return below.join(filtered(spark) if dimension is None else dimension, "k").drop("pad")
+
+
+LATEST = """(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY id DESC) AS r FROM shaped)"""
+ONE_OF = "SELECT f.id FROM {} f JOIN dims d ON f.k = d.k WHERE d.a = 3"
+
+SHAPES: dict[str, tuple[Query, int]] = {
+    "a small table": ("SELECT f.id FROM shaped f JOIN ids USING (k)", 2),
+    "IN a small table": ("SELECT id FROM shaped WHERE k IN (SELECT k FROM ids)", 2),
+    "the latest row of a key": (ONE_OF.format(LATEST.format(by="k")) + " AND r = 1", 1),
+    "two distinct counts": (
+        "SELECT c, e FROM (SELECT k, count(DISTINCT s) AS c, count(DISTINCT n) AS e FROM shaped"
+        " GROUP BY k) JOIN dims USING (k) WHERE a = 3",
+        1,
+    ),
+    "grouping sets that all have the key": (
+        "SELECT f.* FROM (SELECT k, s, n, count(*) AS c FROM shaped GROUP BY k,"
+        " GROUPING SETS ((s), (n), ())) f JOIN dims d ON f.k = d.k WHERE d.a = 3",
+        1,
+    ),
+    "a hint": (ONE_OF.format("(SELECT /*+ REBALANCE(k) */ * FROM shaped)"), 1),
+    "NOT EXISTS, what is looked up": (
+        "SELECT d.k FROM dims d WHERE a = 3 AND NOT EXISTS"
+        " (SELECT 1 FROM shaped f WHERE f.k = d.k AND f.id > 300)",
+        1,
+    ),
+    "left anti, what is looked up": (
+        "SELECT * FROM (SELECT * FROM dims WHERE a = 3 AND g < 4) d LEFT ANTI JOIN"
+        " (SELECT * FROM shaped WHERE id % 5 = 0) f ON d.k = f.k",
+        1,
+    ),
+    "null-safe": ("SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k = 3", 1),
+    "null-safe, of nulls": (
+        "SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k IN (0, 3)",
+        3,
+    ),
+    "null-safe, of an outer join": (
+        "SELECT f.id FROM dims d LEFT JOIN shaped f ON f.n <=> d.n AND f.k <> 0 WHERE d.k = 15",
+        1,
+    ),
+    "coalesce": (
+        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 15) = d.k WHERE d.k = 15",
+        3,
+    ),
+    "coalesce, of other keys": (
+        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 7) = d.k WHERE d.k = 15",
+        1,
+    ),
+    "INTERSECT": ("SELECT k FROM shaped INTERSECT SELECT k FROM dims WHERE a = 3", 1),
+    "EXCEPT, what is taken away": (
+        "SELECT k FROM dims WHERE a = 3 EXCEPT SELECT k FROM shaped WHERE id % 5 = 0",
+        1,
+    ),
+    "a wider decimal": (
+        "SELECT f.id FROM shaped f JOIN (SELECT CAST(k / 4D AS DECIMAL(14, 2)) AS dec FROM dims"
+        " WHERE a = 3) d ON f.dec = d.dec",
+        1,
+    ),
+    "given rows": ("SELECT f.id FROM shaped f JOIN (VALUES (3), (15)) v(k) ON f.k = v.k", 1),
+}
+
+
+@on_every_format
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exactly_the_files_with_a_partner(spark: SparkSession, shape: str, engine: str) -> None:
+    query, files = SHAPES[shape]
+    scan = fact(same_rows(spark, query, conf=ENGINES[engine]))
+    assert scan.opened == files, str(scan)
+
+
+def plus(column: str) -> Column:
+    return F.udf(lambda value: (value or 0) + 1, "int")(column)
+
+
+def series(column: str) -> Column:
+    return F.pandas_udf(lambda values: values + 1, "int")(column)
+
+
+FRAMES: dict[str, tuple[Query, int]] = {
+    "a Python function": (
+        lambda spark: joined(spark, spark.table("shaped").withColumn("u", plus("k"))), 1),
+    "a pandas function": (
+        lambda spark: joined(spark, spark.table("shaped").withColumn("u", series("k"))), 1),
+    "repartition": (lambda spark: joined(spark, spark.table("shaped").repartition(3)), 1),
+    "repartition by the key": (
+        lambda spark: joined(spark, spark.table("shaped").repartition(3, "k")), 1),
+    "coalesce": (lambda spark: joined(spark, spark.table("shaped").coalesce(1)), 1),
+    "given rows with a hint": (
+        lambda spark: joined(spark, spark.table("shaped"), F.broadcast(given(spark))), 1),
+    "Arrow with a hint": (
+        lambda spark: joined(
+            spark, spark.table("shaped"), F.broadcast(spark.createDataFrame(given(spark).toArrow()))
+        ), 1),
+    "Arrow": (
+        lambda spark: joined(
+            spark, spark.table("shaped"), spark.createDataFrame(given(spark).toArrow())
+        ), 1),
+    "a table with a hint": (
+        lambda spark: joined(spark, spark.table("shaped"), F.broadcast(spark.table("ids"))), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", FRAMES)
+def test_frames(spark: SparkSession, shape: str) -> None:
+    query, files = FRAMES[shape]
+    scan = fact(same_rows(spark, query))
+    assert scan.opened == files, str(scan)
+
+
+@on_every_format
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_cached_dimension(spark: SparkSession, engine: str, ready: bool) -> None:
+    """Its rows are those of the cache, whether it is filled before the query or by it."""
+    cached = filtered(spark).cache()
+    try:
+        if ready:
+            cached.count()
+        found = same_rows(
+            spark, lambda spark: joined(spark, spark.table("shaped")), conf=ENGINES[engine]
+        )
+        assert fact(found).opened == 1, str(found.explained)
+    finally:
+        cached.unpersist(blocking=True)
+
+
+ONCE: dict[str, tuple[Query, int]] = {
+    "LIMIT": (
+        "SELECT f.id FROM shaped f JOIN (SELECT k FROM dims ORDER BY k LIMIT 2) USING (k)", 2),
+    "a LIMIT of ties": (
+        "SELECT f.id FROM shaped f JOIN (SELECT k FROM dims ORDER BY g, k LIMIT 1) USING (k)", 1),
+    "the latest row": (
+        "SELECT f.id FROM shaped f JOIN (SELECT *, row_number() OVER (PARTITION BY a"
+        " ORDER BY s DESC) AS r FROM dims WHERE a IN (3, 4)) d ON f.k = d.k WHERE r = 1", 2),
+    "mapInPandas": (
+        lambda spark: joined(
+            spark, spark.table("shaped"), filtered(spark).mapInPandas(lambda rows: rows, "k int")
+        ), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ONCE)
+def test_rows_that_are_computed_once(spark: SparkSession, shape: str) -> None:
+    """Only from the broadcast that the join itself looks its rows up in."""
+    query, files = ONCE[shape]
+    try:
+        scan = fact(same_rows(spark, query))
+        assert scan.opened == files, str(scan)
+        for engine in ("sort-merge", "plain", "plain, sort-merge"):
+            scan = fact(same_rows(spark, query, conf=ENGINES[engine]))
+            assert scan.opened == FILES, str(scan)
+            assert re.search("may have other rows|no join in the scan's own stage", str(scan))
+    finally:
+        spark.catalog.clearCache()
+
+
+@pytest.mark.parametrize("tables", ["iceberg"], indirect=True)
+@pytest.mark.parametrize("shape", ["LIMIT", "the latest row"])
+def test_a_connector_filters_by_itself(spark: SparkSession, shape: str) -> None:
+    """With whatever keys the plan has, so it must not have those of rows that may differ."""
+    scan = fact(same_rows(spark, ONCE[shape][0]))
+    assert scan.opened == FILES
+    assert "partitions and connectors get their keys first" in str(scan)
+
+
+def test_rows_of_chance(spark: SparkSession) -> None:
+    """Whatever the dimension gives, the join finds its partners: four rows in one file."""
+
+    def chance(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"k": pa.array([randrange(120)], pa.int32())})
+
+    def random(spark: SparkSession) -> DataFrame:
+        return spark.range(1).mapInArrow(chance, "k int")
+
+    def opened(below: str) -> list[int | None]:
+        df = joined(spark, spark.sql(below), F.broadcast(random(spark)))
+        assert df.agg(F.sum("c")).collect()[0][0] == 4
+        df = joined(spark, spark.sql(below), F.broadcast(random(spark)))
+        assert sum(row.c for row in df.collect()) == 4
+        return [s.opened for s in rewrite.explain(df).scans if s.table.endswith("shaped")]
+
+    for _ in range(4):
+        assert opened("SELECT k, 1 AS c, pad FROM shaped") == [1]
+        # Here the scan ends in a shuffle below the join, and no join is there to compare with.
+        assert opened("SELECT k, count(*) AS c, 1 AS pad FROM shaped GROUP BY k") == [FILES]
+    with settings(spark, {"spark.sql.exchange.reuse": "false"}):
+        assert opened("SELECT k, 1 AS c, pad FROM shaped") == [FILES]
+    twice = spark.table("shaped").where("id < 480").select("k", "id")
+    dimension = F.broadcast(random(spark))
+    df = twice.join(dimension, "k").unionByName(twice.join(dimension, "k"))
+    assert len(df.collect()) % 4 == 0
+
+
+KEPT: dict[str, tuple[Query, str]] = {
+    "ROLLUP makes nulls of the key": (
+        "SELECT f.* FROM (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (k, n)) f"
+        " JOIN dims d ON f.k <=> d.k OR f.k = d.k WHERE d.a = 3",
+        "",
+    ),
+    "the latest row of another column": (
+        ONE_OF.format(LATEST.format(by="id % 7")) + " AND r = 1",
+        "stands between",
+    ),
+    "observed": (
+        lambda spark: joined(
+            spark, spark.table("shaped").observe("seen", F.count(F.lit(1)).alias("rows"))
+        ),
+        "a CollectMetrics stands between",
+    ),
+    "a random function": (
+        lambda spark: joined(
+            spark,
+            spark.table("shaped").withColumn(
+                "u", F.udf(lambda value: value, "int").asNondeterministic()("k")
+            ),
+        ),
+        "not deterministic|BatchEvalPython stands between",
+    ),
+    "a key made by a Python function": (
+        lambda spark: joined(spark, spark.table("shaped").drop("k").withColumn("k", plus("n"))),
+        "makes the join key",
+    ),
+    "a cached LIMIT": (
+        lambda spark: joined(spark, spark.table("shaped"), filtered(spark).limit(2).cache()),
+        "Spark does not broadcast it|a connector",
+    ),
+    "a cached random dimension": (
+        lambda spark: joined(
+            spark, spark.table("shaped"), filtered(spark).where("rand(5) < 2").cache()
+        ),
+        "not deterministic",
+    ),
+    "NOT IN, what is looked up": (
+        "SELECT k FROM dims WHERE a = 3 AND k NOT IN (SELECT k FROM shaped WHERE id % 2 = 1)",
+        "",
+    ),
+    "anti, what is kept": (
+        "SELECT f.id FROM shaped f LEFT ANTI JOIN (SELECT * FROM dims WHERE a = 3) d USING (k)",
+        "LEFT ANTI JOIN keeps rows",
+    ),
+}
+
+
+@on_every_format
+@pytest.mark.parametrize("shape", KEPT)
+def test_what_must_not_prune_does_not(spark: SparkSession, shape: str) -> None:
+    query, why = KEPT[shape]
+    try:
+        scan = fact(same_rows(spark, query))
+        assert scan.opened == FILES, str(scan)
+        assert re.search(why, str(scan)), str(scan)
+    finally:
+        spark.catalog.clearCache()
+
+
+def test_a_small_table_that_saves_nothing_is_let_be(spark: SparkSession) -> None:
+    query = "SELECT f.id FROM shaped f JOIN (SELECT DISTINCT n AS k FROM {}) d ON f.k = d.k"
+    spark.range(12).selectExpr("int(id) AS n").write.format("delta").saveAsTable("each_file")
+    try:
+        scans = [fact(same_rows(spark, query.format("each_file"))) for _ in range(5)]
+        assert [bool(s.keys) for s in scans] == [True, True, True, False, False]
+    finally:
+        spark.sql("DROP TABLE each_file")
