@@ -328,8 +328,13 @@ public final class KeyPushdown {
         }
       }
     }
-    String refusal = null;
     int alike = shuffled ? copies.of(whole) : 1;
+    // Keys of a part are more: what all of the other side does not save they cannot.
+    String refusal = gate.history(dimension, alike);
+    if (refusal != null) {
+      ScanNotes.add(scan, refusal);
+      return plan;
+    }
     for (int i = 0; i < ways.length; i++) {
       refusal = gate.refusal(ways[i], alike);
       if (refusal != null) continue;

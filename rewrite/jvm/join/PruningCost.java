@@ -103,6 +103,11 @@ public final class PruningCost {
       return "reading " + dimension.name() + " a second time (" + dimension.price()
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
+    return history(dimension, alike);
+  }
+
+  /** What earlier keys of the dimension say against it; null: nothing. */
+  public String history(BuildSide dimension, int alike) {
     return feedback.refusal(shape(dimension, alike), alike);
   }
 

@@ -43,6 +43,7 @@ public final class JoinKeySet implements KeyValues {
   private List values;
   private String reason = "collected when the query runs";
   private double seconds;
+  private boolean isLost;
 
   private JoinKeySet(InSubqueryExec in, String dimension) {
     this.in = in;
@@ -100,6 +101,16 @@ public final class JoinKeySet implements KeyValues {
     return values;
   }
 
+  /** Whether they were to be collected, and could not be: too many, too late, a failure. */
+  public boolean isLost() {
+    return isLost;
+  }
+
+  /** How long collecting took. */
+  public double seconds() {
+    return seconds;
+  }
+
   /** Why there are no values; null: there are. */
   public String reason() {
     return reason;
@@ -149,6 +160,7 @@ public final class JoinKeySet implements KeyValues {
     for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
       if (!bytes.fits(each.next())) {
         reason = TOO_MANY;
+        isLost = true;
         return;
       }
     }
@@ -196,7 +208,9 @@ public final class JoinKeySet implements KeyValues {
 
   private void await(Run run, Budget patience) {
     try {
+      isLost = true;
       Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
+      isLost = found == null;
       if (found == null) {
         reason = TOO_MANY;
       } else {

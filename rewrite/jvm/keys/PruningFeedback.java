@@ -10,12 +10,13 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 /**
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
  *
- * <p>A shape that saved too little several times in a row is not asked again, but every now and
- * then: data and conditions change.
+ * <p>A shape that saved too little is not asked in the next query, then in the next three, then
+ * seven, at last in ten: data and conditions change. One whose keys could not be collected is not
+ * asked for ten times as long as that took.
  */
 public final class PruningFeedback {
-  private static final int PATIENCE = 3;
-  private static final int RETRY = 10;
+  private static final int LONGEST_PAUSE = 10;
+  private static final double PAUSE_FOR_LOSS = 10;
   private static final double LEAST = 0.01;
   private static final int KEPT = 10000;
 
@@ -30,15 +31,19 @@ public final class PruningFeedback {
    */
   public synchronized String refusal(String shape, int alike) {
     Outcome outcome = (Outcome) shapes.get(shape);
-    if (outcome == null || outcome.inVain < PATIENCE) return null;
+    if (outcome == null) return null;
+    if (outcome.loss != null && System.nanoTime() - outcome.lossEnds < 0) {
+      return "keys were not collected lately: " + outcome.loss;
+    }
+    if (outcome.inVain == 0) return null;
     Object query = QueryPlanningTracker$.MODULE$.get().get();
     if (outcome.query.get() != query) {
       outcome.query = new WeakReference(query);
       outcome.refused++;
     }
-    if (outcome.refused % RETRY == 0) return null;
-    return "the last " + outcome.inVain + " questions of this shape saved less than "
-        + (int) (100 * worth(alike)) + " % of the files"
+    if (outcome.refused > outcome.pause()) return null;
+    return "keys of this shape saved less than " + (int) (100 * worth(alike))
+        + " % of the files lately"
         + (alike == 1 ? "" : ", which Spark reads once for " + alike + " parts of the query");
   }
 
@@ -79,6 +84,18 @@ public final class PruningFeedback {
     Outcome outcome = (Outcome) shapes.get(noted.shape);
     if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
     outcome.inVain = share < worth(noted.alike) ? outcome.inVain + 1 : 0;
+    outcome.refused = 0;
+    outcome.loss = null;
+  }
+
+  /** Notes that an expression's keys could not be collected, why, and how long that took. */
+  public synchronized void lost(ExprId id, String reason, double seconds) {
+    Asked noted = (Asked) asked.get(id);
+    if (noted == null) return;
+    Outcome outcome = (Outcome) shapes.get(noted.shape);
+    if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
+    outcome.loss = reason;
+    outcome.lossEnds = System.nanoTime() + (long) (PAUSE_FOR_LOSS * seconds * 1e9);
   }
 
   /** The share of the files to be saved: where one read serves several parts, what the others
@@ -106,7 +123,14 @@ public final class PruningFeedback {
   private static final class Outcome {
     private int inVain;
     private int refused;
+    private String loss;
+    private long lossEnds;
     private WeakReference query = new WeakReference(null);
+
+    /** How many queries are refused before the next one asks. */
+    int pause() {
+      return inVain > 3 ? LONGEST_PAUSE : (1 << inVain) - 1;
+    }
   }
 
   /** A map that forgets what was not touched for long. */

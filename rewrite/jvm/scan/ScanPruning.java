@@ -177,6 +177,9 @@ public final class ScanPruning {
     learned = true;
     for (int i = 0; i < keys.size(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
+      if (set.isLost()) {
+        feedback.lost(set.expression().exprId(), set.reason(), set.seconds());
+      }
       if (set.values() == null || tally.total() == 0) continue;
       feedback.saved(
           set.expression().exprId(), (double) tally.most(set.dimension()) / tally.total());
