@@ -45,8 +45,8 @@ final class Rereading {
         : ScalaInterop.list(plan.children());
   }
 
-  /** What in a plan may take long however few bytes it reads; null: nothing. A cache is filled once,
-      whoever reads it first. */
+  /** What in a plan may take long however few bytes it reads; null: nothing. A cache is filled
+      once, whoever reads it first. */
   static String slow(LogicalPlan plan) {
     if (plan instanceof Generate) return "a function that makes rows";
     if (holdsCode(plan)) return CODE;
@@ -83,8 +83,8 @@ final class Rereading {
         || plan instanceof Tail || plan instanceof Sample;
   }
 
-  /** Whether a plan has nothing random, nor what its caches were made of: what is evicted is computed
-      again. */
+  /** Whether a plan has nothing random, nor what its caches were made of: what is evicted is
+      computed again. */
   static boolean isDeterministic(LogicalPlan plan) {
     if (!plan.resolved() || !plan.deterministic()) return false;
     List leaves = ScalaInterop.list(plan.collectLeaves());
@@ -95,8 +95,8 @@ final class Rereading {
     return true;
   }
 
-  /** What in a plan may give other rows when it is computed again; null: nothing. Ties decide what a
-      LIMIT or a window gives, and what makes the rows of an RDD is not known. */
+  /** What in a plan may give other rows when it is computed again; null: nothing. Ties decide what
+      a LIMIT or a window gives, and what makes the rows of an RDD is not known. */
   static String fleeting(LogicalPlan plan) {
     if (isLimit(plan)) return "a LIMIT or a sample";
     if (plan instanceof Window) return "a window";
