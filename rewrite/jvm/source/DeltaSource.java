@@ -93,7 +93,14 @@ public final class DeltaSource extends FileSource {
   }
 
   public boolean hasStatistics(List path) {
-    return snapshot().getStatsColumnOpt(LEAST, reversed(path)).isDefined();
+    List fields = fields(path);
+    StructField least = fields == null ? null : named(snapshot().statsSchema(), LEAST);
+    for (int i = 0; least != null && i < path.size(); i++) {
+      boolean isStruct = least.dataType() instanceof StructType;
+      String name = physical((StructField) fields.get(i));
+      least = isStruct ? named((StructType) least.dataType(), name) : null;
+    }
+    return least != null;
   }
 
   /** By Delta's own expressions, which know how its statistics are cut: texts to a prefix, times to
