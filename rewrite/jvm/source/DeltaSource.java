@@ -21,6 +21,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -37,6 +38,7 @@ import scala.collection.immutable.Seq;
 public final class DeltaSource extends FileSource {
   private static final String LEAST = "minValues";
   private static final String GREATEST = "maxValues";
+  private static final String TYPE_CHANGES = "delta.typeChanges";
 
   private final PreparedDeltaFileIndex files;
   private final Metadata metadata;
@@ -92,7 +94,14 @@ public final class DeltaSource extends FileSource {
     return out;
   }
 
+  /** Not of a DOUBLE that was FLOAT: a bound written as 0.1 is no longer that of the FLOAT. */
   public boolean hasStatistics(List path) {
+    List fields = fields(path);
+    if (fields == null) return false;
+    StructField last = (StructField) fields.get(fields.size() - 1);
+    if (last.dataType() instanceof DoubleType && last.metadata().contains(TYPE_CHANGES)) {
+      return false;
+    }
     return snapshot().getStatsColumnOpt(LEAST, reversed(path)).isDefined();
   }
 
