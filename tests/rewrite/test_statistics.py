@@ -215,6 +215,20 @@ def test_a_float_that_became_a_double(spark: SparkSession) -> None:
         spark.sql(f"DROP TABLE {name}")
 
 
+def test_times_that_were_logged_in_a_legacy_format(spark: SparkSession) -> None:
+    """It drops the seconds of -07:52:58, which Los Angeles was off till 1883."""
+    micros = "-4000000000000000 - id * 100"
+    rows = f"SELECT int(id) AS id, timestamp_micros({micros}) AS ts, int(id) AS _f FROM range(4)"
+    zone = {"spark.sql.session.timeZone": "America/Los_Angeles"}
+    with settings(spark, {**zone, "spark.sql.legacy.timeParserPolicy": "LEGACY"}):
+        make_table(spark, "old", rows, properties=BOUNDS)
+    make_table(spark, "keys", f"SELECT id, ts, 0 AS _f FROM ({rows})")
+    query = "SELECT f.id FROM old f JOIN keys k ON f.ts = k.ts WHERE k.id = 1"
+    assert same_rows(spark, query).rows == ["Row(id=1)"]
+    for name in ("old", "keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
 def test_times_of_files_that_were_imported(spark: SparkSession, tmp_path: Path) -> None:
     """Iceberg takes the bounds in their footers as microseconds, and they are of milliseconds."""
     rows = "SELECT int(id) AS id, timestamp_millis(id * 86400000) AS ts FROM range(4)"

@@ -24,6 +24,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -38,6 +39,7 @@ import scala.collection.immutable.Seq;
 public final class DeltaSource extends FileSource {
   private static final String LEAST = "minValues";
   private static final String GREATEST = "maxValues";
+  private static final long YEAR_1973 = 94694400000000L; // microseconds from 1970
   private static final String TYPE_CHANGES = "delta.typeChanges";
 
   private final PreparedDeltaFileIndex files;
@@ -131,6 +133,9 @@ public final class DeltaSource extends FileSource {
   private static Object value(InternalRow row, int i, DataType type) {
     if (row.isNullAt(i)) return null;
     Object value = row.get(i, type);
+    // Writers with Spark's legacy formats drop the seconds of a zone's offset, of which the last had
+    // some till 1972.
+    if (type instanceof TimestampType && ((Long) value).longValue() < YEAR_1973) return null;
     return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
   }
 
