@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -185,6 +186,67 @@ def test_nan_zeros_and_files_of_nulls(spark: SparkSession, format: str) -> None:
     assert fact(found, "floats").opened in (0, 1)  # NaN may be the upper bound of its file
     for name in ("floats", "keys"):
         spark.sql(f"DROP TABLE {name}")
+
+
+def test_bytes_that_are_no_text(spark: SparkSession, format: str) -> None:
+    """Logs and manifests keep them as another text, and so does what the Parquet reader is told."""
+    rows = """SELECT id, s, int(id - 1) AS _f FROM VALUES (1, CAST(X'FF' AS STRING)), (2, 'abc'),
+        (3, CAST(X'80' AS STRING)), (3, 'é'), (4, concat('b', CAST(X'F5' AS STRING))), (4, 'b🙂'),
+        (5, CAST(unhex(repeat('FF', 50)) AS STRING)) AS t(id, s)"""
+    make_table(spark, "bytes", rows, properties=BOUNDS)
+    make_table(spark, "keys", f"SELECT id, s, 0 AS _f FROM ({rows})")
+    for n, held in ((1, 1), (2, 1), (3, 2), (4, 2), (5, 1)):
+        query = f"SELECT f.id FROM bytes f JOIN keys k ON f.s = k.s WHERE k.id = {n}"
+        for conf in ({}, SMJ):
+            assert len(same_rows(spark, query, conf=conf).rows) == held
+    for name in ("bytes", "keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_float_that_became_a_double(spark: SparkSession) -> None:
+    """Delta's log has 0.1 where the column has now 0.10000000149011612."""
+    rows = "SELECT int(id) AS id, float(id) + float(0.1) AS f, int(id) AS _f FROM range(4)"
+    widening = {**BOUNDS, "delta.enableTypeWidening": "true"}
+    make_table(spark, "wide", rows, properties=widening)
+    make_table(spark, "keys", f"SELECT id, double(f) AS f, 0 AS _f FROM ({rows})")
+    spark.sql("ALTER TABLE wide ALTER COLUMN f TYPE DOUBLE")
+    query = "SELECT w.id FROM wide w JOIN keys k ON w.f = k.f WHERE k.id = 1"
+    assert same_rows(spark, query).rows == ["Row(id=1)"]
+    for name in ("wide", "keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_times_that_were_logged_in_a_legacy_format(spark: SparkSession) -> None:
+    """It drops the seconds of -07:52:58, which Los Angeles was off till 1883."""
+    micros = "-4000000000000000 - id * 100"
+    rows = f"SELECT int(id) AS id, timestamp_micros({micros}) AS ts, int(id) AS _f FROM range(4)"
+    zone = {"spark.sql.session.timeZone": "America/Los_Angeles"}
+    with settings(spark, {**zone, "spark.sql.legacy.timeParserPolicy": "LEGACY"}):
+        make_table(spark, "old", rows, properties=BOUNDS)
+    make_table(spark, "keys", f"SELECT id, ts, 0 AS _f FROM ({rows})")
+    query = "SELECT f.id FROM old f JOIN keys k ON f.ts = k.ts WHERE k.id = 1"
+    assert same_rows(spark, query).rows == ["Row(id=1)"]
+    for name in ("old", "keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_times_of_files_that_were_imported(spark: SparkSession, tmp_path: Path) -> None:
+    """Iceberg takes the bounds in their footers as microseconds, and they are of milliseconds."""
+    rows = "SELECT int(id) AS id, timestamp_millis(id * 86400000) AS ts FROM range(4)"
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"}):
+        spark.sql(rows).repartitionById(4, "id").write.parquet(str(tmp_path / "old"))
+    with in_catalog_of(spark, "iceberg"):
+        spark.sql("CREATE TABLE imported (id INT, ts TIMESTAMP) USING iceberg")
+        spark.sql(
+            "CALL iceberg.system.add_files(table => 'default.imported', "
+            f"source_table => '`parquet`.`{tmp_path}/old`')"
+        )
+        make_table(spark, "keys", f"SELECT *, 0 AS _f FROM ({rows})")
+        query = "SELECT f.id FROM imported f JOIN keys k ON f.{0} = k.{0} WHERE k.id = 1"
+        assert same_rows(spark, query.format("ts")).rows == ["Row(id=1)"]
+        assert fact(same_rows(spark, query.format("id")), "imported").opened == 1
+        for name in ("imported", "keys"):
+            spark.sql(f"DROP TABLE {name}")
 
 
 def test_a_table_in_no_order_is_refused_once_its_bounds_are_known(

@@ -28,6 +28,7 @@ import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.sketch.BloomFilter;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -45,6 +46,8 @@ public final class RuntimeRowFilter {
 
   /** Parquet tests a list of values up to spark.sql.parquet.pushdown.inFilterThreshold. */
   private static final int RANGES = 10;
+
+  private static final long YEAR_ONE = -62135596800000000L; // microseconds from 1970
 
   private RuntimeRowFilter() {}
 
@@ -89,7 +92,10 @@ public final class RuntimeRowFilter {
     if (bare != column || keys.size() > EXACT) return null;
     List literals = new ArrayList();
     for (int i = 0; i < keys.size(); i++) {
-      literals.add(new Literal(keys.get(i), bare.dataType()));
+      Object key = keys.get(i);
+      // Spark hands the reader texts as Java has them, where bytes that are no text change.
+      if (key instanceof UTF8String && !((UTF8String) key).isValid()) return null;
+      literals.add(new Literal(key, bare.dataType()));
     }
     return new In(bare, ScalaInterop.seq(literals));
   }
@@ -105,6 +111,8 @@ public final class RuntimeRowFilter {
   private static Expression ranges(Expression column, List keys) {
     long[] sorted = sorted(column.dataType(), keys);
     if (sorted.length == 0) return null;
+    // Spark turns the range into java.sql.Timestamp, which fails far below the year 1.
+    if (column.dataType() instanceof TimestampType && sorted[0] < YEAR_ONE) return null;
     TreeSet splits = new TreeSet(new ByGap(sorted));
     for (int i = 1; i < sorted.length; i++) {
       splits.add(Integer.valueOf(i));

@@ -42,7 +42,9 @@ public final class ColumnBounds {
   /** Notes a file's, with the number of rows that are not deleted, and of nulls among them at most;
       null: not known. */
   void add(String location, Object lower, Object upper, Long rows, Long nulls) {
-    boolean isKnown = lower != null && upper != null;
+    boolean isKnown =
+        lower != null && upper != null && !SortedValues.isUntold(lower)
+            && !SortedValues.isUntold(upper);
     knows |= isKnown;
     put(location, isKnown ? new Object[] {lower, upper, rows, nulls} : ANY_VALUE);
   }

@@ -59,7 +59,7 @@ final class Comparison implements BoundsTest {
 
   public boolean excludes(Object lower, Object upper) {
     if (value == null) return true; // nothing compares with null
-    if (value.hasNaN() || SortedValues.isNaN(lower) || SortedValues.isNaN(upper)) return false;
+    if (value.hasUntold()) return false;
     // Of a single value: whether it is less than a bound, or not greater.
     boolean reaches;
     if (below) {

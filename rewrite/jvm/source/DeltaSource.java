@@ -21,8 +21,10 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -37,6 +39,8 @@ import scala.collection.immutable.Seq;
 public final class DeltaSource extends FileSource {
   private static final String LEAST = "minValues";
   private static final String GREATEST = "maxValues";
+  private static final long YEAR_1973 = 94694400000000L; // microseconds from 1970
+  private static final String TYPE_CHANGES = "delta.typeChanges";
 
   private final PreparedDeltaFileIndex files;
   private final Metadata metadata;
@@ -92,9 +96,15 @@ public final class DeltaSource extends FileSource {
     return out;
   }
 
+  /** Not of a DOUBLE that was FLOAT: a bound written as 0.1 is no longer that of the FLOAT. */
   public boolean hasStatistics(List path) {
     List fields = fields(path);
-    StructField least = fields == null ? null : named(snapshot().statsSchema(), LEAST);
+    if (fields == null) return false;
+    StructField last = (StructField) fields.get(fields.size() - 1);
+    if (last.dataType() instanceof DoubleType && last.metadata().contains(TYPE_CHANGES)) {
+      return false;
+    }
+    StructField least = named(snapshot().statsSchema(), LEAST);
     for (int i = 0; least != null && i < path.size(); i++) {
       boolean isStruct = least.dataType() instanceof StructType;
       String name = physical((StructField) fields.get(i));
@@ -142,6 +152,9 @@ public final class DeltaSource extends FileSource {
   private static Object value(InternalRow row, int i, DataType type) {
     if (row.isNullAt(i)) return null;
     Object value = row.get(i, type);
+    // Writers with Spark's legacy formats drop the seconds of a zone's offset, of which the last had
+    // some till 1972.
+    if (type instanceof TimestampType && ((Long) value).longValue() < YEAR_1973) return null;
     return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
   }
 

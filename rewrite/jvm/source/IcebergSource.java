@@ -14,7 +14,9 @@ import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.TableProperties;
 import org.apache.iceberg.TableScan;
+import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -142,10 +144,13 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
         members.tasks(scan), field(path), values, members.caseSensitive(scan));
   }
 
-  /** Which columns have some is in the files of manifests. */
+  /** Which columns have some is in the files of manifests. Not of times in a table that has a name
+      mapping: files may be imported, and Iceberg takes bounds in other units as they stand. */
   public boolean hasStatistics(List path) {
     Types.NestedField field = field(path);
-    return field != null && field.type().isPrimitiveType();
+    if (field == null || !field.type().isPrimitiveType()) return false;
+    return field.type().typeId() != Type.TypeID.TIMESTAMP
+        || !table.properties().containsKey(TableProperties.DEFAULT_NAME_MAPPING);
   }
 
   public ColumnBounds bounds(List path) throws Exception {

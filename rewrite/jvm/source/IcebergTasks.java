@@ -26,6 +26,7 @@ import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.spark.SparkV2Filters;
+import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.TypeUtil;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -93,7 +94,7 @@ final class IcebergTasks {
       KeyValues set = (KeyValues) keys.get(i);
       Expression one = set.values() == null ? null : rows(set, schema, caseSensitive);
       Integer id = one == null ? null : column(one, schema, caseSensitive);
-      if (id == null || hasDefault(id, schema)) continue;
+      if (id == null || hasDefault(id, schema) || isBytes(id, schema)) continue;
       Expression known = (Expression) all.get(id);
       all.put(id, known == null ? one : Expressions.and(known, one));
     }
@@ -115,6 +116,13 @@ final class IcebergTasks {
       if (field == null || field.initialDefault() != null) return true;
     }
     return false;
+  }
+
+  /** Whether a column is of bytes, which imported files may have as text: Iceberg's reader of row
+      groups fails on that. */
+  private static boolean isBytes(Integer id, Schema schema) {
+    Type.TypeID type = schema.findField(id.intValue()).type().typeId();
+    return type == Type.TypeID.BINARY || type == Type.TypeID.FIXED;
   }
 
   private static Expression rows(KeyValues set, Schema schema, boolean caseSensitive) {

@@ -10,14 +10,18 @@ import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.math.Ordering;
 
 /** Catalyst values of one type, in Spark's order: whether one of them lies within bounds. */
 final class SortedValues implements BoundsTest {
+  private static final UTF8String REPLACED = UTF8String.fromString("\ufffd");
+  private static final UTF8String AFTER_REPLACED = UTF8String.fromString("\ufffe");
+
   private final Ordering order;
   private final Object[] values;
   private final long[] longs;
-  private final boolean hasNaN;
+  private final boolean hasUntold;
 
   /** `type` is that of the values, none of which is null. */
   SortedValues(DataType type, List given) {
@@ -31,9 +35,9 @@ final class SortedValues implements BoundsTest {
     for (int i = 0; i < given.size(); i++) {
       Object value = given.get(i);
       if (counted) longs[i] = ((Number) value).longValue();
-      if (isNaN(value)) found = true;
+      found |= isUntold(value);
     }
-    hasNaN = found;
+    hasUntold = found;
     if (counted) {
       Arrays.sort(longs);
     } else {
@@ -41,19 +45,24 @@ final class SortedValues implements BoundsTest {
     }
   }
 
-  /** Whether a value is NaN, of which no bounds tell. */
-  static boolean isNaN(Object value) {
+  /** Whether no bounds tell of a value: NaN, and bytes that are no text, which logs and manifests
+      keep as U+FFFD, or as the character after it where they cut a greatest text. */
+  static boolean isUntold(Object value) {
+    if (value instanceof UTF8String) {
+      UTF8String text = (UTF8String) value;
+      return !text.isValid() || text.contains(REPLACED) || text.contains(AFTER_REPLACED);
+    }
     return value instanceof Double && ((Double) value).isNaN()
         || value instanceof Float && ((Float) value).isNaN();
   }
 
-  /** Whether one of them is NaN. */
-  boolean hasNaN() {
-    return hasNaN;
+  /** Whether no bounds tell of one of them. */
+  boolean hasUntold() {
+    return hasUntold;
   }
 
   public boolean excludes(Object lower, Object upper) {
-    if (hasNaN || isNaN(lower) || isNaN(upper)) return false;
+    if (hasUntold) return false;
     return below(lower) == upTo(upper);
   }
 
