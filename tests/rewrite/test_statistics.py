@@ -255,7 +255,7 @@ def test_a_table_in_no_order_is_refused_once_its_bounds_are_known(
     rows = f"SELECT id, int(id * 7919 % 2000) AS i, int(id % {FILES}) AS _f FROM range(2000)"
     make_table(spark, "mixed", rows, properties=BOUNDS)
     assert fact(same_rows(spark, joined(table="mixed")), "mixed").opened == FILES
-    again = same_rows(spark, joined(table="mixed"))
+    again = same_rows(spark, joined(table="mixed", condition="d.p > 0"))
     assert "the table is in no order of i" in str(again.explained), str(again.explained)
     spark.sql("DROP TABLE mixed")
 

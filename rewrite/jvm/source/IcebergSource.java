@@ -156,7 +156,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   public ColumnBounds bounds(List path) throws Exception {
     Types.NestedField field = field(path);
     TableScan all = table.newScan().useSnapshot(members.snapshotId(scan).longValue());
-    return IcebergStatistics.bounds(all, field, schema.findColumnName(field.fieldId()));
+    return IcebergStatistics.bounds(all, field);
   }
 
   public String identity(List path) {

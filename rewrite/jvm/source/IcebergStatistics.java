@@ -78,10 +78,12 @@ final class IcebergStatistics {
   }
 
   /** The bounds of a column in all files of a snapshot. */
-  static ColumnBounds bounds(TableScan snapshot, Types.NestedField field, String name)
-      throws Exception {
+  static ColumnBounds bounds(TableScan snapshot, Types.NestedField field) throws Exception {
     ColumnBounds out = new ColumnBounds(SparkSchemaUtil.convert(field.type()));
     Integer id = Integer.valueOf(field.fieldId());
+    // The snapshot may know the column by another name.
+    String name = snapshot.schema().findColumnName(field.fieldId());
+    if (name == null) return out;
     TableScan whole = (TableScan) snapshot.ignoreResiduals();
     CloseableIterable tasks =
         ((TableScan) whole.includeColumnStats(Collections.singleton(name))).planFiles();

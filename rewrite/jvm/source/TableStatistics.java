@@ -43,20 +43,19 @@ public final class TableStatistics {
     if (read == null || !SkippingConf.usesStatistics()) return false;
     List path = Conditions.path(Conditions.bare(column));
     if (path == null || !isOrdered(Conditions.bare(column).dataType())) return false;
-    return read.isPartitioned(path) || !isIndexed(read, path) && read.hasStatistics(path);
+    if (read.isPartitioned(path)) return true;
+    if (isIndexed(read, path) || !read.hasStatistics(path)) return false;
+    Known known = known(read, path);
+    return known == null || known.bounds != null && known.bounds.knows();
   }
 
   /** The share of the files whose bounds of a column overlap, as ColumnBounds says, where that is
       known without a look at the table; else 0. */
   public double overlap(ScanSource read, Expression column) {
     List path = Conditions.path(Conditions.bare(column));
-    try {
-      if (read.isPartitioned(path) || isIndexed(read, path) || read.version() == null) return 0;
-      Known known = known(key(read, path));
-      return known == null ? 0 : known.overlap;
-    } catch (Exception unknown) {
-      return 0;
-    }
+    if (read.isPartitioned(path) || isIndexed(read, path)) return 0;
+    Known known = known(read, path);
+    return known == null ? 0 : known.overlap;
   }
 
   /** Whether they can say something of a scan with these conditions and keys. */
@@ -159,13 +158,13 @@ public final class TableStatistics {
 
   /** The bounds of a column at the version that is read; null: none, or not known. */
   private ColumnBounds bounds(ScanSource read, List path) throws Exception {
-    if (read.version() == null || read.files() > MOST_FILES) return null;
-    String key = key(read, path);
-    Known known = known(key);
+    if (read.version() == null || !read.hasStatistics(path)) return null;
+    if (read.files() > MOST_FILES) return null;
+    Known known = known(read, path);
     if (known == null) {
       known = new Known(read.bounds(path));
       synchronized (kept) {
-        kept.put(key, known);
+        kept.put(key(read, path), known);
       }
     }
     return known.bounds;
@@ -175,9 +174,15 @@ public final class TableStatistics {
     return read.table() + "\n" + read.version() + "\n" + read.columns().identity(path);
   }
 
-  private Known known(String key) {
-    synchronized (kept) {
-      return (Known) kept.get(key);
+  /** What has been read of a column; null: nothing yet. */
+  private Known known(ScanSource read, List path) {
+    try {
+      String key = key(read, path);
+      synchronized (kept) {
+        return (Known) kept.get(key);
+      }
+    } catch (Exception unknown) {
+      return null;
     }
   }
 
