@@ -92,7 +92,8 @@ public final class PruningCost {
     }
     String fleeting = dimension.fleeting();
     if (fleeting != null && (read instanceof ConnectorSource || isPartition())) {
-      return "the dimension has " + fleeting + ", and partitions and connectors get their keys first";
+      return "the dimension has " + fleeting
+          + ", and partitions and connectors get their keys first";
     }
     if (onlyInBroadcast(dimension) && !dimension.isBroadcast()) {
       if (fleeting != null) {

@@ -13,7 +13,6 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.TakeOrderedAndProjectExec;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
-import rewrite.jvm.bridge.ScalaInterop;
 
 /** `ORDER BY column LIMIT n` of a scan: what is ordered first, and how many rows are wanted. */
 public final class TopRows {
@@ -33,8 +32,8 @@ public final class TopRows {
    * What a plan wants of the scan below; null: not that, or no file can be ruled out for it.
    *
    * <p>Where rows are filtered, or joined, how many are left of a file is not known. Of floating
-   * point nothing is: NaN is the greatest value, and not within bounds. Further columns of the order
-   * only decide between rows that are alike in the first.
+   * point nothing is: NaN is the greatest value, and not within bounds. Further columns of the
+   * order only decide between rows that are alike in the first.
    */
   public static TopRows of(SparkPlan plan) {
     if (!(plan instanceof TakeOrderedAndProjectExec)) return null;

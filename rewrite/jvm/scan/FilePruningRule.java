@@ -126,7 +126,9 @@ public final class FilePruningRule extends Rule {
       try {
         ScanSource read = scan.read();
         List filters = scan.filters(above);
-        if (read == null) return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
+        if (read == null) {
+          return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
+        }
         keys.addAll(scan.keys());
         // With keys, or values that are still to come, other files are left out later.
         boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
@@ -159,7 +161,8 @@ public final class FilePruningRule extends Rule {
       }
     }
 
-    /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with it. */
+    /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with
+        it. */
     private SparkPlan asItIs(PhysicalScan scan, List keys) {
       for (int i = 0; i < keys.size(); i++) {
         ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
@@ -168,7 +171,8 @@ public final class FilePruningRule extends Rule {
       return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), none, none));
     }
 
-    /** A filter without the expressions of JoinPruningRule, and the scan under it with their keys. */
+    /** A filter without the expressions of JoinPruningRule, and the scan under it with their
+        keys. */
     private SparkPlan filter(FilterExec filter) {
       List kept = new ArrayList();
       List keys = new ArrayList();
@@ -218,8 +222,8 @@ public final class FilePruningRule extends Rule {
       return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
     }
 
-    /** Adds what drops rows without a partner before they are shuffled. A join in the same stage does
-        so by itself, with the same broadcast. */
+    /** Adds what drops rows without a partner before they are shuffled. A join in the same stage
+        does so by itself, with the same broadcast. */
     private void addRows(List keys, List conditions) {
       if (!SkippingConf.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
       for (int i = 0; i < keys.size(); i++) {

@@ -152,8 +152,8 @@ public final class DeltaSource extends FileSource {
   private static Object value(InternalRow row, int i, DataType type) {
     if (row.isNullAt(i)) return null;
     Object value = row.get(i, type);
-    // Writers with Spark's legacy formats drop the seconds of a zone's offset, of which the last had
-    // some till 1972.
+    // Writers with Spark's legacy formats drop the seconds of a zone's offset, of which the last
+    // had some till 1972.
     if (type instanceof TimestampType && ((Long) value).longValue() < YEAR_1973) return null;
     return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
   }

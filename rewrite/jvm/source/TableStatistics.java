@@ -1,7 +1,6 @@
 package rewrite.jvm.source;
 
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
