@@ -156,6 +156,7 @@ public final class BuildSide {
 
   private static boolean selective(LogicalPlan plan) {
     if (plan instanceof LocalRelation || Rereading.isLimit(plan)) return true;
+    if (plan.isStreaming() && plan.children().isEmpty()) return true; // a batch is a part
     if (plan instanceof Filter) {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {

@@ -9,8 +9,10 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -68,13 +70,36 @@ public final class JoinPruningRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     LogicalPlan logical = (LogicalPlan) plan;
-    if (!client.collectsKeys() || logical.isStreaming()) return plan;
+    if (!client.collectsKeys() || hasState(logical, true)) return plan;
     try {
       return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return plan;
     }
+  }
+
+  /** Whether a batch of a stream goes through more than what looks at each row by itself. State is
+      not for us to touch, and its rows are not those of the batch. */
+  private static boolean hasState(LogicalPlan plan, boolean isRoot) {
+    if (!plan.isStreaming()) return false;
+    List children = ScalaInterop.list(plan.children());
+    boolean byRow =
+        children.isEmpty() || plan instanceof Project || plan instanceof Filter
+            || plan instanceof Join && !areStreams(children)
+            || isRoot && plan.getClass().getSimpleName().startsWith("WriteTo");
+    if (!byRow) return true;
+    for (int i = 0; i < children.size(); i++) {
+      if (hasState((LogicalPlan) children.get(i), false)) return true;
+    }
+    return false;
+  }
+
+  private static boolean areStreams(List plans) {
+    for (int i = 0; i < plans.size(); i++) {
+      if (!((LogicalPlan) plans.get(i)).isStreaming()) return false;
+    }
+    return true;
   }
 
   /** Whether a rule is this one: sessions are cloned with their rules. */

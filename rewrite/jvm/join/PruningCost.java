@@ -124,10 +124,12 @@ public final class PruningCost {
   /**
    * Whether keys are taken only where Spark broadcasts the dimension anyway.
    *
-   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap.
+   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap. What
+   * a stream reads it reads once.
    */
   private boolean onlyInBroadcast(BuildSide dimension) {
     if (dimension.slow() != null || dimension.fleeting() != null) return true;
+    if (dimension.plan().isStreaming()) return true;
     scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }

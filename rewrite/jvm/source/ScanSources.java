@@ -23,8 +23,10 @@ public final class ScanSources {
     return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
   }
 
-  /** The read behind a leaf of a plan, or null where it is not one that may be pruned. */
+  /** The read behind a leaf of a plan, or null where it is not one that may be pruned: a stream
+      reads all of its batch. */
   public static ScanSource of(LogicalPlan leaf, IndexClient client) {
+    if (leaf.isStreaming()) return null;
     if (leaf instanceof DataSourceV2ScanRelation) {
       DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) leaf;
       return of(relation.scan(), relation.output());
