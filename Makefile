@@ -61,6 +61,7 @@ $(BIN)/.benchmarks: $(BIN)/.installed
 bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
+	$(BIN)/python -m tests.benchmarks.clustered
 	$(BIN)/python -m tests.benchmarks.iceberg
 	$(BIN)/python -m tests.benchmarks.keys
 	$(BIN)/python -m tests.benchmarks.ladder

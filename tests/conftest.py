@@ -30,6 +30,7 @@ EXTENDED = (
     "rewrite/test_faults.py",
     "rewrite/test_join_conformance.py",
     "rewrite/test_join_gate.py",
+    "rewrite/test_join_shapes.py",
     "rewrite/test_join_cancel.py",
     "rewrite/test_flat.py",
     "rewrite/test_session.py",
