@@ -260,6 +260,17 @@ def test_a_table_in_no_order_is_refused_once_its_bounds_are_known(
     spark.sql("DROP TABLE mixed")
 
 
+def test_an_index_that_is_made_is_asked_at_once(spark: SparkSession, format: str) -> None:
+    rows = f"SELECT id, int(id) AS i, int(id % {FILES}) AS _f FROM range({10 * FILES})"
+    make_table(spark, "later", rows, properties=BOUNDS)
+    query = "SELECT f.id FROM later f JOIN few d ON f.i = d.i WHERE d.id > 0"
+    assert fact(same_rows(spark, query), "later").opened == FILES
+    spark.sql("CREATE SKIPPING INDEX ON later (i VALUE_LIST)")
+    assert fact(same_rows(spark, query), "later").opened == 3
+    spark.sql("DROP SKIPPING INDEX ON later")
+    spark.sql("DROP TABLE later")
+
+
 def test_an_index_comes_first(spark: SparkSession, format: str) -> None:
     make_table(spark, "both", ROWS, "i VALUE_LIST", properties=BOUNDS)
     query = "SELECT f.id FROM both f JOIN few d ON f.i = d.i AND f.s = d.s WHERE d.i < 30"

@@ -70,8 +70,7 @@ public final class PruningCost {
     if (path == null || !key.dataType().equals(dimension.key().dataType())) {
       return "the join key is " + Conditions.shape(key);
     }
-    String identity = read.columns().identity(path);
-    boolean indexed = identity != null && client.hasIndex(read.table(), identity);
+    boolean indexed = isIndexed(path);
     if (!indexed && !statistics.know(read, key)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
@@ -134,7 +133,16 @@ public final class PruningCost {
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 
+  private boolean isIndexed(List path) {
+    String identity = path == null ? null : read.columns().identity(path);
+    return identity != null && client.hasIndex(read.table(), identity);
+  }
+
+  /** What history knows a question by. What keys saved before there was an index says nothing of
+      what they save with it. */
   private String shape(BuildSide dimension, int alike) {
-    return read.table() + "\n" + Conditions.shape(key) + "\n" + dimension.shape() + "\n" + alike;
+    String asked = isIndexed(Conditions.path(Conditions.column(key))) ? "index" : "statistics";
+    return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
+        + "\n" + alike;
   }
 }

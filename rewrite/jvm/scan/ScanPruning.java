@@ -83,7 +83,7 @@ public final class ScanPruning {
 
   /** Whether it has to wait until Spark has the values of subqueries. */
   boolean waitsForValues() {
-    return !ScalarSubqueries.of(filters).isEmpty();
+    return statistics.areAwaited(read, filters);
   }
 
   /** Notes that the keys have been collected, before files are listed. */

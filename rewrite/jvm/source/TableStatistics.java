@@ -12,6 +12,7 @@ import org.apache.spark.sql.types.StringType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
@@ -59,7 +60,8 @@ public final class TableStatistics {
 
   /** Whether they can say something of a scan with these conditions and keys. */
   public boolean concern(ScanSource read, List filters, List keys) {
-    if (!ScalarSubqueries.of(filters).isEmpty()) return SkippingConf.usesStatistics();
+    if (read == null) return false;
+    if (areAwaited(read, filters)) return true;
     for (int i = 0; i < filters.size(); i++) {
       KeyValues listed = ListedValues.of((Expression) filters.get(i));
       if (listed != null && know(read, listed.column())) return true;
@@ -67,6 +69,21 @@ public final class TableStatistics {
     for (int i = 0; i < keys.size(); i++) {
       Expression column = ((KeyValues) keys.get(i)).column();
       if (column != null && know(read, column)) return true;
+    }
+    return false;
+  }
+
+  /** Whether the values of subqueries in some conditions are worth waiting for: the index, or the
+      table, can be asked about what they are compared with. A scan that waits equals no copy. */
+  public boolean areAwaited(ScanSource read, List filters) {
+    List late = ScalarSubqueries.of(filters);
+    for (int i = 0; i < late.size(); i++) {
+      List sides = ScalaInterop.list(((Expression) late.get(i)).children());
+      for (int j = 0; j < sides.size(); j++) {
+        Expression side = (Expression) sides.get(j);
+        List path = Conditions.path(Conditions.bare(side));
+        if (path != null && (isIndexed(read, path) || know(read, side))) return true;
+      }
     }
     return false;
   }
