@@ -108,7 +108,8 @@ public final class PruningCost {
 
   /** What earlier keys of the dimension say against it; null: nothing. */
   public String history(BuildSide dimension, int alike) {
-    return feedback.refusal(shape(dimension, alike), alike);
+    return feedback.refusal(
+        shape(dimension, alike), String.valueOf(dimension.price()), alike);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
@@ -116,7 +117,8 @@ public final class PruningCost {
     org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
         dimension.on(key, onlyInBroadcast(dimension));
     feedback.note(
-        condition.exprId(), shape(dimension, alike), alike, dimension.name(), dimension.fleeting());
+        condition.exprId(), shape(dimension, alike), String.valueOf(dimension.price()), alike,
+        dimension.name(), dimension.fleeting());
     return condition;
   }
 

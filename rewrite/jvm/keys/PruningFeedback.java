@@ -26,13 +26,16 @@ public final class PruningFeedback {
   /**
    * Why a shape is not worth asking; null: it is.
    *
+   * <p>What was lost is of a dimension with the same `price`: another size may be another one.
+   *
    * <p>Without keys Spark would read the scan once for `alike` parts of the query. All scans of a
    * query get the same answer, else their copies would no longer be alike.
    */
-  public synchronized String refusal(String shape, int alike) {
+  public synchronized String refusal(String shape, String price, int alike) {
     Outcome outcome = (Outcome) shapes.get(shape);
     if (outcome == null) return null;
-    if (outcome.loss != null && System.nanoTime() - outcome.lossEnds < 0) {
+    boolean isLost = outcome.loss != null && outcome.lossPrice.equals(price);
+    if (isLost && System.nanoTime() - outcome.lossEnds < 0) {
       return "keys were not collected lately: " + outcome.loss;
     }
     if (outcome.inVain == 0) return null;
@@ -50,8 +53,8 @@ public final class PruningFeedback {
   /** Remembers what an expression that was put into a plan asks for. `fleeting`: what may give the
       dimension other rows when it is computed again; null: nothing. */
   public synchronized void note(
-      ExprId id, String shape, int alike, String dimension, String fleeting) {
-    asked.put(id, new Asked(shape, alike, dimension, fleeting));
+      ExprId id, String shape, String price, int alike, String dimension, String fleeting) {
+    asked.put(id, new Asked(shape, price, alike, dimension, fleeting));
   }
 
   /** Whether a condition of a logical plan is one that we put there. */
@@ -95,6 +98,7 @@ public final class PruningFeedback {
     Outcome outcome = (Outcome) shapes.get(noted.shape);
     if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
     outcome.loss = reason;
+    outcome.lossPrice = noted.price;
     outcome.lossEnds = System.nanoTime() + (long) (PAUSE_FOR_LOSS * seconds * 1e9);
   }
 
@@ -107,12 +111,14 @@ public final class PruningFeedback {
   /** What an expression asks for. */
   private static final class Asked {
     private final String shape;
+    private final String price;
     private final int alike;
     private final String dimension;
     private final String fleeting;
 
-    Asked(String shape, int alike, String dimension, String fleeting) {
+    Asked(String shape, String price, int alike, String dimension, String fleeting) {
       this.shape = shape;
+      this.price = price;
       this.alike = alike;
       this.dimension = dimension;
       this.fleeting = fleeting;
@@ -124,6 +130,7 @@ public final class PruningFeedback {
     private int inVain;
     private int refused;
     private String loss;
+    private String lossPrice;
     private long lossEnds;
     private WeakReference query = new WeakReference(null);
 
