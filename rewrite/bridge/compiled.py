@@ -17,7 +17,7 @@ import stat
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["load", "save"]
@@ -66,7 +66,8 @@ def save(key: str, classes: Mapping[str, bytes]) -> None:
             with open(os.open(unfinished, flags, 0o600, dir_fd=within), "wb") as file:
                 file.write(_packed(key, classes))
             os.replace(unfinished, f"{key}.zip", src_dir_fd=within, dst_dir_fd=within)
-            _clean(within)
+            with suppress(FileNotFoundError):  # another process cleans too
+                _clean(within)
     except Exception as error:
         log.info("compiled classes are not kept: %s: %s", type(error).__name__, error)
 
@@ -95,7 +96,8 @@ def _read(within: int, name: str) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(name, flags, dir_fd=within), "rb") as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_nlink != 1:
+        # No link at all: another process has put a newer entry in its place.
+        if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_nlink > 1:
             raise PermissionError(f"{name} is not this user's alone")
         if found.st_size > _LONGEST:
             raise ValueError(f"{name} is too long")

@@ -115,7 +115,7 @@ def test_an_entry_that_is_used_stays(folder: Path) -> None:
 
 def _use(seed: int) -> int:
     wrong = 0
-    for _ in range(50):
+    for _ in range(500):
         compiled.save(KEY, CLASSES_SEEN)
         wrong += compiled.load(KEY) != CLASSES_SEEN
     return wrong

@@ -263,7 +263,7 @@ KEPT: dict[str, tuple[str, str]] = {
     ),
     "NOT IN": (
         "SELECT * FROM fact WHERE k NOT IN (SELECT k FROM dim WHERE name = 'n3')",
-        "and is not small against|keeps rows",
+        "NOT IN keeps rows without a partner",
     ),
     "a function on the key": (
         "SELECT * FROM fact f JOIN dim ON abs(f.k) = dim.k WHERE name = 'n3'",

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -135,12 +136,26 @@ public final class JoinPruningRule extends Rule {
 
     private LogicalPlan join(Join join) {
       scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-      if (keys.isEmpty()) return join;
+      if (keys.isEmpty()) {
+        refuseNotIn(join);
+        return join;
+      }
       // The greater side first: the smaller one is the dimension.
       boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
       return found == null ? join : found;
+    }
+
+    private void refuseNotIn(Join join) {
+      scala.Option found = ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join);
+      if (found.isEmpty()) return;
+      scala.Tuple2 keys = (scala.Tuple2) found.get();
+      List left = ScalaInterop.list((scala.collection.Iterable) keys._1());
+      List right = ScalaInterop.list((scala.collection.Iterable) keys._2());
+      BuildSide dimension = new BuildSide(join.right(), right, 0, false);
+      new KeyPushdown(client, feedback, statistics, dimension, copies, join.left())
+          .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
     /** The join with the keys of one side on the scans of the other; null where there are none. */
