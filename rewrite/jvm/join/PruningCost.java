@@ -70,7 +70,7 @@ public final class PruningCost {
     if (path == null || !key.dataType().equals(dimension.key().dataType())) {
       return "the join key is " + Conditions.shape(key);
     }
-    boolean indexed = isIndexed(path);
+    boolean indexed = statistics.isIndexed(read, path);
     if (!indexed && !statistics.know(read, key)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
@@ -135,15 +135,11 @@ public final class PruningCost {
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 
-  private boolean isIndexed(List path) {
-    String identity = path == null ? null : read.columns().identity(path);
-    return identity != null && client.hasIndex(read.table(), identity);
-  }
-
   /** What history knows a question by. What keys saved before there was an index says nothing of
       what they save with it. */
   private String shape(BuildSide dimension, int alike) {
-    String asked = isIndexed(Conditions.path(Conditions.column(key))) ? "index" : "statistics";
+    List path = Conditions.path(Conditions.column(key));
+    String asked = statistics.isIndexed(read, path) ? "index" : "statistics";
     return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
         + "\n" + alike;
   }

@@ -22,23 +22,24 @@ public final class ListedValues implements KeyValues {
 
   /** Those of a condition; null: it is no IN of two values or more. */
   public static ListedValues of(Expression condition) {
-    List values = new ArrayList();
-    Expression column;
-    if (condition instanceof InSet) {
-      column = ((InSet) condition).child();
-      values.addAll(ScalaInterop.list(((InSet) condition).hset()));
-    } else if (condition instanceof In) {
-      column = ((In) condition).value();
-      List list = ScalaInterop.list(((In) condition).list());
-      for (int i = 0; i < list.size(); i++) {
-        if (!(list.get(i) instanceof Literal)) return null;
-        values.add(((Literal) list.get(i)).value());
-      }
-    } else {
-      return null;
-    }
+    List values = in(condition);
+    if (values == null) return null;
     values.removeAll(Collections.singleton(null)); // which matches nothing
+    Expression column = (Expression) condition.children().apply(0);
     return values.size() < 2 ? null : new ListedValues(column, values);
+  }
+
+  /** The values of an IN, nulls among them; null: the condition is none, or not of values. */
+  static List in(Expression condition) {
+    if (condition instanceof InSet) return ScalaInterop.list(((InSet) condition).hset());
+    if (!(condition instanceof In)) return null;
+    List values = new ArrayList();
+    List list = ScalaInterop.list(((In) condition).list());
+    for (int i = 0; i < list.size(); i++) {
+      if (!(list.get(i) instanceof Literal)) return null;
+      values.add(((Literal) list.get(i)).value());
+    }
+    return values;
   }
 
   public Expression column() {

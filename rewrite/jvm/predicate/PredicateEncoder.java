@@ -25,7 +25,6 @@ import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
-import rewrite.jvm.bridge.ScalaInterop;
 
 /**
  * Writes filters as a tree for a message, exactly: whatever has no exact form becomes
@@ -139,9 +138,9 @@ public final class PredicateEncoder {
       Map leaf = isNull(((IsNotNull) e).child());
       return leaf == null ? null : not(leaf);
     }
-    if (e instanceof In) return in((In) e);
-    if (e instanceof InSet) {
-      return in(((InSet) e).child(), ScalaInterop.list(((InSet) e).hset()));
+    if (e instanceof In || e instanceof InSet) {
+      List values = ListedValues.in(e);
+      return values == null ? null : in((Expression) e.children().apply(0), values);
     }
     if (e instanceof StartsWith) return startsWith((StartsWith) e);
     // Spark writes `ok = true` as `ok`.
@@ -192,16 +191,6 @@ public final class PredicateEncoder {
   private Map isNull(Expression column) {
     Map identity = column(column);
     return identity == null ? null : leaf(Protocol.NULL, identity);
-  }
-
-  private Map in(In e) {
-    List values = new ArrayList();
-    List list = ScalaInterop.list(e.list());
-    for (int i = 0; i < list.size(); i++) {
-      if (!(list.get(i) instanceof Literal)) return null;
-      values.add(((Literal) list.get(i)).value());
-    }
-    return in(e.value(), values);
   }
 
   private Map in(Expression column, List values) {

@@ -22,11 +22,7 @@ import org.apache.spark.sql.catalyst.expressions.XxHash64;
 import org.apache.spark.sql.types.BinaryType$;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
-import org.apache.spark.sql.types.IntegerType;
-import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.ShortType;
-import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.sketch.BloomFilter;
@@ -86,7 +82,7 @@ public final class RuntimeRowFilter {
   public static Expression reader(Expression column, List keys) {
     Expression bare = Conditions.bare(column);
     if (!(bare instanceof Attribute) || keys.isEmpty()) return null;
-    if (isCounted(bare.dataType()) && isCounted(column.dataType())) {
+    if (ValueTypes.isCounted(bare.dataType()) && ValueTypes.isCounted(column.dataType())) {
       return ranges(bare, keys);
     }
     if (bare != column || keys.size() > EXACT) return null;
@@ -98,13 +94,6 @@ public final class RuntimeRowFilter {
       literals.add(new Literal(key, bare.dataType()));
     }
     return new In(bare, ScalaInterop.seq(literals));
-  }
-
-  /** Whether values of a type are integers inside. */
-  private static boolean isCounted(DataType type) {
-    return type instanceof LongType || type instanceof IntegerType || type instanceof ShortType
-        || type instanceof ByteType || type instanceof DateType || type instanceof TimestampType
-        || type instanceof TimestampNTZType;
   }
 
   /** The keys as at most RANGES ranges, split at the greatest gaps. */

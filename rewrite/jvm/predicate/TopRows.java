@@ -11,8 +11,6 @@ import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.TakeOrderedAndProjectExec;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
 
 /** `ORDER BY column LIMIT n` of a scan: what is ordered first, and how many rows are wanted. */
 public final class TopRows {
@@ -41,9 +39,7 @@ public final class TopRows {
     SortOrder order = (SortOrder) top.sortOrder().head();
     if (!(order.child() instanceof AttributeReference)) return null;
     AttributeReference column = (AttributeReference) order.child();
-    if (column.dataType() instanceof DoubleType || column.dataType() instanceof FloatType) {
-      return null;
-    }
+    if (ValueTypes.isFloating(column.dataType())) return null;
     boolean nullsFirst = order.nullOrdering() == NullsFirst$.MODULE$;
     SparkPlan below = (SparkPlan) top.children().apply(0);
     while (below instanceof ProjectExec || below instanceof FilterExec) {

@@ -24,7 +24,6 @@ import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition;
 import org.apache.spark.util.AccumulatorV2;
-import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
@@ -37,16 +36,13 @@ import rewrite.jvm.source.TableStatistics;
 /** A scan of a connector: Iceberg. What joins demand is among its runtime filters. */
 final class PhysicalBatchScan extends PhysicalScan {
   private final BatchScanExec scan;
-  private final IndexClient client;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
   private Map opened;
 
   PhysicalBatchScan(
-      BatchScanExec scan, IndexClient client, PruningFeedback feedback,
-      TableStatistics statistics) {
+      BatchScanExec scan, PruningFeedback feedback, TableStatistics statistics) {
     this.scan = scan;
-    this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
   }
@@ -114,11 +110,8 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   /** Whether the index, or the table, can be asked about it. */
   private boolean isAnswered(JoinKeySet set) {
-    ScanSource read = read();
-    if (statistics.know(read, set.column())) return true;
-    List path = Conditions.path(Conditions.column(set.column()));
-    String identity = path == null ? null : read.columns().identity(path);
-    return identity != null && client.hasIndex(read.table(), identity);
+    return statistics.know(read(), set.column())
+        || statistics.isIndexed(read(), Conditions.path(Conditions.column(set.column())));
   }
 
   private Set partitionColumns() {

@@ -28,7 +28,7 @@ public final class PhysicalScans {
       return new PhysicalFileScan((FileSourceScanExec) node, client, feedback);
     }
     return node instanceof BatchScanExec
-        ? new PhysicalBatchScan((BatchScanExec) node, client, feedback, statistics)
+        ? new PhysicalBatchScan((BatchScanExec) node, feedback, statistics)
         : null;
   }
 

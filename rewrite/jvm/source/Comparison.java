@@ -9,8 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
+import rewrite.jvm.predicate.ValueTypes;
 
 /** A column compared with a value, as bounds can answer it. */
 final class Comparison implements BoundsTest {
@@ -44,10 +43,7 @@ final class Comparison implements BoundsTest {
     boolean equal = condition instanceof EqualTo;
     if (!less && !greater && !equal) return null;
     boolean above = mirrored ? less : greater;
-    // NaN is above all else to Spark, and not within bounds.
-    boolean floats =
-        column.dataType() instanceof DoubleType || column.dataType() instanceof FloatType;
-    if (above && floats) return null;
+    if (above && ValueTypes.isFloating(column.dataType())) return null;
     return new Comparison(
         column, (Literal) other, mirrored ? greater : less, above,
         equal || condition instanceof LessThanOrEqual || condition instanceof GreaterThanOrEqual);

@@ -4,11 +4,8 @@ import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
-import org.apache.spark.sql.types.IntegralType;
-import org.apache.spark.sql.types.TimestampNTZType;
-import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.predicate.ValueTypes;
 import scala.math.Ordering;
 
 /** Catalyst values of one type, in Spark's order: whether one of them lies within bounds. */
@@ -23,9 +20,7 @@ final class SortedValues implements BoundsTest {
 
   /** `type` is that of the values, none of which is null. */
   SortedValues(DataType type, List given) {
-    boolean counted =
-        type instanceof IntegralType || type instanceof DateType || type instanceof TimestampType
-            || type instanceof TimestampNTZType;
+    boolean counted = ValueTypes.isCounted(type);
     order = counted ? null : TypeUtils$.MODULE$.getInterpretedOrdering(type);
     values = counted ? null : given.toArray();
     longs = counted ? new long[given.size()] : null;

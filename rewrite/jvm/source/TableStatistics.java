@@ -82,7 +82,7 @@ public final class TableStatistics {
       for (int j = 0; j < sides.size(); j++) {
         Expression side = (Expression) sides.get(j);
         List path = Conditions.path(Conditions.bare(side));
-        if (path != null && (isIndexed(read, path) || know(read, side))) return true;
+        if (isIndexed(read, path) || know(read, side)) return true;
       }
     }
     return false;
@@ -161,8 +161,9 @@ public final class TableStatistics {
     return column + " IN (" + count + whose + ")  " + kind;
   }
 
-  private boolean isIndexed(ScanSource read, List path) {
-    String identity = read.columns().identity(path);
+  /** Whether the column at a path of names (null: none) has an index. */
+  public boolean isIndexed(ScanSource read, List path) {
+    String identity = path == null ? null : read.columns().identity(path);
     return identity != null && client.hasIndex(read.table(), identity);
   }
 
