@@ -46,11 +46,16 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<="
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`column op value`; the value is not null."""
+    """`column op value`; the value is not null.
+
+    `source` says whose the value is, where a join collected it; it is for people and changes
+    nothing.
+    """
 
     column: str
     op: Op
     value: Any
+    source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,15 @@ class Between:
     high: Any
     includes_low: bool = True
     includes_high: bool = True
+    source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class In:
     """`column [NOT] IN values`; the values are one sorted, distinct, null-free Arrow array.
 
-    `NOT IN ()` is true for every row, also where the column is null (Spark 4). `source` says whose
-    keys the values are, where a join collected them; it is for people and changes nothing.
+    `NOT IN ()` is true for every row, also where the column is null (Spark 4). `source` as in
+    `Compare`.
     """
 
     column: str
@@ -213,17 +219,20 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
 def label(leaf: Leaf, column: str) -> str:
     """A leaf in words, without its values: they are data."""
     match leaf:
-        case Compare(_, op, _):
-            return f"{column} {op} ?"
-        case Between():
-            return f"{column} BETWEEN ? AND ?"
+        case Compare(_, op, _, source):
+            return f"{column} {op} ?{_whose(source)}"
+        case Between(source=source):
+            return f"{column} BETWEEN ? AND ?{_whose(source)}"
         case In(_, values, negated, source):
-            whose = f" of {source}" if source else ""
-            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{whose})"
+            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{_whose(source)})"
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
         case _:
             return f"{column} {'NOT ' if leaf.negated else ''}LIKE '?%'"
+
+
+def _whose(source: str) -> str:
+    return f" of {source}" if source else ""
 
 
 def _is_value(value: object, domain: Domain) -> bool:

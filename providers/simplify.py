@@ -56,7 +56,8 @@ def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
         if sides[True] and sides[False]:
             low = max(sides[True], key=lambda c: (c.value, c.op == ">"))
             high = min(sides[False], key=lambda c: (c.value, c.op == "<="))
-            merged.append(Between(column, low.value, high.value, low.op == ">=", high.op == "<="))
+            ends = (low.value, high.value, low.op == ">=", high.op == "<=")
+            merged.append(Between(column, *ends, source=low.source or high.source))
             done.update(map(id, sides[True] + sides[False]))
     return [leg for leg in legs if id(leg) not in done] + merged
 

@@ -116,7 +116,7 @@ class Reader:
         (value,) = values.to_pylist()
         if node[protocol.OP] == protocol.PREFIX:
             return StartsWith(column, value)
-        return Compare(column, node[protocol.COMPARE], value)
+        return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
 
     def _column(self, column: dict[str, str]) -> str | None:
         identity = column[protocol.IDENTITY]

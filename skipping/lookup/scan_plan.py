@@ -36,9 +36,9 @@ class Step:
 class KeySet:
     """The keys that a join collected for a scan, or why it has none.
 
-    `keys` is their number, None where they are unavailable and every file is read; `seconds` is how
-    long collecting took; `how` says whether a broadcast of Spark's was used or the dimension was
-    read again.
+    `keys` is their number, None where they are unavailable and every file is read, and `what` says
+    whether they are keys or ranges; `seconds` is how long collecting took; `how` says whether a
+    broadcast of Spark's was used or the dimension was read again.
     """
 
     dimension: str
@@ -47,12 +47,13 @@ class KeySet:
     seconds: float = 0.0
     how: str = ""
     reason: str | None = None
+    what: str = "keys"
 
     def __str__(self) -> str:
         whose = f"{self.column} by {self.dimension}" if self.column else self.dimension
         if self.keys is None:
-            return f"no keys, {whose}: {self.reason}"
-        return f"{self.keys:,} keys, {whose}: {self.how}, {self.seconds:.2f} s"
+            return f"no {self.what}, {whose}: {self.reason}"
+        return f"{self.keys:,} {self.what}, {whose}: {self.how}, {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class Question:
         text = label(leaf, column.name)
         if self._values:
             text = format_leaf(leaf, column.name, column.type)
-        source = leaf.source if isinstance(leaf, In) else ""
+        source = leaf.source if isinstance(leaf, Compare | Between | In) else ""
         if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
             return self._labels(text, source, Never())
         found: list[IndexPredicate] = []

@@ -42,6 +42,14 @@ PAIRS = [(name, name) for name in KEYS] + [("i", "l"), ("l", "i"), ("n", "i"), (
 
 CONDITIONS = ["{d}.a = 3", "{d}.a IN (1, 5)", "{d}.l < 9", "{d}.s = 'key 17'", "{d}.n IS NULL",
               "{d}.a > 90", "{d}.x = 0D", "{d}.a % 6 = 2", "true"]  # fmt: skip
+RANGES = ["{f}.{c} BETWEEN {d}.{c} AND {d}.{c}", "{f}.{c} >= {d}.{c}", "{d}.{c} > {f}.{c}",
+          "{f}.l BETWEEN {d}.l AND {d}.l + 3", "{f}.l > {d}.l AND {f}.l - 4 < {d}.l",
+          "{f}.x >= {d}.x AND {f}.x < {d}.x + 1", "{d}.x <= {f}.x AND {d}.x >= {f}.x",
+          "{f}.d >= {d}.d AND {f}.d < date_add({d}.d, 3)", "{f}.i BETWEEN {d}.l - 1 AND {d}.l",
+          "{f}.{c} = {d}.{c} AND {f}.n BETWEEN {d}.n AND {d}.n + 5",
+          "{f}.ts BETWEEN {d}.ts - INTERVAL 2 SECONDS AND {d}.ts"]  # fmt: skip
+"""Joins on ranges, of a column `c` as well."""
+
 ENGINES = {
     "spark.sql.adaptive.enabled": ["true", "true", "false"],
     "spark.sql.autoBroadcastJoinThreshold": ["10m", "-1"],
@@ -155,6 +163,8 @@ def cases(draw: st.DrawFn) -> Case:
         mine, theirs = draw(st.sampled_from(PAIRS))
         equals = draw(st.sampled_from(["=", "=", "=", "<=>"]))
         on = f"f.{mine} {equals} d{n}.{theirs}"
+        if draw(st.sampled_from([False, False, False, True])):
+            on = draw(st.sampled_from(RANGES)).format(f="f", d=f"d{n}", c=mine)
         extra = draw(st.sampled_from(["", "", "", f" AND f.id > d{n}.l", f" AND f.p = d{n}.p",
                                       f" AND f.l <=> d{n}.l"]))  # fmt: skip
         kind = draw(st.sampled_from(["", "", "", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "first"]))

@@ -167,7 +167,9 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     types[0] = loader.loadClass("org.apache.spark.sql.catalyst.expressions.Expression")
     types[1] = loader.loadClass("rewrite.jvm.keys.PruningFeedback")
     arguments = gateway.new_array(jvm.java.lang.Object, 2)
-    arguments[0] = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    nothing = expressions.Literal.TrueLiteral()
+    arguments[0] = expressions.DynamicPruningExpression(nothing)
     arguments[1] = classes.new("keys.PruningFeedback")
     key_set = loader.loadClass("rewrite.jvm.keys.JoinKeySet")
     keys = key_set.getMethod("of", types).invoke(None, arguments)
@@ -231,6 +233,19 @@ def reasons() -> Iterator[str]:
             words = longest.strip(" :")
             if len(words) > 12 and " " in words and "(" not in words:
                 yield words
+
+
+def test_a_dimension_without_a_condition_that_is_not_small(spark: SparkSession) -> None:
+    """It is small against both facts, and not against one of them."""
+    make_table(
+        spark, "lesser", "SELECT int(id) AS k, int(id % 2) AS _f FROM range(40)", "k MIN_MAX"
+    )
+    query = "SELECT f.id FROM why f JOIN lesser g ON f.k = g.k JOIN whose d ON g.k = d.k"
+    found = same_rows(spark, query)
+    (scan,) = [s for s in found.explained.scans if s.table.endswith("lesser")]
+    assert re.search(r"whose has no condition, and is not small against \d+ bytes", str(scan))
+    spark.sql("DROP SKIPPING INDEX ON lesser")
+    spark.sql("DROP TABLE lesser")
 
 
 def test_every_reason_has_a_test() -> None:

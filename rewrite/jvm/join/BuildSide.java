@@ -6,9 +6,9 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
@@ -24,11 +24,12 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
-public final class BuildSide {
+public class BuildSide {
   /** How many times greater a scan must be than a dimension without a condition: one that Spark
       broadcasts anyway, and one that is read again. */
   private static final int SMALL = 10;
@@ -53,6 +54,11 @@ public final class BuildSide {
 
   public Expression key() {
     return (Expression) keys.get(index);
+  }
+
+  /** What type a column has to be of to be compared with its keys. */
+  DataType type() {
+    return key().dataType();
   }
 
   /** Whether Spark is going to broadcast it. */
@@ -161,9 +167,8 @@ public final class BuildSide {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {
         Object condition = conditions.get(i);
-        if (!(condition instanceof IsNotNull) && !(condition instanceof DynamicPruningSubquery)) {
-          return true;
-        }
+        boolean isKeys = Conditions.dynamic((Expression) condition) != null;
+        if (!isKeys && !(condition instanceof IsNotNull)) return true;
       }
     }
     List children = Rereading.inside(plan);
@@ -199,24 +204,31 @@ public final class BuildSide {
     if (!(plan instanceof Filter)) return false;
     List conditions = Conditions.conjuncts(((Filter) plan).condition());
     for (int i = 0; i < conditions.size(); i++) {
-      if (conditions.get(i) instanceof DynamicPruningSubquery) return true;
+      if (Conditions.dynamic((Expression) conditions.get(i)) != null) return true;
     }
     return false;
   }
 
-  /** The expression for a column of the other side. */
-  public DynamicPruningSubquery on(Expression column, boolean onlyInBroadcast) {
+  /** The condition on a column of the other side. */
+  Expression on(Expression column, ExprId id, boolean onlyInBroadcast) {
     List one = new ArrayList();
     one.add(Integer.valueOf(index));
     return new DynamicPruningSubquery(
-        column, plan, ScalaInterop.seq(keys), ScalaInterop.seq(one), onlyInBroadcast,
-        NamedExpression$.MODULE$.newExprId(), scala.Option.empty());
+        asked(column), plan, ScalaInterop.seq(keys), ScalaInterop.seq(one), onlyInBroadcast, id,
+        scala.Option.empty());
+  }
+
+  /** What of a column has to be one of the keys. */
+  Expression asked(Expression column) {
+    return column;
   }
 
   /** Whether two stand for the same keys. */
   public boolean is(DynamicPruningSubquery there, Expression column) {
     List theirs = ScalaInterop.list(there.buildKeys());
-    if (!there.pruningKey().semanticEquals(column) || theirs.size() != keys.size()) return false;
+    if (!there.pruningKey().semanticEquals(asked(column)) || theirs.size() != keys.size()) {
+      return false;
+    }
     if (!there.broadcastKeyIndices().apply(0).equals(Integer.valueOf(index))) return false;
     for (int i = 0; i < keys.size(); i++) {
       if (!((Expression) theirs.get(i)).semanticEquals((Expression) keys.get(i))) return false;
@@ -248,7 +260,12 @@ public final class BuildSide {
       if (part instanceof Join) least = next;
       part = next;
     }
-    return least == plan ? this : new BuildSide(least, Collections.singletonList(key()), 0, false);
+    return least == plan ? this : part(least);
+  }
+
+  /** The same keys of a part of the plan. */
+  BuildSide part(LogicalPlan least) {
+    return new BuildSide(least, Collections.singletonList(key()), 0, false);
   }
 
   /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */

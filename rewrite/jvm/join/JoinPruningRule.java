@@ -1,5 +1,6 @@
 package rewrite.jvm.join;
 
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -136,15 +137,35 @@ public final class JoinPruningRule extends Rule {
 
     private LogicalPlan join(Join join) {
       scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-      if (keys.isEmpty()) {
-        refuseNotIn(join);
-        return join;
-      }
+      if (keys.isEmpty()) refuseNotIn(join);
       // The greater side first: the smaller one is the dimension.
       boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
       return found == null ? join : found;
+    }
+
+    /** Adds a side's keys, and for each the other side that has to have an equal one. */
+    private void addEqual(Join join, scala.Option equal, boolean left, List keys, List others) {
+      if (equal.isEmpty()) return;
+      List own = EquiJoins.keys(equal, left);
+      for (int i = 0; i < own.size(); i++) {
+        if (own.get(i) instanceof IsNull) continue; // the other half of `<=>`
+        keys.add(own.get(i));
+        others.add(
+            new BuildSide(
+                left ? join.right() : join.left(), EquiJoins.keys(equal, !left), i,
+                PlanSize.isHinted(join, !left)));
+      }
+    }
+
+    /** Adds a side's columns that have to be within a range of the other side. */
+    private void addRanges(Join join, boolean left, List keys, List others) {
+      List ranges = RangeSide.of(join, left);
+      for (int i = 0; i < ranges.size(); i++) {
+        keys.add(((RangeSide) ranges.get(i)).column());
+        others.add(ranges.get(i));
+      }
     }
 
     private void refuseNotIn(Join join) {
@@ -161,16 +182,15 @@ public final class JoinPruningRule extends Rule {
     /** The join with the keys of one side on the scans of the other; null where there are none. */
     private LogicalPlan side(Join join, scala.Option equal, boolean left) {
       LogicalPlan side = left ? join.left() : join.right();
-      LogicalPlan other = left ? join.right() : join.left();
-      List keys = EquiJoins.keys(equal, left);
-      List otherKeys = EquiJoins.keys(equal, !left);
+      List keys = new ArrayList();
+      List others = new ArrayList();
+      addEqual(join, equal, left, keys, others);
+      addRanges(join, left, keys, others);
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
-        if (key instanceof IsNull) continue; // the other half of `<=>`
-        BuildSide dimension =
-            new BuildSide(other, otherKeys, i, PlanSize.isHinted(join, !left));
-        if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) return null;
+        BuildSide dimension = (BuildSide) others.get(i);
+        if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) continue;
         KeyPushdown restriction =
             new KeyPushdown(client, feedback, statistics, dimension, copies, side);
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {

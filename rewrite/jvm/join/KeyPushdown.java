@@ -282,6 +282,7 @@ public final class KeyPushdown {
     // Rows that are not the same twice would have to be those of the one join, and without a
     // condition a bridge rarely has fewer keys.
     if (keys.isEmpty() || !dimension.selective() || dimension.fleeting() != null) return side;
+    if (dimension instanceof RangeSide) return side; // which would join each row with each
     List dimKeys = EquiJoins.keys(keys, isLeft);
     List sideKeys = EquiJoins.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {
@@ -313,8 +314,9 @@ public final class KeyPushdown {
     BuildSide[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
-        if (!(conditions.get(j) instanceof DynamicPruningSubquery)) continue;
-        DynamicPruningSubquery there = (DynamicPruningSubquery) conditions.get(j);
+        Expression condition = Conditions.dynamic((Expression) conditions.get(j));
+        if (!(condition instanceof DynamicPruningSubquery)) continue;
+        DynamicPruningSubquery there = (DynamicPruningSubquery) condition;
         if (!ways[i].is(there, key)) continue;
         if (feedback.isOurs(there)) {
           used.add(ways[i].plan());

@@ -1,7 +1,9 @@
 package rewrite.jvm.join;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.PruningFeedback;
@@ -67,7 +69,7 @@ public final class PruningCost {
   public String refusal(BuildSide dimension, int alike) {
     List path = Conditions.path(Conditions.column(key));
     // Spark casts where types differ: then the key is no column.
-    if (path == null || !key.dataType().equals(dimension.key().dataType())) {
+    if (path == null || !key.dataType().equals(dimension.type())) {
       return "the join key is " + Conditions.shape(key);
     }
     boolean indexed = statistics.isIndexed(read, path);
@@ -114,12 +116,11 @@ public final class PruningCost {
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
   public Expression let(BuildSide dimension, int alike) {
-    org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery condition =
-        dimension.on(key, onlyInBroadcast(dimension));
+    ExprId id = NamedExpression$.MODULE$.newExprId();
     feedback.note(
-        condition.exprId(), shape(dimension, alike), String.valueOf(dimension.price()), alike,
-        dimension.name(), dimension.fleeting());
-    return condition;
+        id, shape(dimension, alike), String.valueOf(dimension.price()), alike, dimension.name(),
+        dimension.fleeting());
+    return dimension.on(key, id, onlyInBroadcast(dimension));
   }
 
   /**

@@ -21,11 +21,13 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 
 /**
@@ -38,23 +40,31 @@ public final class JoinKeySet implements KeyValues {
   private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
 
   private final InSubqueryExec in;
+  private final boolean areRanges;
   private final String dimension;
   private String fleeting;
   private List values;
+  private KeyRanges ranges;
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean isLost;
 
-  private JoinKeySet(InSubqueryExec in, String dimension) {
+  private JoinKeySet(InSubqueryExec in, boolean areRanges, String dimension) {
     this.in = in;
+    this.areRanges = areRanges;
     this.dimension = dimension;
   }
 
-  /** The keys behind a dynamic-pruning expression's child. */
-  public static JoinKeySet of(Expression child, PruningFeedback feedback) {
+  /** The keys that a condition of a physical plan stands for; null: it is none of ours or of
+      Spark's dynamic pruning. */
+  public static JoinKeySet of(Expression condition, PruningFeedback feedback) {
+    Expression dynamic = Conditions.dynamic(condition);
+    if (dynamic == null) return null;
+    Expression child = (Expression) dynamic.children().apply(0);
     if (child instanceof InSubqueryExec) {
       InSubqueryExec in = (InSubqueryExec) child;
-      JoinKeySet set = new JoinKeySet(in, feedback.dimension(in.exprId()));
+      JoinKeySet set =
+          new JoinKeySet(in, Conditions.areRanges(condition), feedback.dimension(in.exprId()));
       set.fleeting = feedback.fleeting(in.exprId());
       return set.fleeting == null || set.isDue() ? set : none(set.elsewhere());
     }
@@ -62,7 +72,7 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private static JoinKeySet none(String reason) {
-    JoinKeySet none = new JoinKeySet(null, "a dimension");
+    JoinKeySet none = new JoinKeySet(null, false, "a dimension");
     none.reason = reason;
     return none;
   }
@@ -85,7 +95,9 @@ public final class JoinKeySet implements KeyValues {
 
   /** What has to be one of the keys; null if there is nothing to collect. */
   public Expression column() {
-    return in == null ? null : in.child();
+    if (!areRanges) return in == null ? null : in.child();
+    Expression named = (Expression) in.child().children().apply(1);
+    return (Expression) named.children().apply(0); // of the mark that it may be null
   }
 
   public InSubqueryExec expression() {
@@ -96,9 +108,17 @@ public final class JoinKeySet implements KeyValues {
     return dimension;
   }
 
-  /** The values, none of them null; null: unavailable. */
   public List values() {
     return values;
+  }
+
+  public KeyRanges ranges() {
+    return ranges;
+  }
+
+  /** Whether there are values or ranges. */
+  public boolean isAvailable() {
+    return values != null || ranges != null;
   }
 
   /** Whether they were to be collected, and could not be: too many, too late, a failure. */
@@ -227,21 +247,27 @@ public final class JoinKeySet implements KeyValues {
 
   /** Takes values that were collected for it. */
   private void take(Collection found) {
+    reason = null;
+    if (areRanges) {
+      ranges = KeyRanges.of((StructType) in.child().dataType(), found);
+      return;
+    }
     List kept = new ArrayList(found.size());
     for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
       Object value = each.next();
       if (value != null) kept.add(value); // a null matches nothing
     }
     values = kept;
-    reason = null;
   }
 
   /** For explain. */
   public Map describe() {
     Map out = new HashMap();
     out.put("dimension", dimension);
-    if (in != null) out.put("column", Conditions.shape(in.child()));
+    if (in != null) out.put("column", Conditions.shape(column()));
     if (values != null) out.put("keys", Integer.valueOf(values.size()));
+    if (ranges != null) out.put("keys", Integer.valueOf(ranges.size()));
+    if (areRanges) out.put("what", "ranges");
     if (reason != null) out.put("reason", reason);
     out.put("seconds", Double.valueOf(seconds));
     out.put("how", in == null ? "" : isBroadcast() ? "from the broadcast" : "read again");

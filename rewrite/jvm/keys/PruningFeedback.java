@@ -6,6 +6,8 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import rewrite.jvm.predicate.Conditions;
 
 /**
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
@@ -59,8 +61,9 @@ public final class PruningFeedback {
 
   /** Whether a condition of a logical plan is one that we put there. */
   public boolean isOurs(Object condition) {
-    return condition instanceof DynamicPruningSubquery
-        && knows(((DynamicPruningSubquery) condition).exprId());
+    Expression dynamic = Conditions.dynamic((Expression) condition);
+    return dynamic instanceof DynamicPruningSubquery
+        && knows(((DynamicPruningSubquery) dynamic).exprId());
   }
 
   /** Whether an expression was put into a plan by us. */

@@ -7,11 +7,14 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.KnownFloatingPointNormalized;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
+import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
@@ -96,6 +99,24 @@ public final class Conditions {
   /** The one that a key of a join is made of: it decides what the key is, nulls included. */
   public static Expression column(Expression key) {
     return bare(instead(key) == null ? key : (Expression) key.children().apply(0));
+  }
+
+  /**
+   * The dynamic-pruning expression that a condition is, in a logical or a physical plan; null: it
+   * is none.
+   *
+   * <p>`true OR dynamicpruning(...)` is one, too: of ranges, which only we know how to compare.
+   */
+  public static Expression dynamic(Expression condition) {
+    Expression inner = areRanges(condition) ? ((Or) condition).right() : condition;
+    return inner instanceof DynamicPruning ? inner : null;
+  }
+
+  /** Whether a condition is a dynamic-pruning expression of ranges. */
+  public static boolean areRanges(Expression condition) {
+    return condition instanceof Or
+        && ((Or) condition).left().equals(Literal$.MODULE$.TrueLiteral())
+        && ((Or) condition).right() instanceof DynamicPruning;
   }
 
   /** The names that lead to a column or a field of one; null for any other expression. */

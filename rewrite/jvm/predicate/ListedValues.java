@@ -50,6 +50,10 @@ public final class ListedValues implements KeyValues {
     return values;
   }
 
+  public KeyRanges ranges() {
+    return null;
+  }
+
   /** None: they are in the query. */
   public String dimension() {
     return "";

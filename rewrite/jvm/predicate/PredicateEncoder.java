@@ -38,6 +38,9 @@ public final class PredicateEncoder {
       */
   private static final int DEEPEST = 200;
 
+  /** Ranges that an index is asked about: each is two conditions in explain. */
+  private static final int RANGES = 10;
+
   private final ColumnResolver identities;
   private final MessageWriter writer;
 
@@ -51,15 +54,48 @@ public final class PredicateEncoder {
     List legs = legs(filters, 0);
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
-      Map column = set.values() == null ? null : column(Conditions.column(set.column()));
+      boolean isThere = set.values() != null || set.ranges() != null;
+      Map column = isThere ? column(Conditions.column(set.column())) : null;
       if (column == null) continue;
-      Map leg = leaf(Protocol.IN, column);
-      leg.put(Protocol.OF, set.dimension());
-      leg.put(Protocol.NULLS, Boolean.FALSE);
-      leg.put(Protocol.VALUES, writer.values(set.column().dataType(), set.values()));
+      if (set.ranges() != null) {
+        legs.add(within(set, column));
+        continue;
+      }
+      Map leg = of(set, column, set.values());
       legs.add(isOfNulls(set) ? or(leg, leaf(Protocol.NULL, column)) : leg);
     }
     return join(Protocol.AND, legs);
+  }
+
+  /** "The column has one of these values", which are keys. */
+  private Map of(KeyValues set, Map column, List values) {
+    Map leg = leaf(Protocol.IN, column);
+    leg.put(Protocol.OF, set.dimension());
+    leg.put(Protocol.NULLS, Boolean.FALSE);
+    leg.put(Protocol.VALUES, writer.values(set.column().dataType(), values));
+    return leg;
+  }
+
+  /** "The column is within one of these ranges". */
+  private Map within(KeyValues set, Map column) {
+    KeyRanges ranges = set.ranges().few(RANGES);
+    if (ranges.size() == 0) return of(set, column, new ArrayList());
+    List legs = new ArrayList();
+    for (int i = 0; i < ranges.size(); i++) {
+      List ends = new ArrayList();
+      if (ranges.from() != null) ends.add(end(">=", set, column, ranges.from().get(i)));
+      if (ranges.to() != null) ends.add(end("<=", set, column, ranges.to().get(i)));
+      legs.add(join(Protocol.AND, ends));
+    }
+    return join(Protocol.OR, legs);
+  }
+
+  private Map end(String op, KeyValues set, Map column, Object value) {
+    Map out = leaf(Protocol.COMPARE, column);
+    out.put(Protocol.OF, set.dimension());
+    out.put(Protocol.COMPARE, op);
+    out.put(Protocol.VALUES, one(new Literal(value, set.column().dataType())));
+    return out;
   }
 
   /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is

@@ -5,7 +5,6 @@ import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -179,10 +178,11 @@ public final class FilePruningRule extends Rule {
       List conditions = Conditions.conjuncts(filter.condition());
       for (int i = 0; i < conditions.size(); i++) {
         Expression condition = (Expression) conditions.get(i);
-        if (condition instanceof DynamicPruningExpression) {
-          keys.add(JoinKeySet.of(((DynamicPruningExpression) condition).child(), feedback));
-        } else {
+        JoinKeySet set = JoinKeySet.of(condition, feedback);
+        if (set == null) {
           kept.add(condition);
+        } else {
+          keys.add(set);
         }
       }
       boolean stripped = !keys.isEmpty();

@@ -94,9 +94,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   }
 
   private JoinKeySet keys(Expression runtimeFilter) {
-    return runtimeFilter instanceof DynamicPruningExpression
-        ? JoinKeySet.of(((DynamicPruningExpression) runtimeFilter).child(), feedback)
-        : null;
+    return JoinKeySet.of(runtimeFilter, feedback);
   }
 
   /** Whether Spark put it there, for partitions. Without adaptive execution one that reads its

@@ -55,7 +55,8 @@ final class PhysicalFileScan extends PhysicalScan {
     List filters = ScalaInterop.list(scan.partitionFilters());
     filters.addAll(ScalaInterop.list(scan.dataFilters()));
     for (Iterator each = filters.iterator(); each.hasNext(); ) {
-      if (each.next() instanceof DynamicPruningExpression) each.remove(); // Spark's own
+      // Spark's own, and ours that `keys` gives.
+      if (Conditions.dynamic((Expression) each.next()) != null) each.remove();
     }
     return filters;
   }
@@ -66,8 +67,8 @@ final class PhysicalFileScan extends PhysicalScan {
     List out = new ArrayList();
     List filters = ScalaInterop.list(scan.partitionFilters());
     for (int i = 0; i < filters.size(); i++) {
-      if (isOurs(filters.get(i))) {
-        out.add(JoinKeySet.of(((DynamicPruningExpression) filters.get(i)).child(), feedback));
+      if (isOurs((Expression) filters.get(i))) {
+        out.add(JoinKeySet.of((Expression) filters.get(i), feedback));
       }
     }
     return out;
@@ -75,10 +76,10 @@ final class PhysicalFileScan extends PhysicalScan {
 
   /** Without adaptive execution one that reads its dimension again has lost its name, but Spark
       makes none of these unless told to. */
-  private boolean isOurs(Object filter) {
-    if (!(filter instanceof DynamicPruningExpression)) return false;
-    JoinKeySet set = JoinKeySet.of(((DynamicPruningExpression) filter).child(), feedback);
-    return set.column() != null
+  private boolean isOurs(Expression filter) {
+    JoinKeySet set = JoinKeySet.of(filter, feedback);
+    return set != null
+        && set.column() != null
         && (feedback.knows(set.expression().exprId())
             || !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly());
   }
@@ -95,7 +96,7 @@ final class PhysicalFileScan extends PhysicalScan {
     filters.addAll(collects ? awaited(pruning.keys()) : ranges(pruning.keys()));
     List partitionFilters = ScalaInterop.list(scan.partitionFilters());
     for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
-      if (isOurs(each.next())) each.remove();
+      if (isOurs((Expression) each.next())) each.remove();
     }
     FileSourceScanExec now = scan.copy(
         relation, scan.stream(), scan.output(), scan.requiredSchema(),

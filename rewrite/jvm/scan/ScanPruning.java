@@ -104,7 +104,7 @@ public final class ScanPruning {
   private void ask(List filters, List late) {
     boolean something = !filters.isEmpty() || top != null;
     for (int i = 0; i < keys.size(); i++) {
-      something |= ((JoinKeySet) keys.get(i)).values() != null;
+      something |= ((JoinKeySet) keys.get(i)).isAvailable();
     }
     own = statistics.ask(read, filters, late, keys);
     if (!something) {
@@ -180,7 +180,7 @@ public final class ScanPruning {
       if (set.isLost()) {
         feedback.lost(set.expression().exprId(), set.reason(), set.seconds());
       }
-      if (set.values() == null || tally.total() == 0) continue;
+      if (!set.isAvailable() || tally.total() == 0) continue;
       feedback.saved(
           set.expression().exprId(), (double) tally.most(set.dimension()) / tally.total());
     }

@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.TopRows;
 import scala.math.Ordering;
 
@@ -145,6 +146,13 @@ public final class ColumnBounds {
     }
     double within = lowers.isEmpty() ? 0 : sum / lowers.size();
     return (any + within) / files.size();
+  }
+
+  /** What to ask bounds about some values, or ranges. */
+  static BoundsTest test(KeyValues values) {
+    return values.ranges() == null
+        ? (BoundsTest) new SortedValues(values.column().dataType(), values.values())
+        : new RangeTest(values.ranges());
   }
 
   /** The locations of those that are proven to hold none of the values that are asked for. */

@@ -11,6 +11,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.ColumnResolver;
+import rewrite.jvm.predicate.KeyValues;
 
 /** A scan of files that Spark itself lists and reads. */
 public abstract class FileSource implements ScanSource, ColumnResolver {
@@ -36,7 +37,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return path.size() == 1 && isPartition(path);
   }
 
-  public Set withoutPartition(List path, DataType type, List values) {
+  public Set withoutPartition(List path, KeyValues values) {
     StructType partition = relation.location().partitionSchema();
     int at = ((Integer) partition.getFieldIndex((String) path.get(0)).get()).intValue();
     DataType own = partition.fields()[at].dataType();
@@ -55,7 +56,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
         }
       }
     }
-    return bounds.without(new SortedValues(type, values));
+    return bounds.without(ColumnBounds.test(values));
   }
 
   /** The files that it reads, by partition; none where that is not known yet. */

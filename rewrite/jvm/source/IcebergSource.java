@@ -26,6 +26,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.ColumnResolver;
+import rewrite.jvm.predicate.KeyValues;
 import scala.collection.immutable.Seq;
 
 /**
@@ -139,7 +140,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return false;
   }
 
-  public Set withoutPartition(List path, DataType type, List values) throws Exception {
+  public Set withoutPartition(List path, KeyValues values) throws Exception {
     return IcebergStatistics.withoutPartition(
         members.tasks(scan), field(path), values, members.caseSensitive(scan));
   }

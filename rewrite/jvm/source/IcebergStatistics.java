@@ -27,30 +27,28 @@ import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.ByteBuffers;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.predicate.KeyRanges;
+import rewrite.jvm.predicate.KeyValues;
 
 /** What the manifests of an Iceberg table say of its files: partitions and bounds. */
 final class IcebergStatistics {
   private IcebergStatistics() {}
 
   /** The locations of the tasks' files whose partition proves that a column holds none of some
-      Catalyst values, as Iceberg projects an IN on its partitions. */
+      Catalyst values, as Iceberg projects a condition on its partitions. */
   static Set withoutPartition(
-      List tasks, Types.NestedField field, List values, boolean caseSensitive) {
+      List tasks, Types.NestedField field, KeyValues values, boolean caseSensitive) {
     Set out = new HashSet();
     // Iceberg tells 0.0 from -0.0, and Spark does not.
     Type.TypeID type = field.type().typeId();
     if (type == Type.TypeID.FLOAT || type == Type.TypeID.DOUBLE) return out;
-    List literals = new ArrayList();
-    for (int i = 0; i < values.size(); i++) {
-      literals.add(literal(values.get(i)));
-    }
     Map evaluators = new HashMap();
     for (int i = 0; i < tasks.size(); i++) {
       FileScanTask task = ((ScanTask) tasks.get(i)).asFileScanTask();
       PartitionSpec spec = task.spec();
       Integer id = Integer.valueOf(spec.specId());
       if (!evaluators.containsKey(id)) {
-        evaluators.put(id, evaluator(spec, field.fieldId(), literals, caseSensitive));
+        evaluators.put(id, evaluator(spec, field.fieldId(), values, caseSensitive));
       }
       Evaluator evaluator = (Evaluator) evaluators.get(id);
       if (evaluator != null && !evaluator.eval(task.file().partition())) {
@@ -62,13 +60,38 @@ final class IcebergStatistics {
 
   /** What says whether a partition may have one of the values; null: it says nothing. */
   private static Evaluator evaluator(
-      PartitionSpec spec, int id, List literals, boolean caseSensitive) {
+      PartitionSpec spec, int id, KeyValues values, boolean caseSensitive) {
     String name = spec.schema().findColumnName(id);
     if (name == null || spec.getFieldsBySourceId(id).isEmpty()) return null;
-    Expression in = Expressions.in(name, (Iterable) literals);
+    Expression some = values.ranges() == null ? in(name, values) : within(name, values.ranges());
     return new Evaluator(
-        spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(in),
+        spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(some),
         caseSensitive);
+  }
+
+  private static Expression in(String name, KeyValues values) {
+    List literals = new ArrayList();
+    for (int i = 0; i < values.values().size(); i++) {
+      literals.add(literal(values.values().get(i)));
+    }
+    return Expressions.in(name, (Iterable) literals);
+  }
+
+  private static Expression within(String name, KeyRanges ranges) {
+    Expression any = Expressions.alwaysFalse();
+    for (int i = 0; i < ranges.size(); i++) {
+      Expression all = Expressions.alwaysTrue();
+      if (ranges.from() != null) {
+        Object from = literal(ranges.from().get(i));
+        all = Expressions.and(all, Expressions.greaterThanOrEqual(name, from));
+      }
+      if (ranges.to() != null) {
+        Object to = literal(ranges.to().get(i));
+        all = Expressions.and(all, Expressions.lessThanOrEqual(name, to));
+      }
+      any = Expressions.or(any, all);
+    }
+    return any;
   }
 
   private static Object literal(Object value) {

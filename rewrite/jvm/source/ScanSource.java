@@ -2,8 +2,8 @@ package rewrite.jvm.source;
 
 import java.util.List;
 import java.util.Set;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.predicate.ColumnResolver;
+import rewrite.jvm.predicate.KeyValues;
 
 /** A scan of a table that may have an index, whatever its format. */
 public interface ScanSource {
@@ -28,9 +28,9 @@ public interface ScanSource {
   /** Whether the partition of a file may tell what the column at a path of names has there. */
   boolean isPartitioned(List path);
 
-  /** The locations of the files whose partition proves that the column holds none of some Catalyst
-      values of a type. */
-  Set withoutPartition(List path, DataType type, List values) throws Exception;
+  /** The locations of the files whose partition proves that the column at a path holds none of
+      some values. */
+  Set withoutPartition(List path, KeyValues values) throws Exception;
 
   /** Whether the table may have statistics of the column at a path of names. */
   boolean hasStatistics(List path);

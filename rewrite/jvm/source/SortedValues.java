@@ -54,6 +54,11 @@ final class SortedValues implements BoundsTest {
     return hasUntold;
   }
 
+  /** How many there are. */
+  int size() {
+    return longs == null ? values.length : longs.length;
+  }
+
   public boolean excludes(Object lower, Object upper) {
     if (hasUntold) return false;
     return below(lower) == upTo(upper);

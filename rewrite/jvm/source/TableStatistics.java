@@ -105,17 +105,17 @@ public final class TableStatistics {
   }
 
   private void add(StatisticsAnswer out, ScanSource read, KeyValues values) {
-    if (values == null || values.values() == null || !know(read, values.column())) return;
+    boolean isThere = values != null && (values.values() != null || values.ranges() != null);
+    if (!isThere || !know(read, values.column())) return;
     List path = Conditions.path(Conditions.bare(values.column()));
-    DataType type = values.column().dataType();
     try {
       if (read.isPartitioned(path)) {
-        Set without = read.withoutPartition(path, type, values.values());
+        Set without = read.withoutPartition(path, values);
         out.add(label(values, "PARTITION"), values.dimension(), without);
       }
       ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
       if (bounds != null && bounds.knows()) {
-        Set without = bounds.without(new SortedValues(type, values.values()));
+        Set without = bounds.without(ColumnBounds.test(values));
         out.add(label(values, "STATISTICS"), values.dimension(), without);
       }
     } catch (Throwable failure) {
@@ -155,10 +155,13 @@ public final class TableStatistics {
   }
 
   private static String label(KeyValues values, String kind) {
-    String count = String.format("%,d", new Object[] {Integer.valueOf(values.values().size())});
-    String whose = values.dimension().isEmpty() ? " keys" : " keys of " + values.dimension();
+    boolean areRanges = values.ranges() != null;
+    int size = areRanges ? values.ranges().size() : values.values().size();
+    String count = String.format("%,d", new Object[] {Integer.valueOf(size)});
+    String what = areRanges ? " ranges" : " keys";
+    String whose = values.dimension().isEmpty() ? "" : " of " + values.dimension();
     String column = Conditions.shape(Conditions.bare(values.column()));
-    return column + " IN (" + count + whose + ")  " + kind;
+    return column + " IN (" + count + what + whose + ")  " + kind;
   }
 
   /** Whether the column at a path of names (null: none) has an index. */
