@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping.lookup.scan_plan import ScanPlan
-from tests.rewrite.differential import Compared, in_catalog_of, make_table, same_rows
+from tests.rewrite.differential import Compared, in_catalog_of, make_table, same_rows, settings
 
 FILES = 12
 BOUNDS = {
@@ -25,7 +25,8 @@ TYPES = {
     "l": "{n}",
     "e": "CAST({n} / 4 AS DECIMAL(9, 2))",
     "day": "date_add(DATE'2024-01-01', int({n}))",
-    "ts": "timestamp_micros(1700000000000000 + {n} * 1000003)",
+    "ts": "timestamp_micros(1704067200000000 + {n} * 3600000003)",
+    "ntz": "CAST(timestamp_micros(1704067200000000 + {n} * 3600000003) AS TIMESTAMP_NTZ)",
     "x": "{n} / 7D",
     "s": "concat('key ', lpad({n}, 5, '0'))",
 }
@@ -182,6 +183,82 @@ def test_what_reads_all(spark: SparkSession, format: str, form: str) -> None:
     found = same_rows(spark, query)
     assert fact(found).opened == FILES, str(found.explained)
     assert re.search(why, str(fact(found))), str(found.explained)
+
+
+CASTS = {
+    "the day of a time": "date(f.ts) = date(d.ts1)",
+    "days of times": "date(f.ts) BETWEEN date(d.ts1) AND date(d.ts2)",
+    "the day of a time without a zone": "date(f.ntz) = date(d.ts1)",
+    "a day as a time": "f.day = CAST(d.day1 AS TIMESTAMP)",
+    "days as times": "f.day BETWEEN d.ts1 AND d.ts2",
+    "a decimal of another scale": "f.e = CAST(d.e1 AS DECIMAL(14, 5)) + 0.00001 - 0.00001",
+    "an integer as a decimal": "f.i = CAST(d.e1 AS DECIMAL(14, 5)) + 0.5",
+    "an integer as a double": "f.i = d.x1",
+    "a bigint as a decimal": "f.l = CAST(d.e1 AS DECIMAL(22, 2))",
+}
+
+
+@pytest.mark.parametrize("form", CASTS)
+@pytest.mark.parametrize("conf", [{}, PLAIN | SMJ], ids=["adaptive", "plain, sorted"])
+def test_a_key_that_is_cast(
+    spark: SparkSession, format: str, form: str, conf: dict[str, str]
+) -> None:
+    """As many files are opened as have rows with a partner."""
+    for table in ("known", "indexed"):
+        query = joined(CASTS[form], "d.name = 'spring'", table)
+        found = same_rows(spark, query, conf=conf)
+        assert found.rows
+        files = spark.sql(query).selectExpr("count(DISTINCT id div 60)").first()
+        assert files is not None
+        assert fact(found).opened == files[0] < FILES, str(found.explained)
+
+
+@pytest.mark.parametrize("function", ["CAST(f.x AS INT)", "float(f.l)", "f.ts || ''"])
+def test_a_cast_that_does_not_say_what_the_column_was(
+    spark: SparkSession, format: str, function: str
+) -> None:
+    key = {"f.ts || ''": "string(d.ts1)"}.get(function, "INT(d.l1)")
+    query = joined(f"{function} = {key}", "d.name = 'spring'", "indexed")
+    found = same_rows(spark, query)
+    assert found.rows
+    assert fact(found).opened == FILES
+    assert "the join key is" in str(found.explained)
+
+
+ZONES = {  # around a day that is twice there, in part, or left out
+    "America/St_Johns": "1988-10-28",  # at 00:01 to 23:01, half of an hour off
+    "Pacific/Apia": "2011-12-28",  # without the 30th
+    "Pacific/Kwajalein": "1969-09-28",  # the 30th twice
+    "America/Sao_Paulo": "2018-11-02",  # at 00:00 to 01:00
+    "Europe/Berlin": "2024-10-25",
+}
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_days_where_clocks_change(spark: SparkSession, format: str, zone: str) -> None:
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
+        start = f"timestamp_seconds(unix_seconds(TIMESTAMP'{ZONES[zone]} 00:00:00') + 300 * id)"
+        rows = (
+            f"SELECT id, {start} AS ts, date({start}) AS day, int(id div 40) AS _f FROM range(1600)"
+        )
+        make_table(spark, "moments", rows, "ts MIN_MAX, day MIN_MAX")
+        make_table(spark, "days", f"SELECT DISTINCT date({start}) AS d, 0 AS _f FROM range(1600)")
+        days = [row[0] for row in spark.table("days").select("d").collect()]
+        for day in days:
+            for on in (
+                "date(m.ts) = d.d",
+                "date(m.ts) BETWEEN d.d AND d.d",
+                "m.day = TIMESTAMP(d.d)",
+            ):
+                query = f"SELECT m.id FROM moments m JOIN days d ON {on} WHERE d.d = DATE'{day}'"
+                found = same_rows(spark, query)
+                assert found.rows
+                (scan,) = [s for s in found.explained.scans if s.table.endswith("moments")]
+                assert scan.opened is not None
+                assert scan.opened < 40
+        spark.sql("DROP SKIPPING INDEX ON moments")
+        for name in ("moments", "days"):
+            spark.sql(f"DROP TABLE {name}")
 
 
 def test_a_partition_column(spark: SparkSession, format: str) -> None:

@@ -24,7 +24,6 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
@@ -56,9 +55,9 @@ public class BuildSide {
     return (Expression) keys.get(index);
   }
 
-  /** What type a column has to be of to be compared with its keys. */
-  DataType type() {
-    return key().dataType();
+  /** Whether its keys can be compared with what the other side has. */
+  boolean isComparable(Expression column) {
+    return key().dataType().equals(column.dataType());
   }
 
   /** Whether Spark is going to broadcast it. */

@@ -183,7 +183,8 @@ public final class KeyPushdown {
   private static boolean isIn(Seq groups, Expression key) {
     List columns = ScalaInterop.list(groups);
     for (int i = 0; i < columns.size(); i++) {
-      if (((Expression) columns.get(i)).semanticEquals(Conditions.column(key))) return true;
+      Expression column = (Expression) columns.get(i);
+      if (column.semanticEquals(key) || column.semanticEquals(Conditions.column(key))) return true;
     }
     return false;
   }

@@ -26,6 +26,7 @@ public final class PruningCost {
   private final TableStatistics statistics;
   private final ScanSource read;
   private final Expression key;
+  private final Expression column;
 
   public PruningCost(
       IndexClient client, PruningFeedback feedback, TableStatistics statistics, LogicalPlan scan,
@@ -34,18 +35,19 @@ public final class PruningCost {
     this.feedback = feedback;
     this.statistics = statistics;
     this.key = key;
+    this.column = Conditions.column(key);
     read = ScanSources.of(scan, client);
   }
 
   /** Whether the scan is of a table that has an index, or may know itself where the key is. */
   public boolean concerns() {
-    return read != null && (client.hasIndex(read.table()) || statistics.know(read, key));
+    return read != null && (client.hasIndex(read.table()) || statistics.know(read, column));
   }
 
   /** Whether the key is a partition column, which Spark prunes by where it broadcasts the other
       side. */
   public boolean isPartition() {
-    List path = Conditions.path(Conditions.column(key));
+    List path = Conditions.path(column);
     return path != null && read.isPartition(path);
   }
 
@@ -67,16 +69,16 @@ public final class PruningCost {
    * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
    */
   public String refusal(BuildSide dimension, int alike) {
-    List path = Conditions.path(Conditions.column(key));
+    List path = Conditions.path(column);
     // Spark casts where types differ: then the key is no column.
-    if (path == null || !key.dataType().equals(dimension.type())) {
+    if (path == null || !dimension.isComparable(key)) {
       return "the join key is " + Conditions.shape(key);
     }
     boolean indexed = statistics.isIndexed(read, path);
-    if (!indexed && !statistics.know(read, key)) {
+    if (!indexed && !statistics.know(read, column)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
-    double overlap = indexed ? 0 : statistics.overlap(read, key);
+    double overlap = indexed ? 0 : statistics.overlap(read, column);
     if (overlap >= MOST_OVERLAP) {
       return "the table is in no order of " + path.get(path.size() - 1) + ": the bounds of "
           + (int) (100 * overlap) + " % of its files overlap";
@@ -139,7 +141,7 @@ public final class PruningCost {
   /** What history knows a question by. What keys saved before there was an index says nothing of
       what they save with it. */
   private String shape(BuildSide dimension, int alike) {
-    List path = Conditions.path(Conditions.column(key));
+    List path = Conditions.path(column);
     String asked = statistics.isIndexed(read, path) ? "index" : "statistics";
     return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
         + "\n" + alike;

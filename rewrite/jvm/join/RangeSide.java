@@ -16,9 +16,9 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 
 /**
@@ -102,8 +102,10 @@ final class RangeSide extends BuildSide {
     return column;
   }
 
-  DataType type() {
-    return (from == null ? to : from).dataType();
+  boolean isComparable(Expression column) {
+    Inversion cast = Inversion.of(column);
+    boolean hasRanges = cast == null || cast.givesRanges();
+    return hasRanges && (from == null ? to : from).dataType().equals(column.dataType());
   }
 
   /** Broadcasts of such joins are not sorted by keys. */

@@ -27,6 +27,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 
@@ -41,6 +42,7 @@ public final class JoinKeySet implements KeyValues {
 
   private final InSubqueryExec in;
   private final boolean areRanges;
+  private final Inversion cast;
   private final String dimension;
   private String fleeting;
   private List values;
@@ -52,6 +54,7 @@ public final class JoinKeySet implements KeyValues {
   private JoinKeySet(InSubqueryExec in, boolean areRanges, String dimension) {
     this.in = in;
     this.areRanges = areRanges;
+    this.cast = in == null ? null : Inversion.of(asked());
     this.dimension = dimension;
   }
 
@@ -88,14 +91,21 @@ public final class JoinKeySet implements KeyValues {
    * twice: `stage` is the plan that the `scan` is in.
    */
   public void keepIfJoined(SparkPlan stage, SparkPlan scan) {
-    if (fleeting == null || values == null || broadcast().isJoined(stage, scan)) return;
+    if (fleeting == null || !isAvailable() || broadcast().isJoined(stage, scan)) return;
     values = null;
+    ranges = null;
     reason = elsewhere();
   }
 
   /** What has to be one of the keys; null if there is nothing to collect. */
   public Expression column() {
-    if (!areRanges) return in == null ? null : in.child();
+    if (in == null) return null;
+    return cast == null ? asked() : cast.column();
+  }
+
+  /** The other side of the comparison in the join. */
+  private Expression asked() {
+    if (!areRanges) return in.child();
     Expression named = (Expression) in.child().children().apply(1);
     return (Expression) named.children().apply(0); // of the mark that it may be null
   }
@@ -249,7 +259,8 @@ public final class JoinKeySet implements KeyValues {
   private void take(Collection found) {
     reason = null;
     if (areRanges) {
-      ranges = KeyRanges.of((StructType) in.child().dataType(), found);
+      KeyRanges given = KeyRanges.of((StructType) in.child().dataType(), found);
+      ranges = cast == null ? given : cast.ranges(given);
       return;
     }
     List kept = new ArrayList(found.size());
@@ -257,7 +268,11 @@ public final class JoinKeySet implements KeyValues {
       Object value = each.next();
       if (value != null) kept.add(value); // a null matches nothing
     }
-    values = kept;
+    if (cast != null && cast.givesRanges()) {
+      ranges = cast.ranges(kept);
+    } else {
+      values = cast == null ? kept : cast.values(kept);
+    }
   }
 
   /** For explain. */
@@ -267,7 +282,7 @@ public final class JoinKeySet implements KeyValues {
     if (in != null) out.put("column", Conditions.shape(column()));
     if (values != null) out.put("keys", Integer.valueOf(values.size()));
     if (ranges != null) out.put("keys", Integer.valueOf(ranges.size()));
-    if (areRanges) out.put("what", "ranges");
+    if (ranges != null) out.put("what", "ranges");
     if (reason != null) out.put("reason", reason);
     out.put("seconds", Double.valueOf(seconds));
     out.put("how", in == null ? "" : isBroadcast() ? "from the broadcast" : "read again");

@@ -58,7 +58,7 @@ public final class TupleKeys {
       if (row.anyNull()) continue; // a null matches nothing
       List equals = new ArrayList();
       for (int i = 0; i < group.size(); i++) {
-        Expression column = ((JoinKeySet) group.get(i)).column();
+        Expression column = ((JoinKeySet) group.get(i)).expression().child();
         Object value = row.get(i, column.dataType());
         equals.add(new EqualTo(column, new Literal(value, column.dataType())));
       }

@@ -98,7 +98,9 @@ public final class Conditions {
 
   /** The one that a key of a join is made of: it decides what the key is, nulls included. */
   public static Expression column(Expression key) {
-    return bare(instead(key) == null ? key : (Expression) key.children().apply(0));
+    if (instead(key) != null) return bare((Expression) key.children().apply(0));
+    Inversion cast = Inversion.of(key);
+    return bare(cast == null ? key : cast.column());
   }
 
   /**

@@ -32,33 +32,42 @@ public final class KeyRanges {
 
   /** Those of some rows. A row that is null, or has a null in it, compares with nothing. */
   public static KeyRanges of(StructType fields, Collection rows) {
-    boolean hasFrom = fields.getFieldIndex(FROM).isDefined();
-    boolean hasTo = fields.getFieldIndex(TO).isDefined();
+    List from = fields.getFieldIndex(FROM).isDefined() ? new ArrayList() : null;
+    List to = fields.getFieldIndex(TO).isDefined() ? new ArrayList() : null;
     DataType type = fields.fields()[0].dataType();
-    Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
-    List pairs = new ArrayList();
     for (Iterator each = rows.iterator(); each.hasNext(); ) {
       InternalRow row = (InternalRow) each.next();
       if (row == null || row.anyNull()) continue;
-      Object first = row.get(0, type);
-      Object last = row.get(fields.size() - 1, type);
+      if (from != null) from.add(row.get(0, type));
+      if (to != null) to.add(row.get(fields.size() - 1, type));
+    }
+    return of(type, from, to);
+  }
+
+  /** Those from one of some values to the one at the same place of others; one may be null. */
+  static KeyRanges of(DataType type, List from, List to) {
+    boolean isOpen = from == null || to == null;
+    Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    List pairs = new ArrayList();
+    for (int i = 0; i < (from == null ? to : from).size(); i++) {
+      Object first = (from == null ? to : from).get(i);
+      Object last = (to == null ? from : to).get(i);
       if (order.compare(first, last) <= 0) pairs.add(new Object[] {first, last});
     }
     Collections.sort(pairs, new ByFirst(order));
-    List from = new ArrayList();
-    List to = new ArrayList();
+    List firsts = new ArrayList();
+    List lasts = new ArrayList();
     for (int i = 0; i < pairs.size(); i++) {
       Object[] pair = (Object[]) pairs.get(i);
-      int end = to.size() - 1;
-      boolean isOpen = !hasFrom || !hasTo;
-      if (end < 0 || !isOpen && order.compare(pair[0], to.get(end)) > 0) {
-        from.add(pair[0]);
-        to.add(pair[1]);
-      } else if (order.compare(pair[1], to.get(end)) > 0) {
-        to.set(end, pair[1]);
+      int end = lasts.size() - 1;
+      if (end < 0 || !isOpen && order.compare(pair[0], lasts.get(end)) > 0) {
+        firsts.add(pair[0]);
+        lasts.add(pair[1]);
+      } else if (order.compare(pair[1], lasts.get(end)) > 0) {
+        lasts.set(end, pair[1]);
       }
     }
-    return new KeyRanges(type, hasFrom ? from : null, hasTo ? to : null);
+    return new KeyRanges(type, from == null ? null : firsts, to == null ? null : lasts);
   }
 
   /** At most `most` ranges, which together have all that these have: the closest become one. */

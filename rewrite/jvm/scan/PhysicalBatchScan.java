@@ -131,7 +131,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     for (int i = 0; waits && !pruning.isCollected() && i < pruning.keys().size(); i++) {
       JoinKeySet set = (JoinKeySet) pruning.keys().get(i);
       if (!set.isBroadcast()) continue;
-      Attribute column = unlike(root(set)).withDataType(set.column().dataType());
+      Attribute column = unlike(root(set)).withDataType(set.expression().child().dataType());
       awaited.put(column.name(), set);
       filters.add(new DynamicPruningExpression(onColumn(set, column)));
     }
