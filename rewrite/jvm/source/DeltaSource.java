@@ -1,7 +1,6 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -115,31 +114,43 @@ public final class DeltaSource extends FileSource {
 
   /** By Delta's own expressions, which know how its statistics are cut: texts to a prefix, times to
       the millisecond. */
-  public ColumnBounds bounds(List path) {
-    Column[] columns = new Column[] {
-      new Column("path"),
-      snapshot().getStatsColumnOrNullLiteral(LEAST, reversed(path)),
-      snapshot().getStatsColumnOrNullLiteral(GREATEST, reversed(path)),
-      snapshot().getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())),
-      snapshot().getStatsColumnOrNullLiteral("nullCount", reversed(path)),
-      new Column("deletionVector.cardinality")
-    };
+  public List bounds(List paths) {
+    List columns = new ArrayList();
+    columns.add(new Column("path"));
+    columns.add(new Column("deletionVector.cardinality"));
+    columns.add(snapshot().getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())));
+    for (int i = 0; i < paths.size(); i++) {
+      Seq path = reversed((List) paths.get(i));
+      columns.add(snapshot().getStatsColumnOrNullLiteral(LEAST, path));
+      columns.add(snapshot().getStatsColumnOrNullLiteral(GREATEST, path));
+      columns.add(snapshot().getStatsColumnOrNullLiteral("nullCount", path));
+    }
     SparkPlan plan =
-        ((Dataset) snapshot().withStats().select(ScalaInterop.seq(Arrays.asList(columns))))
+        ((Dataset) snapshot().withStats().select(ScalaInterop.seq(columns)))
             .queryExecution().executedPlan();
-    DataType type = ((Attribute) plan.output().apply(1)).dataType();
-    if (!type.equals(((Attribute) plan.output().apply(2)).dataType())) return null;
-    ColumnBounds out = new ColumnBounds(type);
     InternalRow[] rows = plan.executeCollect();
+    List out = new ArrayList();
+    for (int i = 0; i < paths.size(); i++) {
+      out.add(bounds(rows, plan, 3 * i + 3));
+    }
+    return out;
+  }
+
+  /** Those of the column whose least value is at a place in the rows. */
+  private ColumnBounds bounds(InternalRow[] rows, SparkPlan plan, int at) {
+    DataType type = ((Attribute) plan.output().apply(at)).dataType();
+    if (!type.equals(((Attribute) plan.output().apply(at + 1)).dataType())) return null;
+    ColumnBounds out = new ColumnBounds(type);
     for (int i = 0; i < rows.length; i++) {
       String location = files.absolutePath(rows[i].getUTF8String(0).toString()).toString();
-      Long live = number(rows[i], 3);
-      Long deleted = number(rows[i], 5);
+      Long deleted = number(rows[i], 1);
+      Long live = number(rows[i], 2);
       if (live != null && deleted != null) {
         live = Long.valueOf(live.longValue() - deleted.longValue());
       }
-      out.add(
-          location, value(rows[i], 1, type), value(rows[i], 2, type), live, number(rows[i], 4));
+      Object least = value(rows[i], at, type);
+      Object greatest = value(rows[i], at + 1, type);
+      out.add(location, least, greatest, live, number(rows[i], at + 2));
     }
     return out;
   }

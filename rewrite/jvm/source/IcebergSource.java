@@ -154,10 +154,13 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
         || !table.properties().containsKey(TableProperties.DEFAULT_NAME_MAPPING);
   }
 
-  public ColumnBounds bounds(List path) throws Exception {
-    Types.NestedField field = field(path);
+  public List bounds(List paths) throws Exception {
+    List fields = new ArrayList();
+    for (int i = 0; i < paths.size(); i++) {
+      fields.add(field((List) paths.get(i)));
+    }
     TableScan all = table.newScan().useSnapshot(members.snapshotId(scan).longValue());
-    return IcebergStatistics.bounds(all, field);
+    return IcebergStatistics.bounds(all, fields);
   }
 
   public String identity(List path) {

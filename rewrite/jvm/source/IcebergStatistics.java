@@ -3,7 +3,6 @@ package rewrite.jvm.source;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -100,33 +99,44 @@ final class IcebergStatistics {
     return value instanceof byte[] ? (Object) ByteBuffer.wrap((byte[]) value) : value;
   }
 
-  /** The bounds of a column in all files of a snapshot. */
-  static ColumnBounds bounds(TableScan snapshot, Types.NestedField field) throws Exception {
-    ColumnBounds out = new ColumnBounds(SparkSchemaUtil.convert(field.type()));
-    Integer id = Integer.valueOf(field.fieldId());
-    // The snapshot may know the column by another name.
-    String name = snapshot.schema().findColumnName(field.fieldId());
-    if (name == null) return out;
+  /** The bounds of some columns in all files of a snapshot, in the order of the fields. */
+  static List bounds(TableScan snapshot, List fields) throws Exception {
+    List out = new ArrayList();
+    // The snapshot may know a column by another name, or not at all.
+    Set names = new HashSet();
+    for (int i = 0; i < fields.size(); i++) {
+      Types.NestedField field = (Types.NestedField) fields.get(i);
+      out.add(new ColumnBounds(SparkSchemaUtil.convert(field.type())));
+      String name = snapshot.schema().findColumnName(field.fieldId());
+      if (name != null) names.add(name);
+    }
+    if (names.isEmpty()) return out;
     TableScan whole = (TableScan) snapshot.ignoreResiduals();
-    CloseableIterable tasks =
-        ((TableScan) whole.includeColumnStats(Collections.singleton(name))).planFiles();
+    CloseableIterable tasks = ((TableScan) whole.includeColumnStats(names)).planFiles();
     try {
       for (Iterator each = tasks.iterator(); each.hasNext(); ) {
         FileScanTask task = ((ScanTask) each.next()).asFileScanTask();
-        // Read from the partition, whatever the file has: the file may have been imported.
-        if (task.spec().identitySourceIds().contains(id)) continue;
-        DataFile file = (DataFile) task.file();
-        Object lower = bound(file.lowerBounds(), id, field.type());
-        Object upper = bound(file.upperBounds(), id, field.type());
-        // How many rows files of deletes take is not known.
-        Long rows = task.deletes().isEmpty() ? Long.valueOf(file.recordCount()) : null;
-        Map nulls = file.nullValueCounts();
-        out.add(file.location(), lower, upper, rows, nulls == null ? null : (Long) nulls.get(id));
+        for (int i = 0; i < fields.size(); i++) {
+          add((ColumnBounds) out.get(i), task, (Types.NestedField) fields.get(i));
+        }
       }
     } finally {
       tasks.close();
     }
     return out;
+  }
+
+  private static void add(ColumnBounds bounds, FileScanTask task, Types.NestedField field) {
+    Integer id = Integer.valueOf(field.fieldId());
+    // Read from the partition, whatever the file has: the file may have been imported.
+    if (task.spec().identitySourceIds().contains(id)) return;
+    DataFile file = (DataFile) task.file();
+    Object lower = bound(file.lowerBounds(), id, field.type());
+    Object upper = bound(file.upperBounds(), id, field.type());
+    // How many rows files of deletes take is not known.
+    Long rows = task.deletes().isEmpty() ? Long.valueOf(file.recordCount()) : null;
+    Map nulls = file.nullValueCounts();
+    bounds.add(file.location(), lower, upper, rows, nulls == null ? null : (Long) nulls.get(id));
   }
 
   /** A bound as a Catalyst value; null where there is none. */

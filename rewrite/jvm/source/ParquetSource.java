@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
@@ -109,8 +110,8 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return false;
   }
 
-  public ColumnBounds bounds(List path) {
-    return null;
+  public List bounds(List paths) {
+    return Collections.nCopies(paths.size(), null);
   }
 
   public String mark(InternalRow partition, FileStatus file) {

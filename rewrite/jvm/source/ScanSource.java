@@ -35,6 +35,7 @@ public interface ScanSource {
   /** Whether the table may have statistics of the column at a path of names. */
   boolean hasStatistics(List path);
 
-  /** Those of all its files at this version; null where there are none. Reads the table's log. */
-  ColumnBounds bounds(List path) throws Exception;
+  /** Those of some columns, of all its files at this version: ColumnBounds, or null where there are
+      none, in the order of the paths. Reads the table's log once. */
+  List bounds(List paths) throws Exception;
 }

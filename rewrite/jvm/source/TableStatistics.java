@@ -1,6 +1,8 @@
 package rewrite.jvm.source;
 
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -92,21 +94,56 @@ public final class TableStatistics {
       the table format did not have: it compares only with those of the query's text. */
   public StatisticsAnswer ask(ScanSource read, List filters, List late, List keys) {
     StatisticsAnswer out = new StatisticsAnswer();
+    List some = new ArrayList();
     for (int i = 0; i < filters.size(); i++) {
-      add(out, read, ListedValues.of((Expression) filters.get(i)));
+      KeyValues listed = ListedValues.of((Expression) filters.get(i));
+      if (listed != null) some.add(listed);
+    }
+    some.addAll(keys);
+    List columns = new ArrayList();
+    for (int i = 0; i < some.size(); i++) {
+      if (isThere((KeyValues) some.get(i))) columns.add(((KeyValues) some.get(i)).column());
     }
     for (int i = 0; i < late.size(); i++) {
-      add(out, read, Comparison.of((Expression) late.get(i)), (Expression) late.get(i));
+      Comparison test = Comparison.of((Expression) late.get(i));
+      if (test != null) columns.add(test.column());
     }
-    for (int i = 0; i < keys.size(); i++) {
-      add(out, read, (KeyValues) keys.get(i));
+    prepare(read, columns);
+    for (int i = 0; i < some.size(); i++) {
+      add(out, read, (KeyValues) some.get(i));
+    }
+    for (int i = 0; i < late.size(); i++) {
+      Expression condition = (Expression) late.get(i);
+      add(out, read, Comparison.of(condition), condition);
     }
     return out;
   }
 
+  private static boolean isThere(KeyValues values) {
+    return values.values() != null || values.ranges() != null;
+  }
+
+  /** Reads the bounds of several columns at once. */
+  private void prepare(ScanSource read, List columns) {
+    List paths = new ArrayList();
+    for (int i = 0; i < columns.size(); i++) {
+      Expression column = (Expression) columns.get(i);
+      List path = Conditions.path(Conditions.bare(column));
+      boolean isNew =
+          know(read, column) && !isIndexed(read, path) && known(read, path) == null
+              && !paths.contains(path);
+      if (isNew) paths.add(path);
+    }
+    if (paths.size() < 2) return; // one is read when it is asked
+    try {
+      read(read, paths);
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // else each is tried by itself
+    }
+  }
+
   private void add(StatisticsAnswer out, ScanSource read, KeyValues values) {
-    boolean isThere = values != null && (values.values() != null || values.ranges() != null);
-    if (!isThere || !know(read, values.column())) return;
+    if (!isThere(values) || !know(read, values.column())) return;
     List path = Conditions.path(Conditions.bare(values.column()));
     try {
       if (read.isPartitioned(path)) {
@@ -178,16 +215,27 @@ public final class TableStatistics {
 
   /** The bounds of a column at the version that is read; null: none, or not known. */
   private ColumnBounds bounds(ScanSource read, List path) throws Exception {
-    if (read.version() == null || !read.hasStatistics(path)) return null;
-    if (read.files() > MOST_FILES) return null;
     Known known = known(read, path);
     if (known == null) {
-      known = new Known(read.bounds(path));
-      synchronized (kept) {
-        kept.put(key(read, path), known);
+      read(read, Collections.singletonList(path));
+      known = known(read, path);
+    }
+    return known == null ? null : known.bounds;
+  }
+
+  /** Reads the bounds of columns, as far as the table has some. */
+  private void read(ScanSource read, List paths) throws Exception {
+    List some = new ArrayList();
+    for (int i = 0; i < paths.size(); i++) {
+      if (read.hasStatistics((List) paths.get(i))) some.add(paths.get(i));
+    }
+    if (some.isEmpty() || read.version() == null || read.files() > MOST_FILES) return;
+    List found = read.bounds(some);
+    synchronized (kept) {
+      for (int i = 0; i < some.size(); i++) {
+        kept.put(key(read, (List) some.get(i)), new Known((ColumnBounds) found.get(i)));
       }
     }
-    return known.bounds;
   }
 
   private static String key(ScanSource read, List path) throws Exception {
