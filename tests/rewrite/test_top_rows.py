@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.rewrite.differential import append, in_catalog_of, make_table, same_rows, settings
@@ -69,6 +72,99 @@ def test_columns_that_are_computed_and_chosen(spark: SparkSession, format: str) 
     assert same_rows(spark, "SELECT n FROM sorted ORDER BY n LIMIT 4").opened <= 2
     nulls = "SELECT id FROM sorted WHERE n IS NOT NULL ORDER BY n, id LIMIT 4"
     assert same_rows(spark, nulls).opened == 1
+
+
+CONDITIONS = {
+    "i >= 55 ORDER BY i LIMIT 5": 2,  # how many rows are left of the first file is not known
+    "i > 59 AND i < 1000 ORDER BY i LIMIT 10": 1,
+    "150 > i ORDER BY i DESC LIMIT 10": 1,
+    "i <= 150 ORDER BY i DESC LIMIT 10": 2,
+    "i >= 50 AND i <= 99 ORDER BY i DESC LIMIT 3": 1,
+    "t = 2 ORDER BY i LIMIT 10": 1,
+    "t = 2 ORDER BY i LIMIT 11": 2,
+    "t <> 2 ORDER BY i LIMIT 10": FILES - 5,
+    "s >= 's0100' ORDER BY i LIMIT 3": 1,
+    "n >= 0 ORDER BY i DESC LIMIT 3": 1,
+    "n >= 0 AND i >= 100 ORDER BY i LIMIT 9": 2,  # the first file has nulls
+    "n >= 100 ORDER BY n LIMIT 5": 1,
+    "n >= 100 ORDER BY n LIMIT 6": 2,
+    "n IS NOT NULL AND i >= 100 ORDER BY i LIMIT 4": 2,
+    "n > 100 ORDER BY n DESC NULLS FIRST LIMIT 4": 1,
+    "d >= 100 ORDER BY i LIMIT 3": 10,  # NaN would be there, and is in no bounds
+    "i IN (100, 105, 111) ORDER BY i LIMIT 2": 2,
+    "id % 3 = 0 ORDER BY i LIMIT 2": FILES,
+}
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@pytest.mark.parametrize("query", CONDITIONS)
+def test_the_first_rows_of_those_that_are_left(
+    spark: SparkSession, format: str, query: str, conf: dict[str, str]
+) -> None:
+    """Files count whose bounds say that all their rows are left."""
+    found = same_rows(spark, f"SELECT * FROM sorted WHERE {query}", conf=conf)
+    assert found.opened <= CONDITIONS[query], str(found.explained)
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> str:
+    number = st.integers(-5, 10 * FILES + 5)
+    values = {
+        "i": "{}",
+        "n": "{}",
+        "t": "{} div 50",
+        "p": "{} div 10",
+        "d": "{}",
+        "s": "concat('s', {})",
+    }
+    conditions = []
+    for _ in range(draw(st.integers(0, 3))):
+        column = draw(st.sampled_from(sorted(values)))
+        op = draw(
+            st.sampled_from(["<", "<=", ">", ">=", "=", "<>", "<=>", "IS NOT NULL", "IS NULL"])
+        )
+        value = "" if op.startswith("IS") else values[column].format(draw(number))
+        turned = draw(st.booleans()) and op in ("<", "<=", ">", ">=")
+        conditions.append(f"{value} {op} {column}" if turned else f"{column} {op} {value}")
+    by = draw(st.sampled_from(["i", "n", "n", "t", "p", "s", "ts"]))
+    way = draw(st.sampled_from(["", "DESC", "NULLS LAST", "DESC NULLS FIRST"]))
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    limit, offset = draw(st.integers(1, 30)), draw(st.sampled_from([0, 0, 7]))
+    table = draw(st.sampled_from(["sorted", "thinned"]))
+    return f"SELECT * FROM {table} {where} ORDER BY {by} {way}, id LIMIT {limit} OFFSET {offset}"
+
+
+def test_random_orders(spark: SparkSession, format: str) -> None:
+    deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
+    make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
+    spark.sql("DELETE FROM thinned WHERE i < 10 AND i <> 4 OR i % 7 = 5 OR n IS NULL AND id > 104")
+    files = opened = 0
+
+    @hypothesis.settings(
+        max_examples=int(os.environ.get("SKIPPING_TEST_QUERIES", "40")),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(orders())
+    def drawn(query: str) -> None:
+        nonlocal files, opened
+        found = same_rows(spark, query)
+        files += found.without
+        opened += found.opened
+
+    drawn()
+    assert opened < 0.75 * files, (opened, files)
+    spark.sql("DROP TABLE thinned")
+
+
+def test_a_column_that_is_made_on_the_way(spark: SparkSession, format: str) -> None:
+    made = "(SELECT id, i, int(id % 7 + rand(3) * 0) AS t FROM sorted)"
+    found = same_rows(spark, f"SELECT * FROM {made} WHERE t = 2 ORDER BY i LIMIT 4")
+    assert len(found.rows) == 4
+    assert found.opened == FILES
 
 
 def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -> None:

@@ -61,14 +61,27 @@ public final class ColumnBounds {
     if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
   }
 
+  /** The locations of those whose rows all compare so (null: have a value); `nullsAside`: other
+      than rows without a value. */
+  Set whole(Comparison test, boolean nullsAside) {
+    Set out = new HashSet();
+    for (Iterator each = files.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) each.next();
+      Object[] file = (Object[]) entry.getValue();
+      if (file.length < 2 || !nullsAside && !Long.valueOf(0).equals(file[3])) continue;
+      if (test == null || test.includes(file[0], file[1])) out.add(entry.getKey());
+    }
+    return out;
+  }
+
   /**
    * The locations of those that cannot hold one of the first rows of an order, as far as they are
-   * among some.
+   * among some; `whole` are those that lose no row by other conditions; null: all.
    *
    * <p>Files are taken by the end of their bounds until they surely have as many rows as wanted.
    * What begins behind that end comes later. What begins at it is read: rows may be alike.
    */
-  Set behind(TopRows top, Collection locations) {
+  Set behind(TopRows top, Collection locations, Set whole) {
     Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
     final Comparator forward = top.isAscending() ? order : order.reverse();
     final int near = top.isAscending() ? 0 : 1;
@@ -79,7 +92,7 @@ public final class ColumnBounds {
       Object[] file = (Object[]) files.get(location);
       if (file == null || file.length < 2) continue;
       known.put(location, file);
-      byEnd.add(file);
+      if (whole == null || whole.contains(location)) byEnd.add(file);
     }
     Collections.sort(byEnd, new Comparator() {
       public int compare(Object a, Object b) {

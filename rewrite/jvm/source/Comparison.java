@@ -53,6 +53,14 @@ final class Comparison implements BoundsTest {
     return column;
   }
 
+  /** Whether it is proven that all values from `lower` to `upper`, both included, compare so. */
+  boolean includes(Object lower, Object upper) {
+    if (value == null || value.hasUntold()) return false;
+    if (below) return (equal ? value.below(upper) : value.upTo(upper)) == 0;
+    if (above) return (equal ? value.upTo(lower) : value.below(lower)) == 1;
+    return value.below(upper) == 0 && value.upTo(lower) == 1;
+  }
+
   public boolean excludes(Object lower, Object upper) {
     if (value == null) return true; // nothing compares with null
     if (value.hasUntold()) return false;

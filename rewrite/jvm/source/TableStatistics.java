@@ -3,12 +3,14 @@ package rewrite.jvm.source;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import rewrite.jvm.bridge.Failures;
@@ -21,6 +23,7 @@ import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
+import rewrite.jvm.predicate.ValueTypes;
 
 /**
  * Asks tables themselves which files can hold some values: their partitions, and for columns
@@ -177,7 +180,29 @@ public final class TableStatistics {
     return read != null
         && SkippingConf.usesStatistics()
         && isOrdered(top.column().dataType())
-        && read.hasStatistics(Conditions.path(top.column()));
+        && read.hasStatistics(Conditions.path(top.column()))
+        && areKnown(read, top.conditions());
+  }
+
+  /** Whether a table may know which files have only rows that meet some conditions. */
+  private static boolean areKnown(ScanSource read, List conditions) {
+    for (int i = 0; i < conditions.size(); i++) {
+      Expression column = column((Expression) conditions.get(i));
+      List path = column == null ? null : Conditions.path(column);
+      // NaN compares with numbers, and is not within bounds.
+      boolean isKnown =
+          path != null && isOrdered(column.dataType())
+              && !ValueTypes.isFloating(column.dataType()) && read.hasStatistics(path);
+      if (!isKnown) return false;
+    }
+    return true;
+  }
+
+  /** What a condition is about; null: it is none that bounds can answer. */
+  private static Expression column(Expression condition) {
+    if (condition instanceof IsNotNull) return Conditions.bare(((IsNotNull) condition).child());
+    Comparison test = Comparison.of(condition);
+    return test == null ? null : Conditions.bare(test.column());
   }
 
   /** Adds what of the files that a scan lists cannot hold one of the first rows of an order. */
@@ -185,10 +210,26 @@ public final class TableStatistics {
     try {
       ColumnBounds bounds = bounds(read, Conditions.path(top.column()));
       if (bounds == null || !bounds.knows()) return;
-      out.add(top + "  STATISTICS", "", bounds.behind(top, locations));
+      Set whole = null;
+      for (int i = 0; i < top.conditions().size(); i++) {
+        Set some = whole(read, top.column(), (Expression) top.conditions().get(i));
+        if (whole == null) whole = some;
+        whole.retainAll(some);
+      }
+      out.add(top + "  STATISTICS", "", bounds.behind(top, locations, whole));
     } catch (Throwable failure) {
       Failures.passOn(failure); // else this says nothing
     }
+  }
+
+  /** The locations of the files of which a condition leaves every row, or every row that has a
+      value of the ordered column. */
+  private Set whole(ScanSource read, Expression ordered, Expression condition) throws Exception {
+    Expression column = column(condition);
+    ColumnBounds bounds = bounds(read, Conditions.path(column));
+    return bounds == null
+        ? new HashSet()
+        : bounds.whole(Comparison.of(condition), column.semanticEquals(ordered));
   }
 
   private static String label(KeyValues values, String kind) {
