@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 import rewrite
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import (
+    FORMATS,
     Compared,
     Query,
     in_catalog_of,
@@ -40,19 +41,29 @@ ENGINES = {"adaptive": {}, "sort-merge": SMJ, "plain": PLAIN, "plain, sort-merge
 
 
 @pytest.fixture(scope="module", autouse=True)
+def every_table(spark: SparkSession) -> Iterator[None]:
+    kinds = ", ".join(f"{column} VALUE_LIST" for column in ("k", "s", "n", "dec"))
+    for format in FORMATS:
+        with in_catalog_of(spark, format):
+            make_table(spark, "shaped", FACT, kinds)
+            make_table(spark, "dims", f"SELECT *, 0 AS _f FROM ({DIM})")
+            make_table(spark, "ids", f"SELECT *, 0 AS _f FROM ({DIM}) WHERE k IN (3, 15, 5)")
+    yield
+    for format in FORMATS:
+        with in_catalog_of(spark, format):
+            spark.sql("DROP SKIPPING INDEX IF EXISTS ON shaped")
+            for name in ("shaped", "dims", "ids"):
+                spark.sql(f"DROP TABLE {name}")
+
+
+on_every_format = pytest.mark.parametrize("tables", FORMATS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Names are tables of the format that a test asks for: of Delta if it does not."""
     with in_catalog_of(spark, getattr(request, "param", "delta")):
-        kinds = ", ".join(f"{column} VALUE_LIST" for column in ("k", "s", "n", "dec"))
-        make_table(spark, "shaped", FACT, kinds)
-        make_table(spark, "dims", f"SELECT *, 0 AS _f FROM ({DIM})")
-        make_table(spark, "ids", f"SELECT *, 0 AS _f FROM ({DIM}) WHERE k IN (3, 15, 5)")
         yield
-        spark.sql("DROP SKIPPING INDEX IF EXISTS ON shaped")
-        for name in ("shaped", "dims", "ids"):
-            spark.sql(f"DROP TABLE {name}")
-
-
-on_every_format = pytest.mark.parametrize("tables", ["delta", "iceberg"], indirect=True)
 
 
 def fact(found: Compared) -> ScanPlan:

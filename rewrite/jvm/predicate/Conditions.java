@@ -5,22 +5,14 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
-import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
-import org.apache.spark.sql.catalyst.expressions.KnownFloatingPointNormalized;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Or;
-import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -62,32 +54,6 @@ public final class Conditions {
     return legs;
   }
 
-  /** An expression without what keeps every value and their order: casts to a wider number, and
-      Spark's normalisation of NaN and -0.0, which every index kind makes equal too. */
-  public static Expression bare(Expression e) {
-    while (true) {
-      if (e instanceof Cast && widens(((Cast) e).child().dataType(), e.dataType())) {
-        e = ((Cast) e).child();
-      } else if (e instanceof NormalizeNaNAndZero || e instanceof KnownFloatingPointNormalized) {
-        e = (Expression) e.children().apply(0);
-      } else {
-        return e;
-      }
-    }
-  }
-
-  private static boolean widens(DataType from, DataType to) {
-    if (from instanceof IntegralType && to instanceof IntegralType) {
-      return from.defaultSize() <= to.defaultSize();
-    }
-    if (from instanceof DecimalType && to instanceof DecimalType) {
-      DecimalType less = (DecimalType) from;
-      DecimalType more = (DecimalType) to;
-      return less.scale() == more.scale() && less.precision() <= more.precision();
-    }
-    return from instanceof FloatType && to instanceof DoubleType;
-  }
-
   /** What a coalesce of two has in the place of nulls; null for any other expression. Spark takes
       `a <=> b` for coalesce(a, 0) = coalesce(b, 0), beside another equality. */
   static Literal instead(Expression e) {
@@ -98,9 +64,9 @@ public final class Conditions {
 
   /** The one that a key of a join is made of: it decides what the key is, nulls included. */
   public static Expression column(Expression key) {
-    if (instead(key) != null) return bare((Expression) key.children().apply(0));
+    if (instead(key) != null) return Casts.bare((Expression) key.children().apply(0));
     Inversion cast = Inversion.of(key);
-    return bare(cast == null ? key : cast.column());
+    return Casts.bare(cast == null ? key : cast.column());
   }
 
   /**

@@ -46,7 +46,7 @@ public final class Inversion {
 
   /** That of an expression; null: it is no such cast. */
   public static Inversion of(Expression e) {
-    Expression bare = Conditions.bare(e);
+    Expression bare = Casts.bare(e);
     if (!(bare instanceof Cast)) return null;
     Cast cast = (Cast) bare;
     DataType from = cast.child().dataType();

@@ -254,7 +254,7 @@ public final class PredicateEncoder {
 
   /** The column that an expression is, or null. */
   private Map column(Expression e) {
-    Expression bare = Conditions.bare(e);
+    Expression bare = Casts.bare(e);
     List path = Conditions.path(bare);
     return path == null ? null : identities.describe(path, bare.dataType());
   }

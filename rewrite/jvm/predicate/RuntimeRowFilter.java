@@ -80,7 +80,7 @@ public final class RuntimeRowFilter {
 
   /** The condition that the reader tests row groups and pages with; null if it has no form. */
   public static Expression reader(Expression column, List keys) {
-    Expression bare = Conditions.bare(column);
+    Expression bare = Casts.bare(column);
     if (!(bare instanceof Attribute) || keys.isEmpty()) return null;
     if (ValueTypes.isCounted(bare.dataType()) && ValueTypes.isCounted(column.dataType())) {
       return ranges(bare, keys);

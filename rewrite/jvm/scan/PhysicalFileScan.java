@@ -17,6 +17,7 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.source.FileSource;
@@ -132,7 +133,7 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   private boolean isPartition(Expression column) {
-    List path = Conditions.path(Conditions.bare(column));
+    List path = Conditions.path(Casts.bare(column));
     return path != null
         && scan.relation().partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
   }

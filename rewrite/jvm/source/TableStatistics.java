@@ -18,6 +18,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
@@ -46,8 +47,8 @@ public final class TableStatistics {
   /** Whether a table may know in which files values of an expression are. */
   public boolean know(ScanSource read, Expression column) {
     if (read == null || !SkippingConf.usesStatistics()) return false;
-    List path = Conditions.path(Conditions.bare(column));
-    if (path == null || !isOrdered(Conditions.bare(column).dataType())) return false;
+    List path = Conditions.path(Casts.bare(column));
+    if (path == null || !isOrdered(Casts.bare(column).dataType())) return false;
     if (read.isPartitioned(path)) return true;
     if (isIndexed(read, path) || !read.hasStatistics(path)) return false;
     Known known = known(read, path);
@@ -57,7 +58,7 @@ public final class TableStatistics {
   /** The share of the files whose bounds of a column overlap, as ColumnBounds says, where that is
       known without a look at the table; else 0. */
   public double overlap(ScanSource read, Expression column) {
-    List path = Conditions.path(Conditions.bare(column));
+    List path = Conditions.path(Casts.bare(column));
     if (read.isPartitioned(path) || isIndexed(read, path)) return 0;
     Known known = known(read, path);
     return known == null ? 0 : known.overlap;
@@ -86,7 +87,7 @@ public final class TableStatistics {
       List sides = ScalaInterop.list(((Expression) late.get(i)).children());
       for (int j = 0; j < sides.size(); j++) {
         Expression side = (Expression) sides.get(j);
-        List path = Conditions.path(Conditions.bare(side));
+        List path = Conditions.path(Casts.bare(side));
         if (isIndexed(read, path) || know(read, side)) return true;
       }
     }
@@ -131,7 +132,7 @@ public final class TableStatistics {
     List paths = new ArrayList();
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.get(i);
-      List path = Conditions.path(Conditions.bare(column));
+      List path = Conditions.path(Casts.bare(column));
       boolean isNew =
           know(read, column) && !isIndexed(read, path) && known(read, path) == null
               && !paths.contains(path);
@@ -147,7 +148,7 @@ public final class TableStatistics {
 
   private void add(StatisticsAnswer out, ScanSource read, KeyValues values) {
     if (!isThere(values) || !know(read, values.column())) return;
-    List path = Conditions.path(Conditions.bare(values.column()));
+    List path = Conditions.path(Casts.bare(values.column()));
     try {
       if (read.isPartitioned(path)) {
         Set without = read.withoutPartition(path, values);
@@ -165,7 +166,7 @@ public final class TableStatistics {
 
   private void add(StatisticsAnswer out, ScanSource read, Comparison test, Expression condition) {
     if (test == null || !know(read, test.column())) return;
-    List path = Conditions.path(Conditions.bare(test.column()));
+    List path = Conditions.path(Casts.bare(test.column()));
     try {
       ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
       if (bounds == null || !bounds.knows()) return;
@@ -200,9 +201,9 @@ public final class TableStatistics {
 
   /** What a condition is about; null: it is none that bounds can answer. */
   private static Expression column(Expression condition) {
-    if (condition instanceof IsNotNull) return Conditions.bare(((IsNotNull) condition).child());
+    if (condition instanceof IsNotNull) return Casts.bare(((IsNotNull) condition).child());
     Comparison test = Comparison.of(condition);
-    return test == null ? null : Conditions.bare(test.column());
+    return test == null ? null : Casts.bare(test.column());
   }
 
   /** Adds what of the files that a scan lists cannot hold one of the first rows of an order. */
@@ -238,7 +239,7 @@ public final class TableStatistics {
     String count = String.format("%,d", new Object[] {Integer.valueOf(size)});
     String what = areRanges ? " ranges" : " keys";
     String whose = values.dimension().isEmpty() ? "" : " of " + values.dimension();
-    String column = Conditions.shape(Conditions.bare(values.column()));
+    String column = Conditions.shape(Casts.bare(values.column()));
     return column + " IN (" + count + what + whose + ")  " + kind;
   }
 
