@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -76,6 +76,13 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.stores
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
+
+$(BIN)/.peers: $(BIN)/.installed
+	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'
+	touch $@
+
+bench-peers: $(BIN)/.peers  ## a join in Spark, DuckDB, Polars, delta-rs and DataFusion, on the same files
+	$(BIN)/python -m tests.benchmarks.peers
 
 $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from tests.jvm import Artifact, die_with_parent, javas
 
-__all__ = ["BUCKET", "SECRET", "ObjectStore"]
+__all__ = ["ACCESS", "BUCKET", "SECRET", "ObjectStore"]
 
 BUCKET = "lake"
 ACCESS, SECRET = "an-access-key", "a-secret-key"
