@@ -224,7 +224,10 @@ def label(leaf: Leaf, column: str) -> str:
         case Between(source=source):
             return f"{column} BETWEEN ? AND ?{_whose(source)}"
         case In(_, values, negated, source):
-            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} keys{_whose(source)})"
+            keys = "key" if len(values) == 1 else "keys"
+            return (
+                f"{column} {'NOT ' if negated else ''}IN ({len(values):,} {keys}{_whose(source)})"
+            )
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
         case _:

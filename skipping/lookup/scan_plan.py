@@ -53,7 +53,8 @@ class KeySet:
         whose = f"{self.column} by {self.dimension}" if self.column else self.dimension
         if self.keys is None:
             return f"no {self.what}, {whose}: {self.reason}"
-        return f"{self.keys:,} {self.what}, {whose}: {self.how}, {self.seconds:.2f} s"
+        what = self.what if self.keys != 1 else self.what[:-1]
+        return f"{self.keys:,} {what}, {whose}: {self.how}, {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True, slots=True)

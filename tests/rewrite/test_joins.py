@@ -87,6 +87,21 @@ FORMS: dict[str, tuple[str, str]] = {
         "m = 3",
     ),
     "IN": ("SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')", "m = 3"),
+    "IN or IN": (
+        "SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')"
+        " OR k IN (SELECT k FROM dim WHERE name = 'n5')",
+        "m IN (3, 5)",
+    ),
+    "IN or a constant": (
+        "SELECT * FROM fact WHERE k = 5 OR k IN (SELECT k FROM dim WHERE name = 'n3')",
+        "m = 3 OR k = 5",
+    ),
+    "IN, or constants, or EXISTS, each with more": (
+        "SELECT * FROM fact f WHERE f.m < 9 AND (k IN (SELECT k FROM dim WHERE name = 'n3') OR"
+        " k IN (NULL, 5, 33) AND id > 9 OR EXISTS (SELECT 1 FROM dim WHERE dim.k = f.k"
+        " AND name = 'n6' AND dim.g < f.id + 20))",
+        "m IN (3, 6) OR k = 5",
+    ),
     "EXISTS": (
         "SELECT * FROM fact f WHERE EXISTS"
         " (SELECT 1 FROM dim WHERE dim.k = f.k AND name = 'n3' AND dim.g < f.id + 20)",
@@ -151,6 +166,15 @@ FORMS: dict[str, tuple[str, str]] = {
     "a scalar subquery": (
         "SELECT (SELECT sum(f.id) FROM fact f JOIN dim USING (k) WHERE name = 'n3') AS total",
         "m = 3",
+    ),
+    "another decimal": (
+        "SELECT * FROM fact f JOIN dim ON f.dec = CAST(dim.dec AS DECIMAL(38, 12))"
+        " WHERE name = 'n3'",
+        "m = 3",
+    ),
+    "a range": (
+        "SELECT * FROM fact f JOIN dim ON f.m BETWEEN dim.m AND dim.m + 1 WHERE name = 'n3'",
+        "m IN (3, 4)",
     ),
     "two keys": (
         "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.m = dim.m WHERE name = 'n3'",
@@ -272,6 +296,19 @@ KEPT: dict[str, tuple[str, str]] = {
     "NOT IN": (
         "SELECT * FROM fact WHERE k NOT IN (SELECT k FROM dim WHERE name = 'n3')",
         "NOT IN keeps rows without a partner",
+    ),
+    "IN or another column": (
+        "SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3') OR l = 5",
+        "an IN or EXISTS beside an OR keeps rows",
+    ),
+    "IN or NOT IN": (
+        "SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')"
+        " OR k NOT IN (SELECT k FROM dim WHERE k < 99)",
+        "an IN or EXISTS beside an OR keeps rows",
+    ),
+    "IN as a column": (
+        "SELECT id, k IN (SELECT k FROM dim WHERE name = 'n3') AS is_three FROM fact",
+        "an IN or EXISTS beside an OR keeps rows",
     ),
     "a function on the key": (
         "SELECT * FROM fact f JOIN dim ON abs(f.k) = dim.k WHERE name = 'n3'",

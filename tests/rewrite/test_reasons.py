@@ -17,6 +17,7 @@ from pyspark.sql.functions import udf
 
 import rewrite
 from rewrite.bridge.compiler import Classes
+from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from skipping.parser import Create, parse
 from tests.rewrite.differential import make_table, same_rows, settings
@@ -246,6 +247,21 @@ def test_a_dimension_without_a_condition_that_is_not_small(spark: SparkSession) 
     assert re.search(r"whose has no condition, and is not small against \d+ bytes", str(scan))
     spark.sql("DROP SKIPPING INDEX ON lesser")
     spark.sql("DROP TABLE lesser")
+
+
+def test_a_rule_that_fails_leaves_the_plan_and_a_note(spark: SparkSession) -> None:
+    """The rule gets nothing that it needs, as if a release of Spark were another one."""
+    with settings(spark, {"spark.skipping.dynamic.enabled": "false"}):
+        df = spark.sql(f"SELECT f.id FROM why f {D}")
+        plan = df._jdf.queryExecution().optimizedPlan()
+    hooks = find_hooks(spark)
+    assert hooks is not None
+    rule = Classes(spark.sparkContext._gateway).new(
+        "join.JoinPruningRule", hooks.java.client(), None, None
+    )
+    assert rule.apply(plan).equals(plan)
+    df.collect()
+    assert "looking for them failed: NullPointerException" in str(rewrite.explain(df))
 
 
 def test_every_reason_has_a_test() -> None:

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -171,10 +172,11 @@ public class BuildSide {
       }
     }
     List children = Rereading.inside(plan);
+    boolean all = plan instanceof Union;
     for (int i = 0; i < children.size(); i++) {
-      if (selective((LogicalPlan) children.get(i))) return true;
+      if (selective((LogicalPlan) children.get(i)) != all) return !all;
     }
-    return false;
+    return all;
   }
 
   /** Why its keys cannot be collected; null: they can. */

@@ -20,6 +20,14 @@ final class EquiJoins {
     return ScalaInterop.list((scala.collection.Iterable) (left ? parts._2() : parts._3()));
   }
 
+  /** What a join is called, for people. */
+  static String name(JoinType type) {
+    // Of one that stays below an OR or in a column Spark knows no name.
+    return type instanceof ExistenceJoin
+        ? "an IN or EXISTS beside an OR"
+        : "a " + type.sql() + " JOIN";
+  }
+
   /** Whether the left side of a join may lose rows without a partner. */
   static boolean leftLoses(JoinType type) {
     return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;

@@ -2,6 +2,7 @@ package rewrite.jvm.join;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
@@ -22,6 +23,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.source.TableStatistics;
 
 /**
@@ -77,6 +79,11 @@ public final class JoinPruningRule extends Rule {
       return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
     } catch (Throwable failure) {
       Failures.passOn(failure);
+      List leaves = ScalaInterop.list(logical.collectLeaves());
+      String reason = "looking for them failed: " + failure.getClass().getSimpleName();
+      for (int i = 0; i < leaves.size(); i++) {
+        ScanNotes.add((LogicalPlan) leaves.get(i), reason);
+      }
       return plan;
     }
   }
@@ -113,6 +120,8 @@ public final class JoinPruningRule extends Rule {
   private final class Pass {
     /** Sides that keys are taken from: what is filtered in there would have to wait in turn. */
     private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
+    /** Existence joins whose keys are on scans, with all that stands beside them in an OR. */
+    private final Set united = new HashSet();
     private final ReuseAnalysis copies;
 
     Pass(ReuseAnalysis copies) {
@@ -124,6 +133,7 @@ public final class JoinPruningRule extends Rule {
       if (plan instanceof RowLevelWrite) return plan;
       LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
       if (now instanceof Join) now = join((Join) now);
+      if (now instanceof Filter) now = filter((Filter) now);
       List children = ScalaInterop.list(now.children());
       boolean changed = false;
       for (int i = 0; i < children.size(); i++) {
@@ -143,6 +153,22 @@ public final class JoinPruningRule extends Rule {
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
       return found == null ? join : found;
+    }
+
+    /** The filter with what its conditions with OR say of keys on the scans below. */
+    private LogicalPlan filter(Filter filter) {
+      List sides = UnionSide.of(filter);
+      LogicalPlan child = filter.child();
+      for (int i = 0; i < sides.size(); i++) {
+        UnionSide side = (UnionSide) sides.get(i);
+        if (!side.selective() && !side.isSmall(PlanSize.bytes(child))) continue;
+        KeyPushdown restriction =
+            new KeyPushdown(client, feedback, statistics, side, copies, child);
+        child = restriction.on(child, side.column());
+        if (!restriction.used().isEmpty()) united.addAll(side.joins());
+        dimensions.addAll(restriction.used());
+      }
+      return child == filter.child() ? filter : filter.copy(filter.condition(), child);
     }
 
     /** Adds a side's keys, and for each the other side that has to have an equal one. */
@@ -179,6 +205,13 @@ public final class JoinPruningRule extends Rule {
           .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
+    private void refuse(
+        KeyPushdown restriction, Join join, LogicalPlan side, Expression key) {
+      if (united.contains(join.joinType())) return;
+      String kept = EquiJoins.name(join.joinType()) + " keeps rows without a partner";
+      restriction.refuse(side, key, kept);
+    }
+
     /** The join with the keys of one side on the scans of the other; null where there are none. */
     private LogicalPlan side(Join join, scala.Option equal, boolean left) {
       LogicalPlan side = left ? join.left() : join.right();
@@ -196,8 +229,7 @@ public final class JoinPruningRule extends Rule {
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {
-          String type = join.joinType().sql();
-          restriction.refuse(side, key, "a " + type + " JOIN keeps rows without a partner");
+          refuse(restriction, join, side, key);
         }
         found |= !restriction.used().isEmpty();
         dimensions.addAll(restriction.used());

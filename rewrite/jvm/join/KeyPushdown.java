@@ -240,7 +240,7 @@ public final class KeyPushdown {
       return refuse(join, key, RANDOM_CONDITION);
     }
     if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
-      return refuse(join, key, "a " + join.joinType().sql() + " JOIN stands between");
+      return refuse(join, key, EquiJoins.name(join.joinType()) + " stands between");
     }
     LogicalPlan own = isLeft ? join.left() : join.right();
     LogicalPlan other = isLeft ? join.right() : join.left();
@@ -257,6 +257,8 @@ public final class KeyPushdown {
 
   /** The other side of a join on the very key: its rows need a partner that has one of the keys. */
   private LogicalPlan other(Join join, Expression key, boolean isLeft, LogicalPlan other) {
+    // The keys are of that very side.
+    if (dimension instanceof UnionSide && join.joinType() instanceof ExistenceJoin) return other;
     scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
     if (keys.isEmpty()) return other;
     if (isLeft ? !EquiJoins.rightLoses(join.joinType()) : !EquiJoins.leftLoses(join.joinType())) {

@@ -37,7 +37,7 @@ public final class Conditions {
   }
 
   /** The legs of a chain of one operator, without recursion: people write ORs of thousands. */
-  static List flatten(Expression e) {
+  public static List flatten(Expression e) {
     Class kind = e.getClass();
     List legs = new ArrayList();
     java.util.ArrayDeque todo = new java.util.ArrayDeque();

@@ -30,7 +30,7 @@ public final class ListedValues implements KeyValues {
   }
 
   /** The values of an IN, nulls among them; null: the condition is none, or not of values. */
-  static List in(Expression condition) {
+  public static List in(Expression condition) {
     if (condition instanceof InSet) return ScalaInterop.list(((InSet) condition).hset());
     if (!(condition instanceof In)) return null;
     List values = new ArrayList();

@@ -237,7 +237,7 @@ public final class TableStatistics {
     boolean areRanges = values.ranges() != null;
     int size = areRanges ? values.ranges().size() : values.values().size();
     String count = String.format("%,d", new Object[] {Integer.valueOf(size)});
-    String what = areRanges ? " ranges" : " keys";
+    String what = (areRanges ? " range" : " key") + (size == 1 ? "" : "s");
     String whose = values.dimension().isEmpty() ? "" : " of " + values.dimension();
     String column = Conditions.shape(Casts.bare(values.column()));
     return column + " IN (" + count + what + whose + ")  " + kind;
