@@ -39,6 +39,7 @@ DIM = f"""SELECT int(id) AS k, id AS l, concat('key ', id) AS s,
     date_add(date'2024-01-01', int(id)) AS d, double(id) / 2 AS x,
     timestamp_micros(id * 1000001) AS ts, decimal(id) / 4 AS dec, int(id % {FILES}) AS m,
     concat('n', id % {FILES}) AS name, int(id % 12) AS g FROM range(240)"""
+BRIDGE = "SELECT int(id) AS k, int(id % 12) AS g, int(id % 12) AS _f FROM range(240)"
 SUB = "SELECT int(id) AS g, concat('g', id) AS name FROM range(12)"
 
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
@@ -54,12 +55,13 @@ def every_table(spark: SparkSession) -> Iterator[None]:
         with in_catalog_of(spark, format):
             for name in ("fact", "other_fact"):
                 make_table(spark, name, FACT, kinds)
+            make_table(spark, "bridge", BRIDGE, "g VALUE_LIST")
             for name, rows in (("dim", DIM), ("sub", SUB)):
                 make_table(spark, name, f"SELECT *, 0 AS _f FROM ({rows})")
     yield
     for format in FORMATS:
         with in_catalog_of(spark, format):
-            for name in ("fact", "other_fact", "dim", "sub"):
+            for name in ("fact", "other_fact", "bridge", "dim", "sub"):
                 spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
                 spark.sql(f"DROP TABLE {name}")
 
@@ -273,6 +275,18 @@ def test_one_dimension_filters_every_fact(
     facts = [s for s in found.explained.scans if s.table.endswith("fact")]
     assert facts
     assert [s.opened for s in facts] == [1] * len(facts), str(found.explained)
+
+
+@on_every_format
+@pytest.mark.parametrize(
+    "engine", [{}, SMJ, PLAIN, SMJ | PLAIN], ids=["adaptive", "smj", "plain", "both"]
+)
+def test_a_bridge_and_the_fact_behind_it(spark: SparkSession, engine: dict[str, str]) -> None:
+    query = """SELECT f.id, sub.name FROM fact f JOIN bridge b ON f.k = b.k
+        JOIN sub ON b.g = sub.g WHERE sub.name = 'g3'"""
+    found = same_rows(spark, query, conf=engine)
+    opened = {s.table.split(".")[-1]: s.opened for s in found.explained.scans}
+    assert (opened["fact"], opened["bridge"]) == (2, 1), str(found.explained)
 
 
 KEPT: dict[str, tuple[str, str]] = {

@@ -2,6 +2,7 @@ package rewrite.jvm.join;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
@@ -269,11 +270,32 @@ public class BuildSide {
     return new BuildSide(least, Collections.singletonList(key()), 0, false);
   }
 
+  /** A plan whose scans do not wait for keys: who takes keys from it would wait for those, too. */
+  private static LogicalPlan withoutKeys(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformUp(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return holdsKeys((LogicalPlan) node);
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        Filter filter = (Filter) node;
+        List kept = Conditions.conjuncts(filter.condition());
+        for (Iterator each = kept.iterator(); each.hasNext(); ) {
+          if (Conditions.dynamic((Expression) each.next()) != null) each.remove();
+        }
+        return kept.isEmpty()
+            ? filter.child()
+            : filter.copy(Conditions.conjunction(kept), filter.child());
+      }
+    });
+  }
+
   /** This one, by `key`, as a restriction of another table's column `column`: `dim JOIN this`. */
   public BuildSide through(LogicalPlan dim, Expression key, Expression column) {
     LogicalPlan joined =
         new Join(
-            dim, plan, Inner$.MODULE$,
+            withoutKeys(dim), plan, Inner$.MODULE$,
             scala.Option.apply(new org.apache.spark.sql.catalyst.expressions.EqualTo(key, key())),
             JoinHint$.MODULE$.NONE());
     List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));

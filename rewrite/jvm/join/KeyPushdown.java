@@ -246,7 +246,7 @@ public final class KeyPushdown {
     LogicalPlan other = isLeft ? join.right() : join.left();
     LogicalPlan ownNow = on(own, key);
     LogicalPlan otherNow = other(join, key, isLeft, other);
-    if (join.joinType() instanceof InnerLike && ownNow == own && otherNow == other) {
+    if (join.joinType() instanceof InnerLike && otherNow == other) {
       otherNow = across(join, key, isLeft);
     }
     if (ownNow == own && otherNow == other) return join;
