@@ -193,7 +193,7 @@ class Run:
 def _measure(
     spark: SparkSession, suite: Suite, layout: str, texts: dict[int, str], rounds: int
 ) -> None:
-    lines, other = [], []
+    lines, other, filled = [], [], 0
     everything = {"with": [0.0] * rounds, "without": [0.0] * rounds}
     for number, text in tqdm(texts.items(), unit="query", desc=layout, disable=None):
         last: dict[str, list[Run]] = {}
@@ -204,6 +204,7 @@ def _measure(
         pairs = zip(last["with"], last["without"], strict=True)
         if not all(same(one.rows, another.rows) for one, another in pairs):
             other.append(f"q{number}")
+        filled += any(run.rows for run in last["with"])
         for arm, spent in seconds.items():
             everything[arm] = [a + b for a, b in zip(everything[arm], spent, strict=True)]
         lines.append((f"q{number}", *_counts(last), *_times(seconds)))
@@ -212,6 +213,7 @@ def _measure(
         other_rows=", ".join(other) or "in no query",
         layout=layout,
         queries=len(texts),
+        with_rows=filled,
         rounds=rounds,
         index=KINDS.format("each join column"),
     )
