@@ -10,7 +10,7 @@ them given that list, too. The first run of each has a column of its own: it kno
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +39,7 @@ __all__ = ["main"]
 PERCENT = 1
 QUERY = """SELECT count(*) AS n, max(oid) AS oid, max(note) AS note
 FROM {fact} AS fact JOIN {dim} AS dim ON fact.h = dim.h WHERE dim.place < {places}"""
-SPARK, OURS, ORACLE = "Spark", "Spark with skipping", "Spark, given the files"
+OURS = "Spark with skipping"
 Answer = tuple[object, ...]
 
 
@@ -47,22 +47,19 @@ Answer = tuple[object, ...]
 class Ground:
     """The table that all engines read.
 
-    `fact` and `dim` are folders, `files` the fact's files in one of the two notations that engines
-    have for an object store, `survivors` those that hold a key.
+    `fact` and `dim` are folders, `survivors` the files that hold a key, all as other engines than
+    Spark spell them; `port` is where the object store listens.
     """
 
     fact: str
     dim: str
-    files: Sequence[str]
     survivors: Sequence[str]
     places: int
-    port: int | None
+    port: int
 
     @property
     def options(self) -> dict[str, str]:
         """What engines written in Rust open the object store with."""
-        if self.port is None:
-            return {}
         return {
             "aws_access_key_id": ACCESS,
             "aws_secret_access_key": SECRET,
@@ -78,33 +75,36 @@ class Ground:
 
 def main(files: int, rows: int, rounds: int, delays: Sequence[int]) -> None:
     """Print a table for each delay of the object store; without one, for the local disk."""
-    for delay in delays:
-        with ExitStack() as open_things:
-            store = open_things.enter_context(ObjectStore()) if delay else None
-            spark = open_things.enter_context(benchmark_session(store.settings() if store else {}))
-            folder = open_things.enter_context(TemporaryDirectory())
-            ground = _ground(spark, folder, files, rows, store)
-            engines = {
-                OURS: partial(_spark, spark, "true"),
-                SPARK: partial(_spark, spark, "false"),
-                ORACLE: partial(_oracle, spark),
-                "DuckDB": partial(_duckdb, "delta_scan('{fact}')"),
-                "DuckDB, given the files": partial(_duckdb, "read_parquet({survivors})"),
-                "Polars": _polars,
-                "Polars, given the files": _polars_files,
-                "delta-rs": _delta_rs,
-                "DataFusion": _datafusion,
-            }
-            if store is not None:
+    with ObjectStore() as store, benchmark_session(store.settings()) as spark:
+        for delay in delays:
+            with TemporaryDirectory() as folder:
+                store.delay(0)
+                fact = f"s3a://{BUCKET}/fact-{delay}" if delay else f"{folder}/fact"
+                ground = _ground(spark, fact, f"{folder}/dim", files, rows, store.port)
                 store.delay(delay)
-            where = f"object store, {delay} ms a request" if delay else "local disk"
-            _measure(engines, ground, rounds, files=files, rows=f"{files * rows:,}", at=where)
+                where = f"object store, {delay} ms a request" if delay else "local disk"
+                _measure(spark, ground, rounds, files=files, rows=f"{files * rows:,}", at=where)
 
 
-Engine = Callable[[Ground], object]
+Engine = Callable[[Ground], Iterator[Callable[[], Answer]]]
 
 
-def _measure(engines: Mapping[str, Engine], ground: Ground, rounds: int, **facts: object) -> None:
+def _engines(spark: SparkSession) -> dict[str, Engine]:
+    return {
+        OURS: partial(_spark, spark, "true"),
+        "Spark": partial(_spark, spark, "false"),
+        "Spark, given the files": partial(_oracle, spark),
+        "DuckDB": partial(_duckdb, "delta_scan('{fact}')"),
+        "DuckDB, given the files": partial(_duckdb, "read_parquet({survivors})"),
+        "Polars": _polars,
+        "Polars, given the files": _polars_files,
+        "delta-rs": _delta_rs,
+        "DataFusion": _datafusion,
+    }
+
+
+def _measure(spark: SparkSession, ground: Ground, rounds: int, **facts: object) -> None:
+    engines = _engines(spark)
     first: dict[str, float] = {}
     answers: dict[str, Answer] = {}
     arms: dict[str, Callable[[], object]] = {}
@@ -128,32 +128,21 @@ def _measure(engines: Mapping[str, Engine], ground: Ground, rounds: int, **facts
     )
 
 
-def _ground(
-    spark: SparkSession, folder: str, files: int, rows: int, store: ObjectStore | None
-) -> Ground:
-    fact = f"{folder}/fact" if store is None else f"s3a://{BUCKET}/fact"
+def _ground(spark: SparkSession, fact: str, dim: str, files: int, rows: int, port: int) -> Ground:
     places = max(1, files * PERCENT // 100)
     star(spark, rows, files=files).write.format("delta").save(fact)
     keys = star(spark, KEYS, files=files).selectExpr(
         "h", f"cast(pmod((k div {KEYS}) * 7919, {files}) AS int) AS place"
     )
-    keys.coalesce(1).write.format("delta").save(f"{folder}/dim")
+    keys.coalesce(1).write.format("delta").save(dim)
     SkippingIndex.create(spark, f"delta.`{fact}`", "h VALUE_LIST")
     spark.read.format("delta").load(fact).createOrReplaceTempView("fact")
-    spark.read.format("delta").load(f"{folder}/dim").createOrReplaceTempView("dim")
-    all_files = spark.read.format("delta").load(fact).inputFiles()
+    spark.read.format("delta").load(dim).createOrReplaceTempView("dim")
     held = spark.sql(
         f"""SELECT DISTINCT file FROM (SELECT *, _metadata.file_path AS file FROM delta.`{fact}`)
         JOIN dim USING (h) WHERE place < {places}"""
     ).collect()
-    return Ground(
-        fact.replace("s3a://", "s3://"),
-        f"{folder}/dim",
-        [_bare(path) for path in all_files],
-        [_bare(row.file) for row in held],
-        places,
-        None if store is None else store.port,
-    )
+    return Ground(_bare(fact), dim, [_bare(row.file) for row in held], places, port)
 
 
 def _bare(path: str) -> str:
@@ -191,11 +180,10 @@ def _duckdb(fact: str, ground: Ground) -> Iterator[Callable[[], Answer]]:
         for extension in ("delta", "httpfs"):
             duckdb_extensions.import_extension(extension)
             db.execute(f"LOAD {extension}")
-        if ground.port is not None:
-            db.execute(
-                f"""CREATE SECRET (TYPE s3, KEY_ID '{ACCESS}', SECRET '{SECRET}', USE_SSL false,
-                ENDPOINT '127.0.0.1:{ground.port}', URL_STYLE 'path', REGION 'us-east-1')"""
-            )
+        db.execute(
+            f"""CREATE SECRET (TYPE s3, KEY_ID '{ACCESS}', SECRET '{SECRET}', USE_SSL false,
+            ENDPOINT '127.0.0.1:{ground.port}', URL_STYLE 'path', REGION 'us-east-1')"""
+        )
         source = fact.format(fact=ground.fact, survivors=list(ground.survivors))
         query = ground.query(source, f"delta_scan('{ground.dim}')")
 
@@ -234,18 +222,15 @@ def _delta_rs(ground: Ground) -> Iterator[Callable[[], Answer]]:
 
 def _datafusion(ground: Ground) -> Iterator[Callable[[], Answer]]:
     context = datafusion.SessionContext()
-    if ground.port is not None:
-        context.register_object_store(
-            f"s3://{BUCKET}/",
-            datafusion.object_store.AmazonS3(
-                bucket_name=BUCKET,
-                region="us-east-1",
-                access_key_id=ACCESS,
-                secret_access_key=SECRET,
-                endpoint=f"http://127.0.0.1:{ground.port}",
-                allow_http=True,
-            ),
-        )
+    store = datafusion.object_store.AmazonS3(
+        bucket_name=BUCKET,
+        region="us-east-1",
+        access_key_id=ACCESS,
+        secret_access_key=SECRET,
+        endpoint=f"http://127.0.0.1:{ground.port}",
+        allow_http=True,
+    )
+    context.register_object_store(f"s3://{BUCKET}/", store)
     context.register_parquet("fact", f"{ground.fact}/")
     context.register_parquet("dim", f"{ground.dim}/")
 

@@ -40,6 +40,7 @@ public class BuildSide {
   private final List keys;
   private final int index;
   private final boolean hinted;
+  private int hops;
 
   /** `hinted`: the query says that it is to be broadcast. */
   public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
@@ -299,7 +300,16 @@ public class BuildSide {
             scala.Option.apply(new org.apache.spark.sql.catalyst.expressions.EqualTo(key, key())),
             JoinHint$.MODULE$.NONE());
     List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));
-    return new BuildSide(
-        new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0, false);
+    BuildSide through =
+        new BuildSide(
+            new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0,
+            false);
+    through.hops = hops + 1;
+    return through;
+  }
+
+  /** How many tables it has been joined with to restrict the next one. */
+  int hops() {
+    return hops;
   }
 }

@@ -54,6 +54,10 @@ import scala.collection.immutable.Seq;
  * </pre>
  */
 public final class KeyPushdown {
+  /** Tables in a row through which keys go on. By each key there is a way of its own, so that all
+      ways through a long chain would be very many. */
+  private static final int MOST_HOPS = 2;
+
   private static final String RANDOM_CONDITION =
       "a condition that is not deterministic stands below the join";
 
@@ -286,6 +290,7 @@ public final class KeyPushdown {
     // condition a bridge rarely has fewer keys.
     if (keys.isEmpty() || !dimension.selective() || dimension.fleeting() != null) return side;
     if (dimension instanceof RangeSide) return side; // which would join each row with each
+    if (dimension.hops() == MOST_HOPS) return side;
     List dimKeys = EquiJoins.keys(keys, isLeft);
     List sideKeys = EquiJoins.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {
