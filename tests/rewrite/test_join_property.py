@@ -156,6 +156,27 @@ facts = st.sampled_from(
 
 
 @st.composite
+def alternatives(draw: st.DrawFn) -> str:
+    """A condition of the fact with OR, most of them of one column; often there is none."""
+    if draw(st.booleans()):
+        return "true"
+    one, legs = draw(st.sampled_from(PAIRS)), []
+    for n in range(draw(st.integers(1, 3))):
+        mine, theirs = draw(st.sampled_from([one, one, one, ("l", "l")]))
+        keys = draw(dimensions(f"o{n}"))
+        form = draw(st.sampled_from(["IN", "IN", "IN", "EXISTS", "=", "list", "NOT IN"]))
+        leg = {
+            "IN": f"f.{mine} IN (SELECT {theirs} FROM {keys})",
+            "EXISTS": f"EXISTS (SELECT 1 FROM {keys} WHERE o{n}.{theirs} = f.{mine})",
+            "=": f"f.{mine} = (SELECT max({theirs}) FROM dima)",
+            "list": f"f.{mine} IN (SELECT {theirs} FROM few) AND f.i IN (2, NULL, 38)",
+            "NOT IN": f"f.{mine} NOT IN (SELECT {theirs} FROM {keys} WHERE {theirs} IS NOT NULL)",
+        }[form]
+        legs.append(draw(st.sampled_from([leg, f"{leg} AND f.id > 99"])))
+    return f"({' OR '.join([*legs, *draw(st.sampled_from([[], ['f.i = 7'], ['f.l = 9L']]))])})"
+
+
+@st.composite
 def cases(draw: st.DrawFn) -> Case:
     source = f"{draw(facts)} f"
     for n in range(draw(st.integers(1, 3))):
@@ -173,7 +194,9 @@ def cases(draw: st.DrawFn) -> Case:
         else:
             join = {"SEMI": "LEFT SEMI", "ANTI": "LEFT ANTI", "first": ""}.get(kind, kind)
             source = f"{source} {join} JOIN {dimension} ON {on}{extra}"
-    query = f"SELECT count(*), count(f.id), sum(f.id), bit_xor(xxhash64(f.id, f.s)) FROM {source}"
+    where = draw(alternatives())
+    query = f"""SELECT count(*), count(f.id), sum(f.id), bit_xor(xxhash64(f.id, f.s)) FROM {source}
+        WHERE {where}"""
     return Case(query, {key: draw(st.sampled_from(values)) for key, values in ENGINES.items()})
 
 
