@@ -95,7 +95,8 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         {},
     ),
     "a dimension that has an index itself": (
-        f"SELECT b.id FROM why b JOIN why f ON b.k = f.id {D} AND f.x > 1",
+        "SELECT /*+ BROADCAST(d) */ b.id FROM why b JOIN why f ON b.k = f.id"
+        " JOIN whose d ON f.k = d.k WHERE f.x > 1",
         "the dimension waits for the keys of another one",
         {},
     ),
