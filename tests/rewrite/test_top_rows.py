@@ -134,6 +134,7 @@ def orders(draw: st.DrawFn) -> str:
     return f"SELECT * FROM {table} {where} ORDER BY {by} {way}, id LIMIT {limit} OFFSET {offset}"
 
 
+@pytest.mark.extended
 def test_random_orders(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
     make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
