@@ -161,9 +161,8 @@ public final class JoinPruningRule extends Rule {
       LogicalPlan child = filter.child();
       for (int i = 0; i < sides.size(); i++) {
         UnionSide side = (UnionSide) sides.get(i);
-        if (!side.selective() && !side.isSmall(PlanSize.bytes(child))) continue;
-        KeyPushdown restriction =
-            new KeyPushdown(client, feedback, statistics, side, copies, child);
+        KeyPushdown restriction = pushdown(side, child);
+        if (restriction == null) continue;
         child = restriction.on(child, side.column());
         if (!restriction.used().isEmpty()) united.addAll(side.joins());
         dimensions.addAll(restriction.used());
@@ -205,6 +204,13 @@ public final class JoinPruningRule extends Rule {
           .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
+    /** What takes a dimension's keys to the scans of a plan; null: it is not likely to have few. */
+    private KeyPushdown pushdown(BuildSide dimension, LogicalPlan plan) {
+      return dimension.selective() || dimension.isSmall(PlanSize.bytes(plan))
+          ? new KeyPushdown(client, feedback, statistics, dimension, copies, plan)
+          : null;
+    }
+
     private void refuse(
         KeyPushdown restriction, Join join, LogicalPlan side, Expression key) {
       if (united.contains(join.joinType())) return;
@@ -222,10 +228,8 @@ public final class JoinPruningRule extends Rule {
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
-        BuildSide dimension = (BuildSide) others.get(i);
-        if (!dimension.selective() && !dimension.isSmall(PlanSize.bytes(side))) continue;
-        KeyPushdown restriction =
-            new KeyPushdown(client, feedback, statistics, dimension, copies, side);
+        KeyPushdown restriction = pushdown((BuildSide) others.get(i), side);
+        if (restriction == null) continue;
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {

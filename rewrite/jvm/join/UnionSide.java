@@ -107,11 +107,15 @@ final class UnionSide extends BuildSide {
       Expression condition = (Expression) conditions.get(i);
       if (values(condition) != null) out.add(subject(condition));
       Join join = join(condition, joins);
-      scala.Option equal =
-          join == null ? scala.Option.empty() : ExtractEquiJoinKeys$.MODULE$.unapply(join);
-      if (equal.isDefined()) out.addAll(EquiJoins.keys(equal, true));
+      if (join != null) out.addAll(keys(join, true));
     }
     return out;
+  }
+
+  /** One side's keys of a join; none where it has no equality. */
+  private static List keys(Join join, boolean left) {
+    scala.Option equal = ExtractEquiJoinKeys$.MODULE$.unapply(join);
+    return equal.isEmpty() ? new ArrayList() : EquiJoins.keys(equal, left);
   }
 
   private static Join join(Expression condition, Map joins) {
@@ -170,10 +174,8 @@ final class UnionSide extends BuildSide {
     }
 
     private boolean add(Join join) {
-      scala.Option equal = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-      if (equal.isEmpty()) return false;
-      List own = EquiJoins.keys(equal, true);
-      List others = EquiJoins.keys(equal, false);
+      List own = keys(join, true);
+      List others = keys(join, false);
       for (int i = 0; i < own.size(); i++) {
         // Spark runs the rule until nothing changes: a column that is made here would be another.
         if (!(others.get(i) instanceof Attribute)) continue;
