@@ -28,6 +28,8 @@ __all__ = ["Advice", "analyze", "list_kinds"]
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
 
+_UNKNOWN = (None,) * len(KEYS)
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -63,11 +65,10 @@ class Advice:
             *(column.distinct if column.kinds else (None, None)),
             *((lies.depth, lies.overlaps) if lies else (None, None)),
         )
-        laid = column.sorted or (None,) * len(KEYS)
+        laid = (*(column.sorted or _UNKNOWN), *(column.bounds or _UNKNOWN))
         head = (column.name, column.type, column.reason)
         if not column.kinds:
-            nothing = (None,) * (len(KEYS) + 2)
-            return [(*head, None, False, *nothing, *laid, *seen, None)]
+            return [(*head, None, False, *_UNKNOWN, None, None, *laid, *seen, None)]
         return [
             (
                 *(*head, kind.spelling, kind.advised),
@@ -87,9 +88,10 @@ class Advice:
         for column in self.columns:
             lines.append(f"{column.name} {column.type}: {column.reason}")
             lines.extend(_line(kind) for kind in column.kinds)
-            if column.sorted and column.distinct[1]:
-                kept = " ".join(f"{n:>7,.0f}" for n in column.sorted)
-                lines.append(f"    {'sorted by it':<44} {kept}")
+            if column.distinct[1]:
+                if column.bounds:
+                    lines.append(_files("    the table's own bounds", column.bounds))
+                lines.append(_files("    sorted by it", column.sorted))
         lines.append(self.ddl or "no index is worth it as the table lies now")
         return "\n".join(lines)
 
@@ -100,12 +102,13 @@ def _quoted(name: str) -> str:
 
 
 def _line(kind: KindAdvice) -> str:
-    kept = " ".join(f"{n:>7,.0f}" for n in kind.kept)
     part = f", known in {kind.known:.0%}" if kind.known < 1 else ""
-    return (
-        f"  {'*' if kind.advised else ' '} {kind.spelling + part:<44} {kept}"
-        f"      {kind.bytes:>12,.0f} {1_000 * kind.seconds:>10,.1f}"
-    )
+    kept = _files(f"  {'*' if kind.advised else ' '} {kind.spelling}{part}", kind.kept)
+    return f"{kept}      {kind.bytes:>12,.0f} {1_000 * kind.seconds:>10,.1f}"
+
+
+def _files(what: str, kept: Sequence[float]) -> str:
+    return f"{what:<48} " + " ".join(f"{n:>7,.0f}" for n in kept)
 
 
 def analyze(

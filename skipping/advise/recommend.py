@@ -9,8 +9,10 @@ the table sorted by the column into as many files (`skipping.advise.clustering`)
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +66,11 @@ class KindAdvice:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
-    """One column: how it lies, what each kind does on it, and what a sorted table would do."""
+    """One column: how it lies, what each kind does on it, and what a sorted table would do.
+
+    `bounds` are the files that the bounds in the table's own log keep, which needs no index; empty
+    where it has none of the column.
+    """
 
     name: str
     type: str
@@ -73,6 +79,7 @@ class ColumnAdvice:
     clustering: Clustering | None = None
     distinct: tuple[float, int] = (0.0, 0)
     sorted: tuple[float, ...] = ()
+    bounds: tuple[float, ...] = ()
 
     @property
     def advised(self) -> KindAdvice | None:
@@ -99,9 +106,10 @@ def advise(sample: Sample, files: int) -> ColumnAdvice:
         clustering(seen["low"].combine_chunks(), seen["high"].combine_chunks()).scaled(files),
         (float(distinct.mean()), int(distinct.max())),
         _sorted(sample, files, questions),
+        _bounds(sample, files, questions),
     )
     some = made.distinct[1] > 0
-    best = _best(kinds, files, pc.mean(seen["size"]).as_py()) if some else None
+    best = _best(made, files, pc.mean(seen["size"]).as_py()) if some else None
     chosen = tuple(replace(kind, advised=kind is best) for kind in kinds)
     return replace(made, kinds=chosen, reason=_reason(made, best, files))
 
@@ -122,6 +130,10 @@ class _Draw:
     keys: pa.Array
     rows: npt.NDArray[np.int64]
     sources: float
+
+    def scaled(self, kept: int, files: int) -> float:
+        """Files of the table that are kept, where so many of the rows are."""
+        return self.sources + kept * (files - self.sources) / len(self.rows)
 
 
 def _draws(sample: Sample, files: int, k: int) -> Iterator[_Draw]:
@@ -184,8 +196,7 @@ def _kept(work: Work, draw: _Draw, sketches: pa.Table, files: int) -> float:
     sketch = work.indexed.sketch
     tests = map_tests(asked, lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
     gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
-    kept = len(draw.rows) - int(np.isin(draw.rows, np.array(gone, np.int64)).sum())
-    return draw.sources + kept * (files - draw.sources) / len(draw.rows)
+    return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
 
 
 def _asked(provider: SkippingProvider, keys: pa.Array) -> IndexPredicate | None:
@@ -202,12 +213,43 @@ def _sorted(sample: Sample, files: int, questions: dict[int, list[_Draw]]) -> tu
     return tuple(_mean([float(layout.kept(draw.keys)) for draw in questions[k]]) for k in KEYS)
 
 
+def _bounds(sample: Sample, files: int, questions: dict[int, list[_Draw]]) -> tuple[float, ...]:
+    """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones."""
+    most = sample.work[0].column.bounded
+    if most is None:
+        return ()
+    lows, highs = (_cut(sample.files[name], most) for name in ("low", "high"))
+
+    def kept(draw: _Draw) -> float:
+        keys = sorted(_cut(draw.keys, most))
+        if any(key != key for key in keys):  # NaN, of which bounds say nothing
+            return float(files)
+
+        def may_hold(row: int) -> bool:
+            if lows[row] is None:
+                return False
+            first = bisect_left(keys, lows[row])
+            return first < len(keys) and bool(keys[first] <= highs[row])
+
+        return draw.scaled(sum(map(may_hold, draw.rows)), files)
+
+    return tuple(_mean([kept(draw) for draw in questions[k]]) for k in KEYS)
+
+
+def _cut(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
+    if pa.types.is_string(values.type):
+        values = pc.utf8_slice_codeunits(values, 0, most)
+    elif pa.types.is_binary(values.type):
+        values = pc.binary_slice(values, 0, most)
+    return list(values.to_pylist())
+
+
 def _mean(numbers: Sequence[float]) -> float:
     return float(np.mean(numbers)) if numbers else 0.0
 
 
-def _best(kinds: Sequence[KindAdvice], files: int, size: float) -> KindAdvice | None:
-    """Of the kinds that are worth it one that keeps least.
+def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
+    """Of the kinds that are worth it one that keeps least, and less than the table's own bounds.
 
     Of those alike a small one (`size` are a file's bytes), that answers most, and the smallest.
     """
@@ -215,7 +257,8 @@ def _best(kinds: Sequence[KindAdvice], files: int, size: float) -> KindAdvice | 
     def share(kind: KindAdvice) -> float:
         return _mean(kind.kept) / files
 
-    worth = [kind for kind in kinds if min(kind.kept) <= _WORTH * files]
+    own = _mean(column.bounds) / files - _ALIKE if column.bounds else 1.0
+    worth = [k for k in column.kinds if min(k.kept) <= _WORTH * files and share(k) < own]
     if not worth:
         return None
     alike = [kind for kind in worth if share(kind) <= min(map(share, worth)) + _ALIKE]
@@ -229,14 +272,22 @@ def _reason(column: ColumnAdvice, best: KindAdvice | None, files: int) -> str:
     if not column.distinct[1]:
         return "it has only nulls"
     if best is not None:
-        kept = " and ".join(
-            f"{n:,.0f} for {k} key{'s' * (k > 1)}"
-            for n, k in zip(best.kept[:2], KEYS, strict=False)
-        )
-        said = f"keeps {kept} of {files:,} files"
+        said = f"keeps {_for_keys(best.kept)} of {files:,} files"
+        if column.bounds:
+            one, ten = column.bounds[:2]
+            said += f", the table's own bounds {one:,.0f} and {ten:,.0f}"
+    elif column.bounds and min(column.bounds) <= _WORTH * files:
+        kept = _for_keys(column.bounds)
+        said = f"the table's own bounds keep {kept} of {files:,} files, and no kind fewer"
     else:
         said = f"every kind keeps more than {_WORTH:.0%} of {files:,} files"
     apart = min((k.kept[0] for k in column.kinds), default=files)
     if column.sorted[0] < 0.5 * apart:
         said += f"; sorted by it {column.sorted[0]:,.0f} for 1 key"
     return f"{lies}: {said}"
+
+
+def _for_keys(kept: Sequence[float]) -> str:
+    return " and ".join(
+        f"{n:,.0f} for {k} key{'s' * (k > 1)}" for n, k in zip(kept[:2], KEYS, strict=False)
+    )

@@ -206,8 +206,9 @@ class Alter(_Marked):
 class Analyze(_Marked):
     """`ANALYZE SKIPPING INDEX ON t`: a row for each column and kind, Flint's columns first.
 
-    `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column. A
-    kind that is advised has the whole statement in `ddl`.
+    `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column, and
+    `bounds_1` those that the bounds in the table's own log keep without an index. A kind that is
+    advised has the whole statement in `ddl`.
     """
 
     schema: ClassVar[str] = (
@@ -215,6 +216,7 @@ class Analyze(_Marked):
         "advised boolean, kept_1 double, kept_10 double, kept_100 double, "
         "bytes_a_file double, ms_a_file double, "
         "sorted_1 double, sorted_10 double, sorted_100 double, "
+        "bounds_1 double, bounds_10 double, bounds_100 double, "
         "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
         "average_depth double, average_overlaps double, ddl string"
     )

@@ -38,6 +38,8 @@ class TableColumn:
     partition column, whether a file may have its values, beside the log. `imported`: the names
     that each part of its path may have in a file without field ids; none if that is not known.
     `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
+    `bounded`: how many characters (bytes) of a text's bounds the table's own log keeps for files
+    written now; None where it keeps no bounds.
     """
 
     name: str
@@ -51,6 +53,7 @@ class TableColumn:
     in_files: bool = False
     imported: tuple[tuple[str, ...], ...] = ()
     proleptic: bool = False
+    bounded: int | None = None
 
     @property
     def logged_as(self) -> str:

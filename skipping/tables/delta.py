@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -24,6 +24,9 @@ __all__ = ["DeltaTable", "resolve_path"]
 
 _COMMITS = 1_000
 """More commits than this are not read one by one: the live files are then compared instead."""
+
+_PREFIX = 32
+"""Characters of a text that Delta keeps of a bound, unless the session says otherwise."""
 
 _ADDED = "add struct<path: string, size: bigint, partitionValues: map<string, string>>"
 
@@ -56,11 +59,17 @@ class DeltaTable:
     def columns(self) -> Columns:
         """The columns as of now; structs, arrays and others that cannot be indexed say why."""
         with translate_errors(self.name):
-            metadata = self._snapshot().metadata()
+            snapshot = self._snapshot()
+            metadata = snapshot.metadata()
             schema = StructType.fromJson(json.loads(metadata.schemaString()))
             partition = _strings(metadata.partitionColumns())
             mode = str(metadata.columnMappingMode().name())
-        return Columns(leaves(schema, partition, mode=mode))
+            statistics = StructType.fromJson(json.loads(snapshot.statsSchema().json()))
+        bounded = {c.physical for c in leaves(statistics, ()) if c.physical[0] == "minValues"}
+        return Columns(
+            replace(c, bounded=_PREFIX if ("minValues", *c.physical) in bounded else None)
+            for c in leaves(schema, partition, mode=mode)
+        )
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.

@@ -13,7 +13,7 @@ from typing import Any
 
 from skipping.model.definition import TableId
 from skipping.tables import Columns
-from skipping.tables.iceberg.schema import leaves
+from skipping.tables.iceberg.schema import leaves, with_bounds
 
 __all__ = ["Metadata", "Snapshot"]
 
@@ -121,11 +121,11 @@ class Metadata:
 
     def columns(self) -> Columns:
         """The columns of the current schema; types without an index say why."""
-        mapping = (self._json.get("properties") or {}).get("schema.name-mapping.default")
+        properties = self._json.get("properties") or {}
+        mapping = properties.get("schema.name-mapping.default")
         partition = self.places_of(int(self._json.get("default-spec-id", 0)))
-        return Columns(
-            leaves(self._schema(), partition.keys(), json.loads(mapping) if mapping else ())
-        )
+        found = leaves(self._schema(), partition.keys(), json.loads(mapping) if mapping else ())
+        return Columns(with_bounds(found, properties))
 
     @property
     def specs(self) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from skipping.parser.literals import join_name, quote
 from skipping.tables import TableColumn
 
-__all__ = ["identity", "leaves"]
+__all__ = ["identity", "leaves", "with_bounds"]
 
 NameMapping: TypeAlias = Sequence[Mapping[str, Any]]
 """The table property `schema.name-mapping.default`."""
@@ -28,6 +29,10 @@ _SPARK = {
 }
 """The types that have an index. Spark reads a `uuid` as text and a `fixed` as bytes, but files keep
 neither so."""
+
+
+_WHOLE = 1 << 30
+"""Longer than any text."""
 
 
 def identity(id: int, mapping: NameMapping) -> str:
@@ -72,6 +77,25 @@ def leaves(
         yield _column(branch, mapping, partitioned=int(field["id"]) in partition)
         if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
             yield from leaves(field["type"]["fields"], partition, mapping, above=branch)
+
+
+def with_bounds(
+    columns: Iterable[TableColumn], properties: Mapping[str, str]
+) -> Iterator[TableColumn]:
+    """The columns with what their metrics mode keeps of bounds (`write.metadata.metrics.*`).
+
+    Without a default of the table's own only its first columns have metrics at all.
+    """
+    written = properties.get("write.metadata.metrics.default")
+    limit = int(properties.get("write.metadata.metrics.max-inferred-column-defaults", 100))
+    place = 0
+    for column in columns:
+        place += column.refusal is None
+        default = written or ("truncate(16)" if place <= limit else "none")
+        name = ".".join(column.physical)
+        mode = properties.get(f"write.metadata.metrics.column.{name}", default).lower()
+        cut = re.fullmatch(r"truncate\((\d+)\)", mode)
+        yield replace(column, bounded=int(cut[1]) if cut else _WHOLE if mode == "full" else None)
 
 
 def _column(

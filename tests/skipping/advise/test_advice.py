@@ -50,8 +50,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     return made
 
 
-def advice(files: Sequence[Mapping[str, object]], name: str, type: str) -> ColumnAdvice:
-    works = list_kinds(TableColumn(name, name, type, (name,)), ())
+def advice(
+    files: Sequence[Mapping[str, object]], name: str, type: str, bounded: int | None = None
+) -> ColumnAdvice:
+    works = list_kinds(TableColumn(name, name, type, (name,), bounded=bounded), ())
     found = [measure_file(file, works) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
@@ -128,6 +130,47 @@ class TestTheWholeTable:
         assert found["nothing"].reason == "it has only nulls"
         assert re.search("sorted by it (29|3[0-2]) for 1 key", found["everywhere"].reason)
         assert re.search("keeps 1 for 1 key and (9|10) for 10 keys", found["clustered"].reason)
+
+
+class TestBounds:
+    """What the table's own log would keep, if it has bounds of the column."""
+
+    def test_no_kind_is_advised_that_keeps_no_fewer(self, files: list[dict[str, object]]) -> None:
+        column = advice(files, "clustered", "bigint", bounded=32)
+        assert column.bounds == pytest.approx(kinds(column)["MIN_MAX"].kept)
+        assert column.advised is None
+        assert re.search(
+            "the table's own bounds keep 1 for 1 key and (9|10) for 10 keys of 120 files, "
+            "and no kind fewer$",
+            column.reason,
+        )
+
+    def test_a_kind_that_keeps_fewer_is(self, files: list[dict[str, object]]) -> None:
+        column = advice(files, "scattered", "string", bounded=32)
+        assert column.advised is not None
+        assert column.advised.spelling == "VALUE_LIST"
+        assert column.bounds == pytest.approx(kinds(column)["MIN_MAX"].kept)
+        assert column.bounds[0] > 2 * column.advised.kept[0]
+        assert re.search("keeps 3 for 1 key.*, the table's own bounds [0-9]+ and", column.reason)
+
+    def test_cut_texts_keep_what_begins_alike(self, files: list[dict[str, object]]) -> None:
+        whole, two, one = (
+            advice(files, "scattered", "string", bounded=n).bounds for n in (32, 2, 1)
+        )
+        assert all(a < b for a, b in zip(whole[:1], two[:1], strict=True))
+        assert set(one) == {N}
+
+    def test_bounds_say_nothing_of_nan(self, tmp_path: Path) -> None:
+        made = []
+        for i in range(4):
+            path = tmp_path / f"{i}.parquet"
+            pq.write_table(pa.table({"v": [float("nan")]}), path)
+            made.append(
+                {"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None}
+            )
+        works = list_kinds(TableColumn("v", "v", "double", ("v",), bounded=32), ())
+        rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in made]
+        assert advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4).bounds == (4, 4, 4)
 
 
 class TestAPart:

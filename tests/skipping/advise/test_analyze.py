@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import DefinitionError, TableError
 from skipping import SkippingIndex
-from tests.rewrite.differential import make_table, skips
+from tests.rewrite.differential import in_catalog_of, make_table, opened, skips
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -87,6 +88,58 @@ def test_a_sample_says_so_and_writes_nothing(spark: SparkSession, table: str) ->
     assert advice.columns[0].advised is not None
     assert advice.columns[0].advised.kept[0] == pytest.approx(1, abs=0.5)
     assert spark.sql("SHOW SKIPPING INDEXES").collect() == before
+
+
+# Texts begin alike, longer than what is kept of a bound; each file has a low and a high group.
+BOUNDED = f"""SELECT id div 10 AS _f, id, double(id) AS number,
+    'https://shop.example.org/articles/' || lpad(id, 6, '0') AS url, 'k' || lpad(id, 6, '0') AS key,
+    id div 10 % 10 + id % 2 * 100 AS apart FROM range({FILES * 10})"""
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_what_the_bounds_of_the_table_keep(spark: SparkSession, format: str) -> None:
+    bounds = {
+        "delta.dataSkippingNumIndexedCols": "32",
+        "write.metadata.metrics.default": "truncate(16)",
+    }
+    with in_catalog_of(spark, format):
+        make_table(spark, "bounded", BOUNDED, properties=bounds)
+        make_table(spark, "unbounded", BOUNDED)
+        try:
+            advice = SkippingIndex.analyze(spark, "bounded")
+            found = {column.name: column for column in advice.columns}
+            for name in ("id", "number", "key"):
+                assert found[name].bounds[0] == 1, name
+                assert found[name].advised is None, name
+                assert "bounds keep 1 for 1 key and" in found[name].reason
+                assert found[name].reason.endswith("and no kind fewer")
+            assert set(found["url"].bounds) == {FILES}
+            assert {n for n, c in found.items() if c.advised} == {"url", "apart"}
+            assert f"of {FILES} files, the table's own bounds {FILES} and" in found["url"].reason
+            assert re.search(r"the table's own bounds +1[0-2] ", str(advice))
+            row = spark.sql("ANALYZE SKIPPING INDEX ON bounded").where("column_name = 'apart'")
+            assert row.first().bounds_1 == found["apart"].bounds[0]  # type: ignore[union-attr]
+
+            # What it said is what a table without an index opens.
+            for name, values in (
+                ("id", range(5, FILES * 10, 20)),
+                ("key", [f"k{n:06}" for n in range(0, FILES * 10, 20)]),
+                ("apart", [*range(10), *range(100, 110)]),
+                ("url", [f"https://shop.example.org/articles/{n:06}" for n in (7, 77)]),
+            ):
+                read = [spark.table("bounded").where(f"{name} = {value!r}") for value in values]
+                assert all(df.count() for df in read[:1])
+                for df in read:
+                    df.collect()
+                mean = sum(map(opened, read)) / len(read)
+                assert mean == pytest.approx(found[name].bounds[0], rel=0.15), name
+
+            without = SkippingIndex.analyze(spark, "unbounded", columns=["id"]).columns[0]
+            assert without.bounds == ()
+            assert without.advised is not None
+        finally:
+            for name in ("bounded", "unbounded"):
+                spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_plain_files_partitions_and_a_kind_of_somebodys_own(

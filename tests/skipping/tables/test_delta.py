@@ -178,6 +178,34 @@ def test_widened_columns(spark: SparkSession, name: str) -> None:
     assert "the file has type" in sketched(spark, name, "day")
 
 
+@pytest.mark.parametrize(
+    ("properties", "bounded"),
+    [
+        ("", {"a": 32, "b": 32, "s.x": 32, "c": None}),
+        ("'delta.dataSkippingNumIndexedCols' = '2'", {"a": 32, "b": 32, "s.x": None, "c": None}),
+        ("'delta.dataSkippingStatsColumns' = 's'", {"a": None, "b": None, "s.x": 32, "c": None}),
+        ("'delta.columnMapping.mode' = 'name'", {"a": 32, "b": 32, "s.x": 32, "c": None}),
+    ],
+    ids=["as it is", "two", "named", "mapped"],
+)
+def test_columns_whose_bounds_are_in_the_log(
+    spark: SparkSession, name: str, properties: str, bounded: dict[str, int | None]
+) -> None:
+    columns = "a INT, b STRING, s STRUCT<x: DATE>, c BOOLEAN"
+    listed = f" TBLPROPERTIES ({properties})" if properties else ""
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING delta{listed}")
+    insert(spark, name, "(1, 'x', named_struct('x', DATE'2024-01-01'), true)")
+    found = open_table(spark, name).columns()
+    assert {column.name: column.bounded for column in found.values() if not column.refusal} == (
+        bounded
+    )
+    # As Delta wrote it.
+    (commit,) = log_of(spark, name).glob("*1.json")
+    (add,) = [line for line in map(json.loads, commit.read_text().splitlines()) if "add" in line]
+    least = json.loads(add["add"]["stats"])["minValues"]
+    assert set(least) == {column.physical[0] for column in found.values() if column.bounded}
+
+
 def test_columns_that_are_refused(
     spark: SparkSession, name: str, request: pytest.FixtureRequest
 ) -> None:

@@ -225,6 +225,30 @@ def test_columns_that_are_refused(spark: SparkSession, name: str) -> None:
     assert columns["l"].refusal == "l is list, which has no index"
 
 
+@pytest.mark.parametrize(
+    ("properties", "bounded"),
+    [
+        ({}, {"a": 16, "b": 16, "s.x": 16}),
+        ({"default": "counts"}, {"a": None, "b": None, "s.x": None}),
+        ({"default": "none", "column.b": "truncate(3)"}, {"a": None, "b": 3, "s.x": None}),
+        ({"column.s.x": "none", "column.b": "full"}, {"a": 16, "b": 1 << 30, "s.x": None}),
+        ({"max-inferred-column-defaults": "2"}, {"a": 16, "b": 16, "s.x": None}),
+    ],
+    ids=["as it is", "counts", "one", "whole", "two"],
+)
+def test_columns_whose_bounds_are_in_manifests(
+    spark: SparkSession, name: str, properties: dict[str, str], bounded: dict[str, int | None]
+) -> None:
+    metrics = {f"write.metadata.metrics.{key}": value for key, value in properties.items()}
+    table = create(spark, name, "a INT, b STRING, s STRUCT<x: DATE>", **metrics)
+    insert(spark, name, "(1, 'x', named_struct('x', DATE'2024-01-01'))")
+    assert {c.name: c.bounded for c in table.columns().values() if not c.refusal} == bounded
+    # As Iceberg wrote it.
+    (row,) = spark.sql(f"SELECT readable_metrics m FROM {name}.files").collect()
+    written = {column: row.m[column].lower_bound is not None for column in bounded}
+    assert written == {column: kept is not None for column, kept in bounded.items()}
+
+
 def test_a_default_of_version_3_is_unknown_in_older_files(spark: SparkSession, name: str) -> None:
     table = create(spark, name, "k INT", **{"format-version": "3"})
     insert(spark, name, "(1)")
