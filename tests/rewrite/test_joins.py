@@ -450,6 +450,7 @@ def many(spark: SparkSession) -> Iterator[None]:
         spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("kinds", "files"),
     [

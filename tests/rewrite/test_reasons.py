@@ -238,7 +238,7 @@ def reasons() -> Iterator[str]:
 
 
 def test_a_dimension_without_a_condition_that_is_not_small(spark: SparkSession) -> None:
-    """It is small against both facts, and not against one of them."""
+    """Against two facts together one is small, and not against one of them."""
     make_table(
         spark, "lesser", "SELECT int(id) AS k, int(id % 2) AS _f FROM range(40)", "k MIN_MAX"
     )
@@ -246,6 +246,12 @@ def test_a_dimension_without_a_condition_that_is_not_small(spark: SparkSession) 
     found = same_rows(spark, query)
     (scan,) = [s for s in found.explained.scans if s.table.endswith("lesser")]
     assert re.search(r"whose has no condition, and is not small against \d+ bytes", str(scan))
+
+    alike = same_rows(spark, "SELECT f.id FROM why f JOIN why g ON f.k = g.k")
+    said = [str(scan) for scan in alike.explained.scans]
+    assert [bool(re.search("why has no condition, and is not small", s)) for s in said] == (
+        [True, False]
+    )
     spark.sql("DROP SKIPPING INDEX ON lesser")
     spark.sql("DROP TABLE lesser")
 

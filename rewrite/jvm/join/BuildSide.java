@@ -152,11 +152,18 @@ public class BuildSide {
     return selective(plan);
   }
 
+  /** Why it is not likely to have fewer keys than a scan of so many bytes; null: it is. */
+  public String refusal(scala.math.BigInt bytes) {
+    return selective() || isSmall(bytes)
+        ? null
+        : name() + " has no condition, and is not small against " + bytes + " bytes";
+  }
+
   /** Whether it has few keys against what a scan of so many bytes has, though no condition says so.
    *
    * <p>Keys in vain cost at most what a small part of the scan costs, until feedback stops them.
    */
-  public boolean isSmall(scala.math.BigInt bytes) {
+  private boolean isSmall(scala.math.BigInt bytes) {
     if (hinted) return true;
     int times = isBroadcast() ? SMALL : SMALL_TWICE;
     return price().$times(scala.math.BigInt.apply(times)).compareTo(bytes) <= 0;

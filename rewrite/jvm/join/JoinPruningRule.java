@@ -152,6 +152,7 @@ public final class JoinPruningRule extends Rule {
       boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
+      if (found == null) refuseAll(join, keys, left);
       return found == null ? join : found;
     }
 
@@ -161,8 +162,8 @@ public final class JoinPruningRule extends Rule {
       LogicalPlan child = filter.child();
       for (int i = 0; i < sides.size(); i++) {
         UnionSide side = (UnionSide) sides.get(i);
+        if (side.refusal(PlanSize.bytes(child)) != null) continue;
         KeyPushdown restriction = pushdown(side, child);
-        if (restriction == null) continue;
         child = restriction.on(child, side.column());
         if (!restriction.used().isEmpty()) united.addAll(side.joins());
         dimensions.addAll(restriction.used());
@@ -200,15 +201,27 @@ public final class JoinPruningRule extends Rule {
       List left = ScalaInterop.list((scala.collection.Iterable) keys._1());
       List right = ScalaInterop.list((scala.collection.Iterable) keys._2());
       BuildSide dimension = new BuildSide(join.right(), right, 0, false);
-      new KeyPushdown(client, feedback, statistics, dimension, copies, join.left())
+      pushdown(dimension, join.left())
           .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
-    /** What takes a dimension's keys to the scans of a plan; null: it is not likely to have few. */
+    /** Notes of a join's greater side that the other one has all of its keys. */
+    private void refuseAll(Join join, scala.Option equal, boolean left) {
+      LogicalPlan side = left ? join.left() : join.right();
+      List keys = new ArrayList();
+      List others = new ArrayList();
+      addEqual(join, equal, left, keys, others);
+      for (int i = 0; i < keys.size(); i++) {
+        BuildSide dimension = (BuildSide) others.get(i);
+        String refusal = dimension.refusal(PlanSize.bytes(side));
+        if (refusal != null) {
+          pushdown(dimension, side).refuse(side, (Expression) keys.get(i), refusal);
+        }
+      }
+    }
+
     private KeyPushdown pushdown(BuildSide dimension, LogicalPlan plan) {
-      return dimension.selective() || dimension.isSmall(PlanSize.bytes(plan))
-          ? new KeyPushdown(client, feedback, statistics, dimension, copies, plan)
-          : null;
+      return new KeyPushdown(client, feedback, statistics, dimension, copies, plan);
     }
 
     private void refuse(
@@ -228,8 +241,9 @@ public final class JoinPruningRule extends Rule {
       boolean found = false;
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
-        KeyPushdown restriction = pushdown((BuildSide) others.get(i), side);
-        if (restriction == null) continue;
+        BuildSide dimension = (BuildSide) others.get(i);
+        if (dimension.refusal(PlanSize.bytes(side)) != null) continue;
+        KeyPushdown restriction = pushdown(dimension, side);
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {

@@ -86,12 +86,11 @@ public final class PruningCost {
     String refusal = dimension.refusal();
     if (refusal != null) return refusal;
     if (read.files() < 2) return "the scan has a single file";
-    if (!dimension.selective()) {
-      String whole = dimension.name() + " has no condition, ";
-      if (!dimension.isSmall(scala.math.BigInt.apply(read.bytes()))) {
-        return whole + "and is not small against " + read.bytes() + " bytes";
-      }
-      if (alike > 1) return whole + "and Spark reads the scan once for " + alike + " parts";
+    refusal = dimension.refusal(scala.math.BigInt.apply(read.bytes()));
+    if (refusal != null) return refusal;
+    if (alike > 1 && !dimension.selective()) {
+      return dimension.name() + " has no condition, and Spark reads the scan once for " + alike
+          + " parts";
     }
     String fleeting = dimension.fleeting();
     if (fleeting != null && (read instanceof ConnectorSource || isPartition())) {
