@@ -129,7 +129,8 @@ def same_rows(
         found = Compared(rows, opened(df), without, rewrite.explain(df))
     assert df.schema == control.schema
     assert rows == expected, f"rows differ for {query}\n{found.explained}"
-    assert found.opened <= found.without
+    # Spark drops a scan from its plan if the other side of the join is done before, and is empty.
+    assert found.opened <= found.without or not rewrite.explain(control).scans
     return found
 
 
