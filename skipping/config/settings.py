@@ -180,6 +180,15 @@ class Settings:
         meaning="whether the keys of joins, and lists of values, are also compared with what a "
         "table knows itself: partitions, and for columns without an index the bounds in its log",
     )
+    dml: bool = _setting(
+        False,
+        "dml",
+        values.boolean,
+        text="false",
+        takes="true or false",
+        meaning="whether DELETE, UPDATE and MERGE on a Delta table look for the rows that they "
+        "change through the index; new, and not on by itself yet",
+    )
     dynamic_enabled: bool = _setting(
         True,
         "dynamic.enabled",

@@ -39,6 +39,11 @@ public final class SkippingConf {
     return isTrue("statistics.enabled");
   }
 
+  /** Whether commands look for their rows through the index. */
+  public static boolean servesCommands() {
+    return "true".equalsIgnoreCase(get("dml", "false").trim());
+  }
+
   /** Whether a query fails where the index cannot be asked. */
   public static boolean isStrict() {
     return "strict".equalsIgnoreCase(get("mode", "fallback").trim());

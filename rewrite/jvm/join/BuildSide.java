@@ -44,7 +44,7 @@ public class BuildSide {
 
   /** `hinted`: the query says that it is to be broadcast. */
   public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
-    this.plan = plan;
+    this.plan = CommandCounts.removed(plan);
     this.keys = keys;
     this.index = index;
     this.hinted = hinted;

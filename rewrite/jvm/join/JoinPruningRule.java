@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -244,6 +245,8 @@ public final class JoinPruningRule extends Rule {
         BuildSide dimension = (BuildSide) others.get(i);
         if (dimension.refusal(PlanSize.bytes(side)) != null) continue;
         KeyPushdown restriction = pushdown(dimension, side);
+        // In a MERGE that only inserts no row of the table has a mark.
+        if (join.joinType() == LeftAnti$.MODULE$) restriction.looking();
         if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
           side = restriction.on(side, key);
         } else {

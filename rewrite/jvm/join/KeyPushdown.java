@@ -7,6 +7,8 @@ import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.InputFileName;
+import org.apache.spark.sql.catalyst.expressions.MonotonicallyIncreasingID;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
@@ -69,6 +71,7 @@ public final class KeyPushdown {
   private final LogicalPlan whole;
   private final List used = new ArrayList();
   private boolean shuffled;
+  private boolean looks;
 
   /** `whole` is the side of the join that may lose rows. */
   public KeyPushdown(
@@ -81,6 +84,12 @@ public final class KeyPushdown {
     this.copies = copies;
     this.whole = whole;
     shuffled = !dimension.isBroadcast();
+  }
+
+  /** The same for the scan in which a command looks for rows: else its files are found before. */
+  KeyPushdown looking() {
+    looks = true;
+    return this;
   }
 
   /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
@@ -143,12 +152,29 @@ public final class KeyPushdown {
 
   private LogicalPlan project(Project project, Expression key) {
     List list = ScalaInterop.list(project.projectList());
+    boolean isMarked = false;
     for (int i = 0; i < list.size(); i++) {
-      if (!((Expression) list.get(i)).deterministic()) {
+      Expression column = (Expression) list.get(i);
+      boolean isMark = isMark(column) && isOfCommand(project);
+      isMarked |= isMark;
+      if (!isMark && !column.deterministic()) {
         return refuse(project, key, "a column that is not deterministic stands below the join");
       }
     }
+    looks |= isMarked;
     return child(project, through(key, list));
+  }
+
+  private static boolean isOfCommand(LogicalPlan plan) {
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    return leaves.size() == 1 && ScanSources.isOfCommand((LogicalPlan) leaves.get(0));
+  }
+
+  /** Whether a column tells rows apart for a MERGE, whatever its values. */
+  private static boolean isMark(Expression column) {
+    if (!(column instanceof Alias)) return false;
+    Expression made = ((Alias) column).child();
+    return made instanceof MonotonicallyIncreasingID || made instanceof InputFileName;
   }
 
   /** The key in terms of what lies below a list of columns. */
@@ -319,6 +345,10 @@ public final class KeyPushdown {
     List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
     PruningCost gate = cost(scan, key);
     if (!gate.concerns()) return plan;
+    if (ScanSources.isOfCommand(scan) && !looks) {
+      ScanNotes.add(scan, "the command has found its files before");
+      return plan;
+    }
     BuildSide[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {

@@ -1,6 +1,7 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -14,6 +15,9 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.Metadata;
+import org.apache.spark.sql.delta.files.TahoeBatchFileIndex;
+import org.apache.spark.sql.delta.files.TahoeFileIndex;
+import org.apache.spark.sql.delta.stats.DeltaScan;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -27,13 +31,15 @@ import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
 import scala.collection.immutable.Seq;
 
 /**
  * What a read of a Delta table tells about the table. Loaded only where Delta is.
  *
- * <p>Only PreparedDeltaFileIndex is a user's read. DELETE, UPDATE, MERGE, OPTIMIZE and streams scan
- * through other indexes, and must see every file.
+ * <p>PreparedDeltaFileIndex is a user's read, and TahoeBatchFileIndex the look of a command for the
+ * rows that it changes: the transaction has noted the files before, as candidates, so that leaving
+ * some unopened changes no conflict. OPTIMIZE, streams and whatever else scans see every file.
  */
 public final class DeltaSource extends FileSource {
   private static final String LEAST = "minValues";
@@ -41,29 +47,48 @@ public final class DeltaSource extends FileSource {
   private static final long YEAR_1973 = 94694400000000L; // microseconds from 1970
   private static final String TYPE_CHANGES = "delta.typeChanges";
 
-  private final PreparedDeltaFileIndex files;
+  /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
+  private static final List COMMANDS = Arrays.asList(new Object[] {"delete", "update", "batch"});
+
+  private final TahoeFileIndex index;
+  private final Snapshot snapshot;
+  private final Seq files;
   private final Metadata metadata;
 
-  private DeltaSource(HadoopFsRelation relation, PreparedDeltaFileIndex files) {
+  private DeltaSource(
+      HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot, Seq files) {
     super(relation);
+    this.index = index;
+    this.snapshot = snapshot;
     this.files = files;
-    this.metadata = files.metadata();
+    this.metadata = index.metadata();
   }
 
-  /** The scan, or null if the relation is not that of a user's read. */
+  /** The scan, or null if the relation is not that of a read whose files may be left out. */
   public static DeltaSource of(HadoopFsRelation relation) {
     FileIndex index = relation.location();
-    return index.getClass() == PreparedDeltaFileIndex.class
-        ? new DeltaSource(relation, (PreparedDeltaFileIndex) index)
-        : null;
+    if (index.getClass() == PreparedDeltaFileIndex.class) {
+      PreparedDeltaFileIndex read = (PreparedDeltaFileIndex) index;
+      DeltaScan scan = read.preparedScan();
+      return new DeltaSource(relation, read, scan.scannedSnapshot(), scan.files());
+    }
+    if (index.getClass() == TahoeBatchFileIndex.class && SkippingConf.servesCommands()) {
+      TahoeBatchFileIndex look = (TahoeBatchFileIndex) index;
+      boolean isKnown =
+          COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot;
+      return isKnown
+          ? new DeltaSource(relation, look, (Snapshot) look.snapshot(), look.addFiles())
+          : null;
+    }
+    return null;
   }
 
   public String table() {
-    return "delta\n" + metadata.id() + "\n" + files.deltaLog().dataPath().toString();
+    return "delta\n" + metadata.id() + "\n" + index.deltaLog().dataPath().toString();
   }
 
   public int files() {
-    return files.preparedScan().files().size();
+    return files.size();
   }
 
   public String mark(InternalRow partition, FileStatus file) {
@@ -71,18 +96,18 @@ public final class DeltaSource extends FileSource {
   }
 
   public String version() {
-    return String.valueOf(files.preparedScan().version());
+    return String.valueOf(snapshot.version());
   }
 
   List directories() {
     List out = new ArrayList();
     Map byValues = new HashMap();
-    List found = ScalaInterop.list(files.preparedScan().files());
+    List found = ScalaInterop.list(files);
     for (int i = 0; i < found.size(); i++) {
       AddFile file = (AddFile) found.get(i);
       List alike = (List) byValues.get(file.partitionValues());
       if (alike == null) byValues.put(file.partitionValues(), alike = new ArrayList());
-      alike.add(files.fileStatusWithMetadataFromAddFile(file));
+      alike.add(index.fileStatusWithMetadataFromAddFile(file));
     }
     for (Iterator each = byValues.entrySet().iterator(); each.hasNext(); ) {
       Map.Entry alike = (Map.Entry) each.next();
@@ -90,7 +115,7 @@ public final class DeltaSource extends FileSource {
           (scala.collection.immutable.Map) alike.getKey();
       out.add(
           new PartitionDirectory(
-              files.getPartitionValuesRow(values), ScalaInterop.seq((List) alike.getValue())));
+              index.getPartitionValuesRow(values), ScalaInterop.seq((List) alike.getValue())));
     }
     return out;
   }
@@ -103,7 +128,7 @@ public final class DeltaSource extends FileSource {
     if (last.dataType() instanceof DoubleType && last.metadata().contains(TYPE_CHANGES)) {
       return false;
     }
-    StructField least = named(snapshot().statsSchema(), LEAST);
+    StructField least = named(snapshot.statsSchema(), LEAST);
     for (int i = 0; least != null && i < path.size(); i++) {
       boolean isStruct = least.dataType() instanceof StructType;
       String name = physical((StructField) fields.get(i));
@@ -118,15 +143,15 @@ public final class DeltaSource extends FileSource {
     List columns = new ArrayList();
     columns.add(new Column("path"));
     columns.add(new Column("deletionVector.cardinality"));
-    columns.add(snapshot().getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())));
+    columns.add(snapshot.getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())));
     for (int i = 0; i < paths.size(); i++) {
       Seq path = reversed((List) paths.get(i));
-      columns.add(snapshot().getStatsColumnOrNullLiteral(LEAST, path));
-      columns.add(snapshot().getStatsColumnOrNullLiteral(GREATEST, path));
-      columns.add(snapshot().getStatsColumnOrNullLiteral("nullCount", path));
+      columns.add(snapshot.getStatsColumnOrNullLiteral(LEAST, path));
+      columns.add(snapshot.getStatsColumnOrNullLiteral(GREATEST, path));
+      columns.add(snapshot.getStatsColumnOrNullLiteral("nullCount", path));
     }
     SparkPlan plan =
-        ((Dataset) snapshot().withStats().select(ScalaInterop.seq(columns)))
+        ((Dataset) snapshot.withStats().select(ScalaInterop.seq(columns)))
             .queryExecution().executedPlan();
     InternalRow[] rows = plan.executeCollect();
     List out = new ArrayList();
@@ -142,7 +167,7 @@ public final class DeltaSource extends FileSource {
     if (!type.equals(((Attribute) plan.output().apply(at + 1)).dataType())) return null;
     ColumnBounds out = new ColumnBounds(type);
     for (int i = 0; i < rows.length; i++) {
-      String location = files.absolutePath(rows[i].getUTF8String(0).toString()).toString();
+      String location = index.absolutePath(rows[i].getUTF8String(0).toString()).toString();
       Long deleted = number(rows[i], 1);
       Long live = number(rows[i], 2);
       if (live != null && deleted != null) {
@@ -167,10 +192,6 @@ public final class DeltaSource extends FileSource {
     // had some till 1972.
     if (type instanceof TimestampType && ((Long) value).longValue() < YEAR_1973) return null;
     return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
-  }
-
-  private Snapshot snapshot() {
-    return files.preparedScan().scannedSnapshot();
   }
 
   /** A path as Delta's statistics take it. */

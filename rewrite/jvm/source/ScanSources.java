@@ -16,11 +16,25 @@ public final class ScanSources {
   private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
   private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
 
+  private static final String QUERY = "PreparedDeltaFileIndex";
+  private static final String COMMAND = "TahoeBatchFileIndex";
+
   private ScanSources() {}
 
   /** Whether a plan reads a table. */
   public static boolean isScan(LogicalPlan plan) {
     return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
+  }
+
+  /** Whether a leaf of a plan is a table in which a command of Delta looks for its rows. */
+  public static boolean isOfCommand(LogicalPlan leaf) {
+    if (!(leaf instanceof LogicalRelation)) return false;
+    Object relation = ((LogicalRelation) leaf).relation();
+    return relation instanceof HadoopFsRelation && isNamed((HadoopFsRelation) relation, COMMAND);
+  }
+
+  private static boolean isNamed(HadoopFsRelation relation, String index) {
+    return relation.location().getClass().getSimpleName().equals(index);
   }
 
   /** The read behind a leaf of a plan, or null where it is not one that may be pruned: a stream
@@ -40,7 +54,7 @@ public final class ScanSources {
 
   /** The same for files that Spark reads. */
   public static FileSource of(HadoopFsRelation relation, IndexClient client) {
-    return relation.location().getClass().getSimpleName().equals("PreparedDeltaFileIndex")
+    return isNamed(relation, QUERY) || isNamed(relation, COMMAND)
         ? (FileSource) ByName.call("DeltaSource", "of", new Object[] {relation})
         : (FileSource) ParquetSource.of(relation, client);
   }
