@@ -55,7 +55,8 @@ class Explanation:
 def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     """The scans of a query, with the files that were or would be skipped.
 
-    Shows the last execution that a DataFrame was part of (by show, collect, count, write, ...); if
+    Shows the last execution that a DataFrame was part of (by show, collect, count, write, ...), and
+    of a command all that it read, in order: where it looked for rows, and what it wrote anew. If
     there is none, with `dry_run`, and for SQL in the active session, the plan: conditions are asked
     of the index, no data is read and nothing is executed. The keys of joins come only with a run.
     Values of conditions are shown only where `spark.skipping.explain.values` is true when the query
@@ -70,13 +71,27 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     hooks = require_settled_hooks(spark)
     executions = json.loads(hooks.java.executions().of(execution))
     if executions:
-        # A write runs as a command around the execution that reads.
-        last = next((e for e in reversed(executions) if e["scans"]), executions[-1])
-        return Explanation(read_scans(last["scans"]), (last["name"], last["id"]))
+        return _of_last(executions)
     scans = read_scans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
     # Where nothing ran, Spark's metric is there, and zero.
     ran = any(scan.opened for scan in scans)
     return Explanation(scans if ran else _unopened(scans))
+
+
+def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
+    """Of the last execution that read something; of a command, of all that it read."""
+    reading = [e for e in executions if _scans(e)] or executions
+    last = reading[-1]
+    parts = [e for e in reading if e["root"] == last["root"]]
+    whole = next((e for e in executions if e["id"] == last["root"]), last)
+    named = whole if len(parts) > 1 else last
+    scans = [scan for part in parts for scan in _scans(part)]
+    return Explanation(read_scans(scans), (named["name"], named["id"]))
+
+
+def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    # What Delta reads of its log is none of the query's.
+    return [scan for scan in execution["scans"] if "/_delta_log/" not in scan["table"]]
 
 
 def require_hooks(spark: SparkSession) -> Hooks:

@@ -14,7 +14,7 @@ from skipping.lookup.scan_plan import ScanPlan
 __all__ = ["history"]
 
 _COLUMNS = (
-    "execution bigint, action string, ended timestamp, seconds double, `table` string, "
+    "execution bigint, root bigint, action string, ended timestamp, seconds double, `table` string, "
     "files bigint, disproved bigint, unknown bigint, opened bigint, "
     "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
     "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
@@ -24,8 +24,9 @@ _COLUMNS = (
 def history(spark: SparkSession) -> DataFrame:
     """The file scans of the last 100 executions of the application, oldest first, a row a scan.
 
-    `files` to `disproved_bytes` are null where no index was asked, and `reason` says why. Values of
-    conditions are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
+    `root` is the execution of the command that it is part of, or its own. `files` to
+    `disproved_bytes` are null where no index was asked, and `reason` says why. Values of conditions
+    are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
     """
     executions = json.loads(require_settled_hooks(spark).java.executions().recent())
     rows = [_row(e, scan) for e in executions for scan in read_scans(e["scans"])]
@@ -36,6 +37,7 @@ def _row(execution: dict[str, Any], scan: ScanPlan) -> tuple[Any, ...]:
     asked = scan.total is not None
     return (
         execution["id"],
+        execution["root"],
         execution["name"],
         datetime.fromtimestamp(execution["ended"] / 1_000, timezone.utc),
         execution["seconds"],

@@ -181,13 +181,13 @@ class Settings:
         "table knows itself: partitions, and for columns without an index the bounds in its log",
     )
     dml: bool = _setting(
-        False,
+        True,
         "dml",
         values.boolean,
-        text="false",
+        text="true",
         takes="true or false",
-        meaning="whether DELETE, UPDATE and MERGE on a Delta table look for the rows that they "
-        "change through the index; new, and not on by itself yet",
+        meaning="whether DELETE, UPDATE and MERGE on Delta and Iceberg tables look for the rows that "
+        "they change through the index",
     )
     dynamic_enabled: bool = _setting(
         True,

@@ -41,7 +41,7 @@ public final class SkippingConf {
 
   /** Whether commands look for their rows through the index. */
   public static boolean servesCommands() {
-    return "true".equalsIgnoreCase(get("dml", "false").trim());
+    return isTrue("dml");
   }
 
   /** Whether a query fails where the index cannot be asked. */

@@ -18,11 +18,13 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.source.TableStatistics;
@@ -112,6 +114,12 @@ public final class JoinPruningRule extends Rule {
     return true;
   }
 
+  /** Whether a command needs of its table only the rows that it changes. Those that replace files
+      need all rows of these. */
+  private static boolean looksForRows(LogicalPlan command) {
+    return command instanceof WriteDelta && SkippingConf.servesCommands();
+  }
+
   /** Whether a rule is this one: sessions are cloned with their rules. */
   public boolean is(Object other) {
     return other instanceof JoinPruningRule && ((JoinPruningRule) other).client == client;
@@ -130,8 +138,7 @@ public final class JoinPruningRule extends Rule {
     }
 
     LogicalPlan visit(LogicalPlan plan) {
-      // What DELETE, UPDATE and MERGE read they may write.
-      if (plan instanceof RowLevelWrite) return plan;
+      if (plan instanceof RowLevelWrite && !looksForRows(plan)) return plan;
       LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
       if (now instanceof Join) now = join((Join) now);
       if (now instanceof Filter) now = filter((Filter) now);

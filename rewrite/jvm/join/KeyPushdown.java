@@ -345,7 +345,7 @@ public final class KeyPushdown {
     List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
     PruningCost gate = cost(scan, key);
     if (!gate.concerns()) return plan;
-    if (ScanSources.isOfCommand(scan) && !looks) {
+    if (ScanSources.findsFilesFirst(scan) && !looks) {
       ScanNotes.add(scan, "the command has found its files before");
       return plan;
     }

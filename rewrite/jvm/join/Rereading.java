@@ -23,6 +23,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.source.ScanSources;
 
 /**
  * What speaks against computing a plan a second time: that it takes long, or that it may give other
@@ -96,7 +97,8 @@ final class Rereading {
   }
 
   /** What in a plan may give other rows when it is computed again; null: nothing. Ties decide what
-      a LIMIT or a window gives, and what makes the rows of an RDD is not known. */
+      a LIMIT or a window gives, what makes the rows of an RDD is not known, and somebody may write
+      to a database between two reads. */
   static String fleeting(LogicalPlan plan) {
     if (isLimit(plan)) return "a LIMIT or a sample";
     if (plan instanceof Window) return "a window";
@@ -104,6 +106,9 @@ final class Rereading {
       return "rows of an RDD";
     }
     if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
+    if (ScanSources.isScan(plan) && !ScanSources.isSettled(plan)) {
+      return "a table that may change between two reads";
+    }
     List parts = new ArrayList(inside(plan));
     parts.addAll(ScalaInterop.list(plan.subqueries()));
     for (int i = 0; i < parts.size(); i++) {

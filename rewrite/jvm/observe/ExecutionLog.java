@@ -14,6 +14,7 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.Json;
@@ -22,6 +23,9 @@ import rewrite.jvm.source.Sizes;
 
 /**
  * Remembers what the last executions read, and finds those that a DataFrame was part of.
+ *
+ * <p>A command is an execution around those that do its work: DELETE one that looks for rows, and
+ * one that writes.
  *
  * <p>show, count and write wrap a DataFrame's plan in another one, so an execution is found by the
  * hashes of all its subtrees: column ids make a DataFrame's plan its own. Plans are not kept.
@@ -38,6 +42,9 @@ public final class ExecutionLog extends SparkListener {
   private final ScanReport scans;
   private final Deque executions = new ArrayDeque();
   private final Deque undescribed = new ArrayDeque();
+  /** Of executions that run, the ids of those that they are part of; the listener's thread alone
+      knows it. */
+  private final Map roots = new HashMap();
   private final TableTotals totals = new TableTotals();
 
   public ExecutionLog(ScanReport scans) {
@@ -46,8 +53,14 @@ public final class ExecutionLog extends SparkListener {
   }
 
   public void onOtherEvent(SparkListenerEvent event) {
+    if (event instanceof SparkListenerSQLExecutionStart) {
+      SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
+      Long id = Long.valueOf(start.executionId());
+      roots.put(id, start.rootExecutionId().isDefined() ? start.rootExecutionId().get() : id);
+    }
     if (!(event instanceof SparkListenerSQLExecutionEnd)) return;
     final SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
+    final Object root = roots.remove(Long.valueOf(end.executionId()));
     // The plan of a query that failed may be unfinished; asking for it would go on planning.
     if (end.qe() == null || end.executionFailure().isDefined()) return;
     try {
@@ -55,7 +68,7 @@ public final class ExecutionLog extends SparkListener {
       SQLConf$.MODULE$.withExistingConf(
           end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
             public Object apply() {
-              remember(end);
+              remember(end, root);
               return null;
             }
           });
@@ -65,9 +78,10 @@ public final class ExecutionLog extends SparkListener {
     }
   }
 
-  private void remember(SparkListenerSQLExecutionEnd end) {
+  private void remember(SparkListenerSQLExecutionEnd end, Object root) {
     Execution execution = new Execution();
     execution.id = end.executionId();
+    execution.root = root == null ? execution.id : ((Long) root).longValue();
     execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
     execution.ended = end.time();
     execution.seconds = end.duration() / 1e9;
@@ -92,7 +106,8 @@ public final class ExecutionLog extends SparkListener {
     }
   }
 
-  /** The executions of a DataFrame as JSON, oldest first: id, name, scans. */
+  /** The executions of a DataFrame, and those that are part of them, as JSON, oldest first: id,
+      root, name, scans. */
   public String of(QueryExecution query) {
     return describe(Integer.valueOf(query.analyzed().hashCode()));
   }
@@ -103,13 +118,17 @@ public final class ExecutionLog extends SparkListener {
     return describe(null);
   }
 
-  /** Those with a plan of this hash; null: all. */
+  /** Those with a plan of this hash, and their parts; null: all. */
   private String describe(Integer hash) {
     List found = new ArrayList();
+    Set wholes = new HashSet();
     synchronized (executions) {
-      for (Iterator each = executions.iterator(); each.hasNext(); ) {
+      // A part ends before the whole.
+      for (Iterator each = executions.descendingIterator(); each.hasNext(); ) {
         Execution execution = (Execution) each.next();
-        if (hash == null || execution.hashes.contains(hash)) found.add(execution);
+        boolean isMeant = hash == null || execution.hashes.contains(hash);
+        if (isMeant) wholes.add(Long.valueOf(execution.id));
+        if (isMeant || wholes.contains(Long.valueOf(execution.root))) found.add(0, execution);
       }
       undescribed.removeAll(found);
     }
@@ -128,6 +147,7 @@ public final class ExecutionLog extends SparkListener {
   /** What is kept of one. */
   private static final class Execution {
     private long id;
+    private long root;
     private String name;
     private long ended;
     private double seconds;
@@ -148,6 +168,7 @@ public final class ExecutionLog extends SparkListener {
       }
       Map found = new HashMap();
       found.put("id", Long.valueOf(id));
+      found.put("root", Long.valueOf(root));
       found.put("name", name);
       found.put("ended", Long.valueOf(ended));
       found.put("seconds", Double.valueOf(seconds));

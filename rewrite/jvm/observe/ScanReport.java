@@ -123,7 +123,7 @@ public final class ScanReport {
 
   private String reason(PhysicalScan scan, FilterExec filter) {
     List above = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    return physical.refusal(scan.read(), scan.filters(above), new ArrayList());
+    return physical.refusal(scan, scan.read(), scan.filters(above), new ArrayList());
   }
 
   private static Object rows(SparkPlan plan) {

@@ -126,7 +126,7 @@ public final class FilePruningRule extends Rule {
         ScanSource read = scan.read();
         List filters = scan.filters(above);
         if (read == null) {
-          return ScanNotes.unpruned(scan.node(), scans.refusal(read, filters, keys));
+          return ScanNotes.unpruned(scan.node(), scans.refusal(scan, read, filters, keys));
         }
         keys.addAll(scan.keys());
         // With keys, or values that are still to come, other files are left out later.
@@ -138,7 +138,7 @@ public final class FilePruningRule extends Rule {
           due &= ((JoinKeySet) keys.get(i)).isDue();
           something |= ((JoinKeySet) keys.get(i)).column() != null;
         }
-        String refusal = top == null ? scans.refusal(read, filters, keys) : null;
+        String refusal = top == null ? scans.refusal(scan, read, filters, keys) : null;
         if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
         if (!something) return asItIs(scan, keys);
         if (runs && due) {
@@ -167,7 +167,7 @@ public final class FilePruningRule extends Rule {
         ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
       }
       List none = new ArrayList();
-      return ScanNotes.unpruned(scan.node(), scans.refusal(scan.read(), none, none));
+      return ScanNotes.unpruned(scan.node(), scans.refusal(scan, scan.read(), none, none));
     }
 
     /** A filter without the expressions of JoinPruningRule, and the scan under it with their
@@ -186,10 +186,18 @@ public final class FilePruningRule extends Rule {
         }
       }
       boolean stripped = !keys.isEmpty();
-      SparkPlan child = under(filter.child(), new ArrayList(kept), keys);
+      SparkPlan child = under(filter.child(), first(kept), keys);
       if (!stripped && child == filter.child()) return filter;
       addRows(keys, kept);
       return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
+    }
+
+    /** The conditions of a filter that are evaluated before anything random, or that counts: what
+        leaves out rows before that would change it. */
+    private static List first(List conditions) {
+      int end = 0;
+      while (end < conditions.size() && ((Expression) conditions.get(end)).deterministic()) end++;
+      return new ArrayList(conditions.subList(0, end));
     }
 
     /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
@@ -204,7 +212,9 @@ public final class FilePruningRule extends Rule {
       // A column above a projection need not be the scan's of that name.
       if (child instanceof ProjectExec) above = null;
       if (child instanceof FilterExec && above != null) {
-        above.addAll(Conditions.conjuncts(((FilterExec) child).condition()));
+        Expression condition = ((FilterExec) child).condition();
+        if (!condition.deterministic()) above.clear();
+        above.addAll(first(Conditions.conjuncts(condition)));
       }
       SparkPlan below = (SparkPlan) child.children().apply(0);
       SparkPlan now = under(below, above, keys);

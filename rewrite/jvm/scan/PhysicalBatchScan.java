@@ -59,6 +59,10 @@ final class PhysicalBatchScan extends PhysicalScan {
     return scan.scan() instanceof PrunedBatchScan;
   }
 
+  boolean isOfCommand() {
+    return ScanSources.isOfCommand(scan.table());
+  }
+
   public boolean hasFilters() {
     return false;
   }

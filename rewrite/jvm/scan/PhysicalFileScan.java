@@ -48,6 +48,10 @@ final class PhysicalFileScan extends PhysicalScan {
     return scan.relation().location() instanceof PrunedFileIndex;
   }
 
+  boolean isOfCommand() {
+    return ScanSources.isOfCommand(scan.relation());
+  }
+
   public boolean hasFilters() {
     return true;
   }

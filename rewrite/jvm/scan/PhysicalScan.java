@@ -14,6 +14,9 @@ public abstract class PhysicalScan {
   /** The read behind it, or null where it is not one that may be pruned. */
   public abstract ScanSource read();
 
+  /** Whether it is of a table that a command changes. */
+  abstract boolean isOfCommand();
+
   /** Whether it is pruned already. */
   public abstract boolean isPruned();
 

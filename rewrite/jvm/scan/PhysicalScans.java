@@ -4,6 +4,7 @@ import java.util.List;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
@@ -44,7 +45,12 @@ public final class PhysicalScans {
 
   /** Why neither an index nor the table would be asked about a scan with these conditions, and the
       keys of joins; null: one would. */
-  public String refusal(ScanSource read, List filters, List keys) {
+  public String refusal(PhysicalScan scan, ScanSource read, List filters, List keys) {
+    if (read == null && scan.isOfCommand() && client.isOn()) {
+      return SkippingConf.servesCommands()
+          ? "a command writes anew what it reads here, and needs all rows"
+          : "a command reads all of the table that it changes: spark.skipping.dml is off";
+    }
     boolean something = !filters.isEmpty() || !keys.isEmpty();
     String refusal = client.refusal(read == null ? null : read.table(), something);
     boolean known = refusal != null && client.isOn() && statistics.concern(read, filters, keys);

@@ -47,6 +47,9 @@ public final class DeltaSource extends FileSource {
   private static final long YEAR_1973 = 94694400000000L; // microseconds from 1970
   private static final String TYPE_CHANGES = "delta.typeChanges";
 
+  /** The release of Delta whose commands are known to note their files before they look. */
+  private static final String RELEASE = "4.4.0";
+
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
   private static final List COMMANDS = Arrays.asList(new Object[] {"delete", "update", "batch"});
 
@@ -72,7 +75,7 @@ public final class DeltaSource extends FileSource {
       DeltaScan scan = read.preparedScan();
       return new DeltaSource(relation, read, scan.scannedSnapshot(), scan.files());
     }
-    if (index.getClass() == TahoeBatchFileIndex.class && SkippingConf.servesCommands()) {
+    if (index.getClass() == TahoeBatchFileIndex.class && servesCommands()) {
       TahoeBatchFileIndex look = (TahoeBatchFileIndex) index;
       boolean isKnown =
           COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot;
@@ -81,6 +84,10 @@ public final class DeltaSource extends FileSource {
           : null;
     }
     return null;
+  }
+
+  private static boolean servesCommands() {
+    return SkippingConf.servesCommands() && RELEASE.equals(io.delta.package$.MODULE$.VERSION());
   }
 
   public String table() {

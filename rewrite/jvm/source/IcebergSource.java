@@ -25,6 +25,7 @@ import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.KeyValues;
 import scala.collection.immutable.Seq;
@@ -33,8 +34,9 @@ import scala.collection.immutable.Seq;
  * What a read of an Iceberg table tells about the table. Loaded only where Iceberg is.
  *
  * <p>Metadata tables, changes between snapshots, and the scans of maintenance are other tables or
- * other classes. The target of DELETE, UPDATE and MERGE, and the subquery that finds the files
- * which they replace, are known by `_file` among their columns: they must see every file.
+ * other classes, and so is the target of commands that replace files: what it reads they replace.
+ * The target of commands that write positions, and the subquery that finds which files to replace,
+ * are known by `_file` among their columns. Rows that meet the condition are all they look for.
  */
 public final class IcebergSource implements ConnectorSource, ColumnResolver {
   private final Scan scan;
@@ -52,12 +54,9 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     this.isCopy = isCopy;
   }
 
-  /** The scan, or null where it is not that of a user's read. */
+  /** The scan, or null where it is not that of a read whose files may be left out. */
   public static IcebergSource of(Scan scan, Seq output) {
-    List columns = ScalaInterop.list(output);
-    for (int i = 0; i < columns.size(); i++) {
-      if (((Attribute) columns.get(i)).name().equals("_file")) return null;
-    }
+    if (!SkippingConf.servesCommands() && isOfCommand(output)) return null;
     try {
       IcebergReflection members = IcebergReflection.of(scan);
       Object table = members == null ? null : members.table(scan);
@@ -68,6 +67,15 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
       Failures.passOn(changed);
       return null;
     }
+  }
+
+  /** Whether it may be: whoever asks for `_file` by himself is taken for one. */
+  private static boolean isOfCommand(Seq output) {
+    List columns = ScalaInterop.list(output);
+    for (int i = 0; i < columns.size(); i++) {
+      if (((Attribute) columns.get(i)).name().equals("_file")) return true;
+    }
+    return false;
   }
 
   public String table() {

@@ -2,11 +2,14 @@ package rewrite.jvm.source;
 
 import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import scala.collection.immutable.Seq;
@@ -26,11 +29,40 @@ public final class ScanSources {
     return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
   }
 
-  /** Whether a leaf of a plan is a table in which a command of Delta looks for its rows. */
+  /** Whether a leaf of a plan is a table that a command changes. */
   public static boolean isOfCommand(LogicalPlan leaf) {
+    if (leaf instanceof DataSourceV2ScanRelation) {
+      return isOfCommand(((DataSourceV2ScanRelation) leaf).relation().table());
+    }
     if (!(leaf instanceof LogicalRelation)) return false;
     Object relation = ((LogicalRelation) leaf).relation();
-    return relation instanceof HadoopFsRelation && isNamed((HadoopFsRelation) relation, COMMAND);
+    return relation instanceof HadoopFsRelation && isOfCommand((HadoopFsRelation) relation);
+  }
+
+  /** The same of files that Spark reads. */
+  public static boolean isOfCommand(HadoopFsRelation relation) {
+    return isNamed(relation, COMMAND);
+  }
+
+  /** The same of a connector's table. */
+  public static boolean isOfCommand(Table table) {
+    return table instanceof RowLevelOperationTable;
+  }
+
+  /** Whether it is one that has found its files before it reads them, as Delta's do. */
+  public static boolean findsFilesFirst(LogicalPlan leaf) {
+    return leaf instanceof LogicalRelation && isOfCommand(leaf);
+  }
+
+  /** Whether a leaf of a plan gives the same rows whenever it is read: files that are listed once,
+      and snapshots. */
+  public static boolean isSettled(LogicalPlan leaf) {
+    if (leaf instanceof LogicalRelation) {
+      return ((LogicalRelation) leaf).relation() instanceof HadoopFsRelation;
+    }
+    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
+    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
+    return scan instanceof FileScan || scan.getClass().getName().equals(SCAN);
   }
 
   private static boolean isNamed(HadoopFsRelation relation, String index) {
@@ -54,7 +86,7 @@ public final class ScanSources {
 
   /** The same for files that Spark reads. */
   public static FileSource of(HadoopFsRelation relation, IndexClient client) {
-    return isNamed(relation, QUERY) || isNamed(relation, COMMAND)
+    return isNamed(relation, QUERY) || isOfCommand(relation)
         ? (FileSource) ByName.call("DeltaSource", "of", new Object[] {relation})
         : (FileSource) ParquetSource.of(relation, client);
   }
