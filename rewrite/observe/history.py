@@ -14,8 +14,8 @@ from skipping.lookup.scan_plan import ScanPlan
 __all__ = ["history"]
 
 _COLUMNS = (
-    "execution bigint, root bigint, action string, ended timestamp, seconds double, `table` string, "
-    "files bigint, disproved bigint, unknown bigint, opened bigint, "
+    "execution bigint, root bigint, action string, ended timestamp, seconds double, "
+    "`table` string, files bigint, disproved bigint, unknown bigint, opened bigint, "
     "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
     "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
 )

@@ -186,8 +186,8 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether DELETE, UPDATE and MERGE on Delta and Iceberg tables look for the rows that "
-        "they change through the index",
+        meaning="whether DELETE, UPDATE and MERGE on Delta and Iceberg tables look for the rows "
+        "that they change through the index",
     )
     dynamic_enabled: bool = _setting(
         True,

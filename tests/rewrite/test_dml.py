@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import rewrite
 from tests.rewrite.differential import make_table, settings
 from tests.rewrite.twelve_files import FILES, INDEX, ROWS, contents, location
 
+ROOT = Path(__file__).parents[2]
 ON = {"spark.skipping.dml": "true"}
 SOURCE = "(SELECT * FROM VALUES (7, 1), (8, 2), (7000, 3) AS s(k, v)) s"
 
@@ -191,11 +193,34 @@ def test_a_command_that_needs_all_files_sees_them(
     assert sum(look.disproved for look in found) == 0
 
 
-def test_it_is_off_unless_told(spark: SparkSession, twins: Twins) -> None:
+def test_it_can_be_switched_off(spark: SparkSession, twins: Twins) -> None:
     twins("vectors")
-    seen = max(row.execution for row in rewrite.history(spark).collect())
-    spark.sql("DELETE FROM indexed WHERE k = 7")
-    assert looks(spark, seen) == []
+    with settings(spark, {"spark.skipping.dml": "false"}):
+        explained = rewrite.explain(spark.sql("DELETE FROM indexed WHERE k = 7"))
+    assert "it changes: spark.skipping.dml is off" in str(explained)
+    assert [scan.opened for scan in explained.scans] == [FILES]
+
+
+def test_explain_shows_all_that_a_command_read(spark: SparkSession, twins: Twins) -> None:
+    twins("vectors")
+    command = spark.sql(COMMANDS["merge, matched only"][0].format(t="indexed"))
+    explained = rewrite.explain(command)
+    look, *again = (scan for scan in explained.scans if scan.table.endswith("indexed"))
+    assert (look.total, look.opened, {scan.opened for scan in again}) == (FILES, 2, {2})
+    assert "the command has found its files before" in str(explained)
+    assert explained.execution is not None
+    assert explained.execution[0] == "command"
+    roots = {row.root for row in rewrite.history(spark).collect() if "indexed" in row.table}
+    assert explained.execution[1] in roots
+    twins("rewritten")
+    explained = rewrite.explain(spark.sql("UPDATE indexed SET i = 0 WHERE k = 7"))
+    assert [scan.opened for scan in explained.scans] == [1, 1]
+
+
+def test_the_release_whose_commands_are_known_is_the_one_that_is_pinned() -> None:
+    source = (ROOT / "rewrite/jvm/source/DeltaSource.java").read_text()
+    (release,) = re.findall(r'String RELEASE = "(.+)";', source)
+    assert f'"delta-spark=={release}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_two_rows_for_one_fail_as_ever(spark: SparkSession, twins: Twins) -> None:

@@ -5,14 +5,16 @@ The last test reads the sources, so that a new reason without a test is noticed.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import rewrite
@@ -113,6 +115,25 @@ def test_why_a_join_does_not_prune(spark: SparkSession, form: str) -> None:
     query, why, conf = JOINS[form]
     found = same_rows(spark, query, conf=conf)
     assert why in str(found.explained), str(found.explained)
+
+
+def test_a_dimension_that_others_may_write_to(spark: SparkSession, tmp_path: Path) -> None:
+    """Between two reads of it: so only the broadcast that the join itself has tells the keys."""
+    database = str(tmp_path / "whose.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("CREATE TABLE whose (k INTEGER, name TEXT)")
+        connection.execute("INSERT INTO whose VALUES (3, 'n3')")
+    whose = spark.read.jdbc(
+        f"jdbc:sqlite:{database}", "whose", properties={"driver": "org.sqlite.JDBC"}
+    )
+    for hint, why in (("", "a table that may change between two reads"), ("broadcast", "1 key, k by LogicalRelation")):
+
+        def joined(spark: SparkSession, hint: str = hint) -> DataFrame:
+            dim = whose.where("name = 'n3'")
+            dim = dim.hint(hint) if hint else dim
+            return spark.table("why").join(dim, "k").select("id")
+
+        assert why in str(same_rows(spark, joined).explained)
 
 
 def test_a_dimension_that_is_too_dear(spark: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -25,6 +27,28 @@ JOIN = "SELECT * FROM {t} f JOIN few ON f.k = few.k WHERE name = 'n3'"
 def drop(spark: SparkSession, name: str) -> None:
     spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
     spark.sql(f"DROP TABLE {name}")
+
+
+def delete_by_value(spark: SparkSession, name: str, k: int) -> None:
+    """Delete the rows of a value of `k` by an equality delete, as Flink writes it."""
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, f"iceberg.default.{name}"
+    )
+    schema = loaded.schema().select(["k"])
+    ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = loaded.schema().findField("k").fieldId()
+    factory = iceberg.data.GenericAppenderFactory(loaded.schema(), loaded.spec(), ids, schema)
+    out = loaded.io().newOutputFile(f"{loaded.location()}/data/equality.parquet")
+    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(out)
+    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
+    row = iceberg.data.GenericRecord.create(schema)
+    row.setField("k", k)
+    writer.write(row)
+    writer.close()
+    loaded.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.sql(f"REFRESH TABLE {name}")
 
 
 def one_of(found: Compared, name: str = ".t") -> int | None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from tests.rewrite.differential import ENABLED, make_table, settings, spelled
-from tests.rewrite.iceberg.tables import FILES, INDEX, MERGE_ON_READ, ROWS, drop
+from tests.rewrite.iceberg.tables import FILES, INDEX, MERGE_ON_READ, ROWS, delete_by_value, drop
 
 SOURCE = "(SELECT * FROM VALUES (3, 'a'), (11, 'b'), (7000, 'c') AS s(k, v)) s"
 DML = "spark.skipping.dml"
@@ -95,6 +95,26 @@ def test_commands_look_into_files_with_their_rows(
             assert all(opened == total for total, opened in found), command
         for name, snapshot in before.items():
             roll_back(spark, name, snapshot)
+    drop(spark, "t")
+    drop(spark, "twin")
+
+
+@pytest.mark.parametrize(("mode", "version"), MODES[:2])
+def test_rows_that_were_deleted_by_value_stay_so(
+    spark: SparkSession, mode: str, version: str
+) -> None:
+    properties = {**dict.fromkeys(MERGE_ON_READ, mode), "format-version": version}
+    make_table(spark, "t", ROWS, INDEX, properties=properties)
+    make_table(spark, "twin", ROWS, properties=properties)
+    for name in ("t", "twin"):
+        delete_by_value(spark, name, 11)
+    for statement, files in (COMMANDS["upsert"], COMMANDS["delete"]):
+        assert looks(spark, statement)[0][1] >= files
+        with settings(spark, {ENABLED: "false"}):
+            spark.sql(statement.format(t="twin"))
+            rows = [spelled(spark.table(name).collect()) for name in ("t", "twin")]
+        assert rows[0] == rows[1]
+        assert last(spark, "t")[1] == last(spark, "twin")[1]
     drop(spark, "t")
     drop(spark, "twin")
 
