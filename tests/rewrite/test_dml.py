@@ -212,6 +212,9 @@ def test_explain_shows_all_that_a_command_read(spark: SparkSession, twins: Twins
     assert explained.execution[0] == "command"
     roots = {row.root for row in rewrite.history(spark).collect() if "indexed" in row.table}
     assert explained.execution[1] in roots
+
+
+def test_both_looks_of_an_update_are_explained(spark: SparkSession, twins: Twins) -> None:
     twins("rewritten")
     explained = rewrite.explain(spark.sql("UPDATE indexed SET i = 0 WHERE k = 7"))
     assert [scan.opened for scan in explained.scans] == [1, 1]
