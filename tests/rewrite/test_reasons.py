@@ -102,6 +102,11 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "the dimension waits for the keys of another one",
         {},
     ),
+    "a small table in a leg of an OR": (
+        "SELECT id FROM why WHERE k IN (SELECT k FROM whose) OR k = 3",
+        "whose has no condition, and is not small against",
+        {},
+    ),
     "a key that is not indexed": (
         "SELECT f.id FROM why f JOIN whose d ON f.m = d.k WHERE d.name = 'n1'",
         "m, the join key, is not in the index",
@@ -117,6 +122,12 @@ def test_why_a_join_does_not_prune(spark: SparkSession, form: str) -> None:
     assert why in str(found.explained), str(found.explained)
 
 
+def test_rows_of_a_list_whose_size_is_unknown(spark: SparkSession) -> None:
+    given = spark.createDataFrame([(3,)], "k int")
+    found = same_rows(spark, lambda spark: spark.table("why").join(given, "k").select("id"))
+    assert "LogicalRDD has no condition, and is not small against" in str(found.explained)
+
+
 def test_a_dimension_that_others_may_write_to(spark: SparkSession, tmp_path: Path) -> None:
     """Between two reads of it: so only the broadcast that the join itself has tells the keys."""
     database = str(tmp_path / "whose.db")
@@ -126,7 +137,10 @@ def test_a_dimension_that_others_may_write_to(spark: SparkSession, tmp_path: Pat
     whose = spark.read.jdbc(
         f"jdbc:sqlite:{database}", "whose", properties={"driver": "org.sqlite.JDBC"}
     )
-    for hint, why in (("", "a table that may change between two reads"), ("broadcast", "1 key, k by LogicalRelation")):
+    for hint, why in (
+        ("", "a table that may change between two reads"),
+        ("broadcast", "1 key, k by LogicalRelation"),
+    ):
 
         def joined(spark: SparkSession, hint: str = hint) -> DataFrame:
             dim = whose.where("name = 'n3'")

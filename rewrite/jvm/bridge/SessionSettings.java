@@ -23,7 +23,7 @@ public final class SessionSettings {
   private static final int KEPT = 64;
   private static final long IDLE = 600L * 1000 * 1000 * 1000; // nanoseconds
   private static final Set SWITCHES = new HashSet(Arrays.asList(
-      new Object[] {"enabled", "statistics.enabled", "dynamic.enabled", "dynamic.rows"}));
+      new Object[] {"enabled", "statistics.enabled", "dml", "dynamic.enabled", "dynamic.rows"}));
 
   private final Map names = new LinkedHashMap(16, 0.75f, true) {
     protected boolean removeEldestEntry(Map.Entry eldest) {

@@ -28,6 +28,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ScanSources;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public class BuildSide {
@@ -172,6 +173,7 @@ public class BuildSide {
   private static boolean selective(LogicalPlan plan) {
     if (plan instanceof LocalRelation || Rereading.isLimit(plan)) return true;
     if (plan.isStreaming() && plan.children().isEmpty()) return true; // a batch is a part
+    if (ScanSources.hasConditions(plan)) return true;
     if (plan instanceof Filter) {
       List conditions = Conditions.conjuncts(((Filter) plan).condition());
       for (int i = 0; i < conditions.size(); i++) {

@@ -160,7 +160,10 @@ public final class JoinPruningRule extends Rule {
       boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
-      if (found == null) refuseAll(join, keys, left);
+      if (found == null) {
+        refuseAll(join, keys, left);
+        refuseAll(join, keys, !left);
+      }
       return found == null ? join : found;
     }
 
@@ -170,8 +173,12 @@ public final class JoinPruningRule extends Rule {
       LogicalPlan child = filter.child();
       for (int i = 0; i < sides.size(); i++) {
         UnionSide side = (UnionSide) sides.get(i);
-        if (side.refusal(PlanSize.bytes(child)) != null) continue;
         KeyPushdown restriction = pushdown(side, child);
+        String refusal = side.refusal(PlanSize.bytes(child));
+        if (refusal != null) {
+          restriction.refuse(child, side.column(), refusal);
+          continue;
+        }
         child = restriction.on(child, side.column());
         if (!restriction.used().isEmpty()) united.addAll(side.joins());
         dimensions.addAll(restriction.used());
@@ -213,7 +220,7 @@ public final class JoinPruningRule extends Rule {
           .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
-    /** Notes of a join's greater side that the other one has all of its keys. */
+    /** Notes of one side of a join that the other one has all of its keys. */
     private void refuseAll(Join join, scala.Option equal, boolean left) {
       LogicalPlan side = left ? join.left() : join.right();
       List keys = new ArrayList();

@@ -317,6 +317,9 @@ public final class KeyPushdown {
     if (keys.isEmpty() || !dimension.selective() || dimension.fleeting() != null) return side;
     if (dimension instanceof RangeSide) return side; // which would join each row with each
     if (dimension.hops() == MOST_HOPS) return side;
+    // The gate would refuse it: in a star each dimension is joined with all of the fact below it.
+    scala.math.BigInt twice = PlanSize.bytes(dim).$times(scala.math.BigInt.apply(2));
+    if (twice.compareTo(PlanSize.bytes(side)) >= 0) return side;
     List dimKeys = EquiJoins.keys(keys, isLeft);
     List sideKeys = EquiJoins.keys(keys, !isLeft);
     for (int i = 0; i < dimKeys.size(); i++) {

@@ -3,6 +3,8 @@ package rewrite.jvm.predicate;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.execution.ScalarSubquery;
 
 /** Conditions with subqueries of one value, as in `load = (SELECT max(load) FROM loads)`: the value
@@ -24,7 +26,8 @@ public final class ScalarSubqueries {
   public static List resolved(List conditions) {
     List out = new ArrayList();
     for (int i = 0; i < conditions.size(); i++) {
-      out.add(((Expression) conditions.get(i)).transformUp(new ByValue()));
+      Expression condition = (Expression) conditions.get(i);
+      out.add(condition.transformUp(new ByValue()).transformUp(new Field()));
     }
     return out;
   }
@@ -32,6 +35,19 @@ public final class ScalarSubqueries {
   private static final class IsSubquery extends scala.runtime.AbstractFunction1 {
     public Object apply(Object expression) {
       return Boolean.valueOf(expression instanceof ScalarSubquery);
+    }
+  }
+
+  /** A field of a value: Spark makes one subquery of several on the same table. */
+  private static final class Field extends scala.runtime.AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof GetStructField && ((GetStructField) node).child() instanceof Literal;
+    }
+
+    public Object applyOrElse(Object node, scala.Function1 otherwise) {
+      if (!isDefinedAt(node)) return otherwise.apply(node);
+      GetStructField field = (GetStructField) node;
+      return new Literal(field.eval(null), field.dataType());
     }
   }
 

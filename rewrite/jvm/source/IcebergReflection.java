@@ -25,6 +25,7 @@ final class IcebergReflection {
   private final Method snapshotId;
   private final Method specs;
   private final Method resetTasks;
+  private final Method filters;
   private final Field runtimeFilters;
   private final boolean copies;
 
@@ -37,8 +38,10 @@ final class IcebergReflection {
     snapshotId = method(scan, "snapshotId", new Class[0]);
     specs = method(scan, "specs", new Class[0]);
     resetTasks = method(scan, "resetTasks", new Class[] {List.class});
-    Field filters = field(scan, "runtimeFilters");
-    runtimeFilters = filters != null ? filters : field(scan, "runtimeFilterExpressions");
+    Method given = method(scan, "filters", new Class[0]);
+    filters = given != null ? given : method(scan, "filterExpressions", new Class[0]);
+    Field late = field(scan, "runtimeFilters");
+    runtimeFilters = late != null ? late : field(scan, "runtimeFilterExpressions");
     this.copies =
         copies && specs != null && resetTasks != null && caseSensitive != null
             && runtimeFilters != null && List.class.isAssignableFrom(runtimeFilters.getType());
@@ -75,6 +78,16 @@ final class IcebergReflection {
   /** The whole files that it reads; they are split later. */
   List tasks(Object scan) throws Exception {
     return (List) tasks.invoke(scan, new Object[0]);
+  }
+
+  /** The conditions that it was given; none where that is not known. */
+  List filters(Object scan) {
+    try {
+      Object found = filters == null ? null : filters.invoke(scan, new Object[0]);
+      return found instanceof List ? (List) found : new ArrayList();
+    } catch (Exception unknown) {
+      return new ArrayList();
+    }
   }
 
   boolean caseSensitive(Object scan) throws Exception {

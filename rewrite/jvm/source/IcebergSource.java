@@ -16,6 +16,7 @@ import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableProperties;
 import org.apache.iceberg.TableScan;
+import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -67,6 +68,19 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
       Failures.passOn(changed);
       return null;
     }
+  }
+
+  /** Whether a scan leaves out rows, other than those without a value. */
+  public static Boolean hasConditions(Scan scan) {
+    IcebergReflection members = IcebergReflection.of(scan);
+    List filters = members == null ? new ArrayList() : members.filters(scan);
+    for (int i = 0; i < filters.size(); i++) {
+      Expression.Operation what = ((Expression) filters.get(i)).op();
+      if (what != Expression.Operation.NOT_NULL && what != Expression.Operation.TRUE) {
+        return Boolean.TRUE;
+      }
+    }
+    return Boolean.FALSE;
   }
 
   /** Whether it may be: whoever asks for `_file` by himself is taken for one. */

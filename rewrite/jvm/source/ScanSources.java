@@ -65,6 +65,15 @@ public final class ScanSources {
     return scan instanceof FileScan || scan.getClass().getName().equals(SCAN);
   }
 
+  /** Whether a leaf of a plan has taken conditions into itself, as Iceberg does with those that
+      whole partitions meet or do not. */
+  public static boolean hasConditions(LogicalPlan leaf) {
+    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
+    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
+    return scan.getClass().getName().equals(SCAN)
+        && Boolean.TRUE.equals(ByName.call("IcebergSource", "hasConditions", new Object[] {scan}));
+  }
+
   private static boolean isNamed(HadoopFsRelation relation, String index) {
     return relation.location().getClass().getSimpleName().equals(index);
   }
