@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import udf
+from pyspark.sql import functions as F
 
 import rewrite
 from rewrite.bridge.compiler import Classes
@@ -36,9 +36,12 @@ def tables(spark: SparkSession) -> Iterator[None]:
     spark.sql("SELECT int(id) AS k, 'n' || id AS name FROM range(40)").coalesce(1).write.format(
         "delta"
     ).saveAsTable("whose")
+    whose = spark.table("whose").coalesce(1)
+    whose.write.format("parquet").saveAsTable("listed")
+    whose.withColumn("p", F.lit(1)).write.format("parquet").partitionBy("p").saveAsTable("parts")
     yield
     spark.sql("DROP SKIPPING INDEX ON why")
-    for name in ("why", "whose"):
+    for name in ("why", "whose", "listed", "parts"):
         spark.sql(f"DROP TABLE {name}")
 
 
@@ -85,6 +88,17 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "the dimension has a LIMIT or a sample, and may have other rows when read again",
         SMJ,
     ),
+    "files that are listed at each read": (
+        "SELECT f.id FROM why f JOIN parts d ON f.k = d.k WHERE d.name = 'n3'",
+        "the dimension has a table that may change between two reads",
+        SMJ,
+    ),
+    "files that may be replaced, under an anti join": (
+        "SELECT d.k FROM listed d WHERE d.name = 'n3'"
+        " AND NOT EXISTS (SELECT 1 FROM why f WHERE f.k = d.k)",
+        "the dimension has a table that may change between two reads",
+        SMJ,
+    ),
     "an aggregate by another column": (
         f"SELECT f.m FROM (SELECT m, max(k) AS k FROM why GROUP BY m) f {D}",
         "an aggregate by other columns stands below the join",
@@ -104,7 +118,7 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "a small table in a leg of an OR": (
         "SELECT id FROM why WHERE k IN (SELECT k FROM whose) OR k = 3",
-        "whose has no condition, and is not small against",
+        "whose, given rows has no condition, and is not small against",
         {},
     ),
     "a key that is not indexed": (
@@ -120,6 +134,13 @@ def test_why_a_join_does_not_prune(spark: SparkSession, form: str) -> None:
     query, why, conf = JOINS[form]
     found = same_rows(spark, query, conf=conf)
     assert why in str(found.explained), str(found.explained)
+
+
+def test_files_that_are_listed_once_give_keys(spark: SparkSession) -> None:
+    query = "SELECT f.id FROM why f JOIN listed d ON f.k = d.k WHERE d.name = 'n3'"
+    for conf in ({}, SMJ):
+        found = same_rows(spark, query, conf=conf)
+        assert "by k IN (1 key of listed)  VALUE_LIST" in str(found.explained)
 
 
 def test_rows_of_a_list_whose_size_is_unknown(spark: SparkSession) -> None:
@@ -185,7 +206,7 @@ SLOW = {
 @pytest.mark.parametrize("form", SLOW)
 def test_a_dimension_that_is_small_but_slow(spark: SparkSession, form: str) -> None:
     """Where Spark broadcasts it anyway, its rows are used; it is never read for its keys alone."""
-    spark.udf.register("plus", udf(lambda k: k + 1, "int"))
+    spark.udf.register("plus", F.udf(lambda k: k + 1, "int"))
     dimension, why = SLOW[form]
     query = f"SELECT f.id, d.k FROM why f JOIN {dimension} d ON f.k = d.k"
     found = same_rows(spark, query, conf=SMJ)

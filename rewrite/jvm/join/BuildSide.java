@@ -42,6 +42,7 @@ public class BuildSide {
   private final int index;
   private final boolean hinted;
   private int hops;
+  private boolean strict;
 
   /** `hinted`: the query says that it is to be broadcast. */
   public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
@@ -53,6 +54,13 @@ public class BuildSide {
 
   public LogicalPlan plan() {
     return plan;
+  }
+
+  /** The same where keys that are too few would make rows, and not only lose some: a row without
+      a partner is kept, or written. */
+  BuildSide strictly() {
+    strict = true;
+    return this;
   }
 
   public Expression key() {
@@ -209,7 +217,7 @@ public class BuildSide {
 
   /** What in it may give other rows when it is computed again; null: nothing. */
   public String fleeting() {
-    return Rereading.fleeting(plan);
+    return Rereading.fleeting(plan, strict);
   }
 
   private static boolean holdsKeys(LogicalPlan plan) {
@@ -272,7 +280,10 @@ public class BuildSide {
       if (part instanceof Join) least = next;
       part = next;
     }
-    return least == plan ? this : part(least);
+    if (least == plan) return this;
+    BuildSide found = part(least);
+    found.strict = strict;
+    return found;
   }
 
   /** The same keys of a part of the plan. */
@@ -314,6 +325,7 @@ public class BuildSide {
             new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0,
             false);
     through.hops = hops + 1;
+    through.strict = strict;
     return through;
   }
 

@@ -28,6 +28,11 @@ final class EquiJoins {
         : "a " + type.sql() + " JOIN";
   }
 
+  /** Whether a join says something of rows that have no partner. */
+  static boolean keepsPartnerless(JoinType type) {
+    return !(type instanceof InnerLike) && type != LeftSemi$.MODULE$;
+  }
+
   /** Whether the left side of a join may lose rows without a partner. */
   static boolean leftLoses(JoinType type) {
     return type instanceof InnerLike || type == LeftSemi$.MODULE$ || type == RightOuter$.MODULE$;

@@ -160,10 +160,8 @@ public final class JoinPruningRule extends Rule {
       boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
       LogicalPlan found = side(join, keys, left);
       if (found == null) found = side(join, keys, !left);
-      if (found == null) {
-        refuseAll(join, keys, left);
-        refuseAll(join, keys, !left);
-      }
+      // Of rows that are given Spark takes the size for endless: then the other side is the fact.
+      if (found == null && !refuseAll(join, keys, left)) refuseAll(join, keys, !left);
       return found == null ? join : found;
     }
 
@@ -176,7 +174,7 @@ public final class JoinPruningRule extends Rule {
         KeyPushdown restriction = pushdown(side, child);
         String refusal = side.refusal(PlanSize.bytes(child));
         if (refusal != null) {
-          restriction.refuse(child, side.column(), refusal);
+          restriction.note(child, side.column(), refusal);
           continue;
         }
         child = restriction.on(child, side.column());
@@ -217,22 +215,25 @@ public final class JoinPruningRule extends Rule {
       List right = ScalaInterop.list((scala.collection.Iterable) keys._2());
       BuildSide dimension = new BuildSide(join.right(), right, 0, false);
       pushdown(dimension, join.left())
-          .refuse(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
+          .note(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
     }
 
-    /** Notes of one side of a join that the other one has all of its keys. */
-    private void refuseAll(Join join, scala.Option equal, boolean left) {
+    /** Notes of one side of a join that the other one has all of its keys; whether there is a scan
+        to note it of. */
+    private boolean refuseAll(Join join, scala.Option equal, boolean left) {
       LogicalPlan side = left ? join.left() : join.right();
       List keys = new ArrayList();
       List others = new ArrayList();
       addEqual(join, equal, left, keys, others);
+      boolean noted = false;
       for (int i = 0; i < keys.size(); i++) {
         BuildSide dimension = (BuildSide) others.get(i);
         String refusal = dimension.refusal(PlanSize.bytes(side));
         if (refusal != null) {
-          pushdown(dimension, side).refuse(side, (Expression) keys.get(i), refusal);
+          noted |= pushdown(dimension, side).note(side, (Expression) keys.get(i), refusal);
         }
       }
+      return noted;
     }
 
     private KeyPushdown pushdown(BuildSide dimension, LogicalPlan plan) {
@@ -243,7 +244,7 @@ public final class JoinPruningRule extends Rule {
         KeyPushdown restriction, Join join, LogicalPlan side, Expression key) {
       if (united.contains(join.joinType())) return;
       String kept = EquiJoins.name(join.joinType()) + " keeps rows without a partner";
-      restriction.refuse(side, key, kept);
+      restriction.note(side, key, kept);
     }
 
     /** The join with the keys of one side on the scans of the other; null where there are none. */
@@ -257,6 +258,7 @@ public final class JoinPruningRule extends Rule {
       for (int i = 0; i < keys.size(); i++) {
         Expression key = (Expression) keys.get(i);
         BuildSide dimension = (BuildSide) others.get(i);
+        if (EquiJoins.keepsPartnerless(join.joinType())) dimension.strictly();
         if (dimension.refusal(PlanSize.bytes(side)) != null) continue;
         KeyPushdown restriction = pushdown(dimension, side);
         // In a MERGE that only inserts no row of the table has a mark.

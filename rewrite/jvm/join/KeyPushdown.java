@@ -272,6 +272,7 @@ public final class KeyPushdown {
     if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
       return refuse(join, key, EquiJoins.name(join.joinType()) + " stands between");
     }
+    if (EquiJoins.keepsPartnerless(join.joinType())) dimension.strictly();
     LogicalPlan own = isLeft ? join.left() : join.right();
     LogicalPlan other = isLeft ? join.right() : join.left();
     LogicalPlan ownNow = on(own, key);
@@ -352,6 +353,7 @@ public final class KeyPushdown {
       ScanNotes.add(scan, "the command has found its files before");
       return plan;
     }
+    if (ScanSources.isOfCommand(scan)) dimension.strictly();
     BuildSide[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {
@@ -395,14 +397,22 @@ public final class KeyPushdown {
     return new PruningCost(client, feedback, statistics, scan, key);
   }
 
-  /** Notes on the scans below, those that could be pruned, why they have no keys. */
-  public LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
-    List leaves = ScalaInterop.list(plan.collectLeaves());
-    for (int i = 0; i < leaves.size(); i++) {
-      if (cost((LogicalPlan) leaves.get(i), key).concerns()) {
-        ScanNotes.add((LogicalPlan) leaves.get(i), reason);
-      }
-    }
+  /** The plan as it is; its scans have a note why. */
+  private LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
+    note(plan, key, reason);
     return plan;
+  }
+
+  /** Notes on the scans below, those that could be pruned, why they have no keys; whether there are
+      any. */
+  boolean note(LogicalPlan plan, Expression key, String reason) {
+    List leaves = ScalaInterop.list(plan.collectLeaves());
+    boolean found = false;
+    for (int i = 0; i < leaves.size(); i++) {
+      if (!cost((LogicalPlan) leaves.get(i), key).concerns()) continue;
+      ScanNotes.add((LogicalPlan) leaves.get(i), reason);
+      found = true;
+    }
+    return found;
   }
 }

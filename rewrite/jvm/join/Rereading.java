@@ -98,21 +98,24 @@ final class Rereading {
 
   /** What in a plan may give other rows when it is computed again; null: nothing. Ties decide what
       a LIMIT or a window gives, what makes the rows of an RDD is not known, and somebody may write
-      to a database between two reads. */
-  static String fleeting(LogicalPlan plan) {
+      to a table between two reads.
+
+      Where keys that are too few only lose rows, as if the dimension had been read a moment
+      before, files that Spark has listed count as what they are. `strict`: they do not. */
+  static String fleeting(LogicalPlan plan, boolean strict) {
     if (isLimit(plan)) return "a LIMIT or a sample";
     if (plan instanceof Window) return "a window";
     if (plan instanceof LogicalRDD && !((LogicalRDD) plan).rdd().isCheckpointed()) {
       return "rows of an RDD";
     }
     if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
-    if (ScanSources.isScan(plan) && !ScanSources.isSettled(plan)) {
-      return "a table that may change between two reads";
+    if (ScanSources.isScan(plan) && !ScanSources.isSnapshot(plan)) {
+      if (strict || !ScanSources.isListed(plan)) return "a table that may change between two reads";
     }
     List parts = new ArrayList(inside(plan));
     parts.addAll(ScalaInterop.list(plan.subqueries()));
     for (int i = 0; i < parts.size(); i++) {
-      String fleeting = fleeting((LogicalPlan) parts.get(i));
+      String fleeting = fleeting((LogicalPlan) parts.get(i), strict);
       if (fleeting != null) return fleeting;
     }
     return null;

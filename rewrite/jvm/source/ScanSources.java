@@ -8,6 +8,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import rewrite.jvm.bridge.Failures;
@@ -54,15 +55,27 @@ public final class ScanSources {
     return leaf instanceof LogicalRelation && isOfCommand(leaf);
   }
 
-  /** Whether a leaf of a plan gives the same rows whenever it is read: files that are listed once,
-      and snapshots. */
-  public static boolean isSettled(LogicalPlan leaf) {
+  /** Whether a leaf of a plan gives the same rows whenever it is read: a snapshot. */
+  public static boolean isSnapshot(LogicalPlan leaf) {
     if (leaf instanceof LogicalRelation) {
-      return ((LogicalRelation) leaf).relation() instanceof HadoopFsRelation;
+      Object relation = ((LogicalRelation) leaf).relation();
+      return relation instanceof HadoopFsRelation
+          && (isNamed((HadoopFsRelation) relation, QUERY) || isOfCommand(leaf));
     }
-    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
-    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
-    return scan instanceof FileScan || scan.getClass().getName().equals(SCAN);
+    return leaf instanceof DataSourceV2ScanRelation
+        && ((DataSourceV2ScanRelation) leaf).scan().getClass().getName().equals(SCAN);
+  }
+
+  /** Whether it reads files that were listed once. Spark lists them anew when the session writes to
+      them, and others may replace them. */
+  public static boolean isListed(LogicalPlan leaf) {
+    if (leaf instanceof LogicalRelation) {
+      Object relation = ((LogicalRelation) leaf).relation();
+      return relation instanceof HadoopFsRelation
+          && ((HadoopFsRelation) relation).location() instanceof PartitioningAwareFileIndex;
+    }
+    return leaf instanceof DataSourceV2ScanRelation
+        && ((DataSourceV2ScanRelation) leaf).scan() instanceof FileScan;
   }
 
   /** Whether a leaf of a plan has taken conditions into itself, as Iceberg does with those that
