@@ -62,6 +62,8 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
 	$(BIN)/python -m tests.benchmarks.clustered
+	$(BIN)/python -m tests.benchmarks.commands
+	$(BIN)/python -m tests.benchmarks.commands upsert every --delay 30
 	$(BIN)/python -m tests.benchmarks.iceberg
 	$(BIN)/python -m tests.benchmarks.keys
 	$(BIN)/python -m tests.benchmarks.ladder

@@ -27,6 +27,8 @@ EXTENDED = (
     "rewrite/test_conformance_tables.py",
     "rewrite/iceberg/test_writes.py",
     "rewrite/test_commands.py",
+    "rewrite/test_dml_concurrency.py",
+    "rewrite/test_dml_random.py",
     "rewrite/test_faults.py",
     "rewrite/test_join_conformance.py",
     "rewrite/test_join_gate.py",
@@ -72,6 +74,8 @@ the others."""
 LONGEST = (
     "test_notebooks.py",
     "test_installed.py",
+    "rewrite/test_dml_random.py",
+    "rewrite/test_dml_concurrency.py",
     "rewrite/test_joins.py",
     "rewrite/test_session.py",
     "skipping/streaming/test_commits.py",

@@ -1,0 +1,257 @@
+"""Twin Delta tables, `indexed` with an index and `twin` without one, and what tells them apart.
+
+The oracle of commands that write: what a command does to the one it does to the other, down to
+what it commits.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from rewrite.observe.explain import read_scans, require_settled_hooks
+from tests.rewrite.delta_rows import DeltaRows
+from tests.rewrite.differential import UNCOMPILED, make_table, settings
+from tests.rewrite.twelve_files import INDEX, ROWS, location
+
+ON = {"spark.skipping.dml": "true"}
+OFF = {"spark.skipping.enabled": "false"}
+NAMES = ("indexed", "twin")
+
+TABLES = {
+    "rewritten": {"delta.enableDeletionVectors": "false"},
+    "vectors": {"delta.enableDeletionVectors": "true"},
+    "feed": {"delta.enableDeletionVectors": "false", "delta.enableChangeDataFeed": "true"},
+    "vectors, feed": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
+    "mapped": {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"},
+    "tracked": {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "false"},
+}
+PARTED = {
+    "parted": TABLES["rewritten"],
+    "parted, vectors": TABLES["vectors, feed"],
+}
+"""Tables with the partition column `n`, in which there are nulls."""
+
+Work = Callable[[str], object]
+"""Something that is done to a table, given its name."""
+
+
+def make_originals(spark: SparkSession, kinds: Iterable[str]) -> dict[str, str]:
+    """The folders of tables that twins are copied from, by kind."""
+    found = {}
+    for name in kinds:
+        properties = {**TABLES, **PARTED}[name]
+        table = f"original_{name.replace(', ', '_')}"
+        made = f"{table}_flat" if name in PARTED else table
+        make_table(spark, made, ROWS, properties=properties)
+        if name in PARTED:
+            given = {**properties, "delta.dataSkippingNumIndexedCols": "0"}
+            listed = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+            spark.sql(
+                f"CREATE TABLE {table} USING delta PARTITIONED BY (n) TBLPROPERTIES ({listed})"
+                f" AS SELECT /*+ REPARTITION(1) */ * FROM {made}"
+            )
+        found[name] = location(spark, table).removeprefix("file:")
+    return found
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The two tables, where they are, and what they held."""
+
+    spark: SparkSession
+    folders: dict[str, Path]
+    kind: str
+    feeds: bool
+    rows: dict[str, DeltaRows]
+    counts: list[int] = field(default_factory=list)
+    """Rows of each version that was compared."""
+
+    @staticmethod
+    def make(
+        spark: SparkSession,
+        originals: dict[str, str],
+        kind: str,
+        folder: Path,
+        isolation: str = "Serializable",
+    ) -> Twins:
+        """Copies of an original, in two new folders within `folder`."""
+        Twins.drop(spark)
+        folders = {}
+        for name in NAMES:
+            folders[name] = folder / name
+            shutil.copytree(originals[kind], folders[name])
+            _isolate(folders[name] / "_delta_log", isolation)
+            spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{folders[name]}'")
+        # What a partition column can skip needs no index.
+        index = INDEX.replace("n VALUE_LIST, ", "") if kind in PARTED else INDEX
+        spark.sql(f"CREATE SKIPPING INDEX ON indexed ({index})")
+        feeds = "delta.enableChangeDataFeed" in {**TABLES, **PARTED}[kind]
+        rows = {name: DeltaRows(at) for name, at in folders.items()}
+        return Twins(spark, folders, kind, feeds, rows)
+
+    @staticmethod
+    def drop(spark: SparkSession) -> None:
+        spark.sql("DROP SKIPPING INDEX IF EXISTS ON indexed")
+        for name in NAMES:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+    def versions(self, table: str) -> list[Path]:
+        """The files of the log, of version 0 on."""
+        return sorted((self.folders[table] / "_delta_log").glob("*.json"))
+
+    def committed(self, table: str, last: int = 1) -> list[Any]:
+        """What the last commits say, but for times, sizes, and names of files that they made."""
+        shared = set.intersection(*(_files(folder) for folder in self.folders.values()))
+        return [_commit(log, shared) for log in self.versions(table)[-last:]]
+
+    def differ(self) -> str | None:
+        """In which version since the last call the rows of the two differ, if they do."""
+        logs = [self.versions(name) for name in NAMES]
+        if len(logs[0]) != len(logs[1]):
+            return f"{len(logs[0])} versions, and {len(logs[1])}"
+        for version in range(self.compared(), len(logs[0])):
+            one, other = (self.rows[n].at(log[version]) for n, log in zip(NAMES, logs, strict=True))
+            self.counts.append(len(other))
+            if one != other:
+                lost, more = Counter(other) - Counter(one), Counter(one) - Counter(other)
+                return f"version {version} lost {[*lost][:5]}, has {[*more][:5]} more"
+        return None
+
+    def compared(self) -> int:
+        """Versions of which the rows are known to be equal."""
+        return len(self.counts)
+
+    def differ_in_time(self, most: int = 5) -> str | None:
+        """In which of some versions, the last among them, Spark reads other rows, if it does."""
+        last = len(self.counts) - 1
+        # That of version 0 has no rows.
+        versions = sorted({last - n * (last - 1) // most for n in range(most)})
+        legs = [
+            f"SELECT '{t}' AS name, {v} AS v, {DIGEST} FROM {t} VERSION AS OF {v}"
+            for v in versions
+            for t in NAMES
+        ]
+        with settings(self.spark, {**OFF, **UNCOMPILED}):
+            rows = self.spark.sql(" UNION ALL ".join(legs)).collect()
+            found: dict[str, list[Any]] = {name: [] for name in NAMES}
+            for name, *digest in sorted(map(tuple, rows)):
+                found[name].append(digest)
+            counts = [count for _, count, *_ in found["twin"]]
+            if found["indexed"] != found["twin"] or counts != [self.counts[v] for v in versions]:
+                return f"versions {found}, counted {self.counts}"
+            if not self.feeds:
+                return None
+            changes = [self._changes(name) for name in NAMES]
+        return None if changes[0] == changes[1] else f"changes {changes}"
+
+    def _changes(self, table: str) -> object:
+        query = (
+            f"SELECT _commit_version, _change_type, {DIGEST} FROM"
+            f" (SELECT * EXCEPT (_commit_timestamp) FROM table_changes('{table}', 1))"
+            " GROUP BY ALL ORDER BY ALL"
+        )
+        return outcome(lambda: self.spark.sql(query).collect())
+
+
+DIGEST = (
+    # As text: functions of hashing pass over nulls, wherever they stand.
+    "count(*) AS c, bit_xor(xxhash64({0})) AS x, sum(bigint(hash({0}))) AS s"
+).format("to_json(struct(*), map('ignoreNullFields', 'false'))")
+"""What is equal where rows are, whatever their order."""
+
+
+def _isolate(log: Path, level: str) -> None:
+    """Write a table's isolation level into its log: Delta obeys both, but sets only the one."""
+    for checksum in [*log.glob("*.crc"), *log.glob(".*.crc")]:
+        checksum.unlink(missing_ok=True)
+    for commit in log.glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if "metaData" in action:
+                action["metaData"]["configuration"]["delta.isolationLevel"] = level
+        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
+def _commit(log: Path, shared: set[str]) -> Any:
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    files = sorted(
+        (
+            kind,
+            json.dumps(file.get("partitionValues")),
+            json.loads(file.get("stats") or "{}").get("numRecords"),
+            (file.get("deletionVector") or {}).get("cardinality"),
+            file.get("dataChange"),
+            file["path"] if file["path"] in shared else "",
+        )
+        for action in actions
+        for kind, file in action.items()
+        if kind in ("add", "remove", "cdc")
+    )
+    others = sorted({k for a in actions for k in a} - {"add", "remove", "cdc", "commitInfo"})
+    # DESCRIBE HISTORY shows what stands here. INSERT also counts the files of tasks without a row,
+    # which are written and left out.
+    counted = {
+        name: value
+        for name, value in info.get("operationMetrics", {}).items()
+        if "Time" not in name
+        and "Bytes" not in name
+        and "Size" not in name
+        and not (name == "numFiles" and info["operation"] == "WRITE")
+    }
+    said = {
+        name: info.get(name)
+        for name in ("operation", "readVersion", "isolationLevel", "isBlindAppend")
+    }
+    return said, counted, files, others
+
+
+def outcome(work: Callable[[], object]) -> object:
+    """What comes of it: an answer, or the class of the error and what Spark calls it."""
+    try:
+        return work()
+    except PySparkException as error:
+        return f"{type(error).__name__} {error.getCondition() or str(error)[:60]}"
+    except Py4JJavaError as error:
+        thrown = error.java_exception
+        while thrown.getCause() is not None:
+            thrown = thrown.getCause()
+        return f"{thrown.getClass().getName()} {str(thrown.getMessage())[:60]}"
+
+
+def looks(spark: SparkSession, seen: int) -> Iterator[Any]:
+    """The scans of `indexed` since an execution that had files to leave out."""
+    for execution in json.loads(require_settled_hooks(spark).java.executions().recent()):
+        if execution["id"] > seen:
+            for scan in read_scans(execution["scans"]):
+                if scan.total is not None and "indexed" in scan.table:
+                    yield scan
+
+
+def newest(spark: SparkSession) -> int:
+    """The number of the last execution."""
+    recent = json.loads(require_settled_hooks(spark).java.executions().recent())
+    return max((execution["id"] for execution in recent), default=-1)
+
+
+@contextmanager
+def serving(spark: SparkSession, table: str) -> Iterator[None]:
+    """The session as a table's commands are run: with the index, or as if there were none."""
+    with settings(spark, ON if table == "indexed" else OFF):
+        yield
