@@ -104,7 +104,9 @@ def test_joins(spark: SparkSession, flat: str, parted: str, table: str, adaptive
     skips(
         spark, f"SELECT * FROM {table} WHERE k IN (SELECT k FROM pq_dim WHERE v = 'a')", conf=conf
     )
-    skips(spark, f"SELECT * FROM pq_dim LEFT JOIN {table} USING (k) WHERE v = 'a'", conf=conf)
+    # The dimension's files may be replaced between two reads: its rows would have no partner.
+    left = f"SELECT * FROM pq_dim LEFT JOIN {table} USING (k) WHERE v = 'a'"
+    assert same_rows(spark, left, conf=conf).skipped == 0
 
 
 def test_dynamic_partition_pruning_beside_ours(spark: SparkSession, parted: str) -> None:
