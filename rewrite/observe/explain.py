@@ -84,9 +84,8 @@ def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
     last = reading[-1]
     parts = [e for e in reading if e["root"] == last["root"]]
     whole = next((e for e in executions if e["id"] == last["root"]), last)
-    named = whole if len(parts) > 1 else last
     scans = [scan for part in parts for scan in _scans(part)]
-    return Explanation(read_scans(scans), (named["name"], named["id"]))
+    return Explanation(read_scans(scans), (whole["name"], whole["id"]))
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -116,6 +116,17 @@ class Twins:
         shared = set.intersection(*(_files(folder) for folder in self.folders.values()))
         return [_commit(log, shared) for log in self.versions(table)[-last:]]
 
+    def differ_in_commits(self, last: int) -> str | None:
+        """What the last commits of the two say differently, if they do."""
+        for one, other in zip(
+            self.committed("indexed", last), self.committed("twin", last), strict=True
+        ):
+            if one != other:
+                (said, counted, *rest), (other_said, other_counted, *other_rest) = one, other
+                counts = sorted(counted.items() ^ other_counted.items())
+                return f"{said}, {other_said}: {counts}; {rest}, {other_rest}"
+        return None
+
     def differ(self) -> str | None:
         """In which version since the last call the rows of the two differ, if they do."""
         logs = [self.versions(name) for name in NAMES]
@@ -193,16 +204,19 @@ def _commit(log: Path, shared: set[str]) -> Any:
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     files = sorted(
         (
-            kind,
-            json.dumps(file.get("partitionValues")),
-            json.loads(file.get("stats") or "{}").get("numRecords"),
-            (file.get("deletionVector") or {}).get("cardinality"),
-            file.get("dataChange"),
-            file["path"] if file["path"] in shared else "",
-        )
-        for action in actions
-        for kind, file in action.items()
-        if kind in ("add", "remove", "cdc")
+            (
+                kind,
+                json.dumps(file.get("partitionValues")),
+                json.loads(file.get("stats") or "{}").get("numRecords"),
+                (file.get("deletionVector") or {}).get("cardinality"),
+                file.get("dataChange"),
+                file["path"] if file["path"] in shared else "",
+            )
+            for action in actions
+            for kind, file in action.items()
+            if kind in ("add", "remove", "cdc")
+        ),
+        key=repr,  # statistics are missing in some
     )
     others = sorted({k for a in actions for k in a} - {"add", "remove", "cdc", "commitInfo"})
     # DESCRIBE HISTORY shows what stands here. INSERT also counts the files of tasks without a row,

@@ -121,7 +121,7 @@ def test_a_command_looks_into_files_with_its_rows(
     tables = twins(kind)
     statement, files = COMMANDS[command]
     _, found = both(tables, statement)
-    # With no file at all Spark drops the scan.
+    # Adaptive execution drops a scan without rows from the plan.
     assert [(look.total, look.opened) for look in found[:1]] == [(FILES, files)] * (files > 0)
     # Again, on a table with files that the index does not know, and one with rows deleted.
     both(tables, statement)
@@ -167,6 +167,33 @@ def test_the_release_whose_commands_are_known_is_the_one_that_is_pinned() -> Non
     source = (ROOT / "rewrite/jvm/source/DeltaSource.java").read_text()
     (release,) = re.findall(r'String RELEASE = "(.+)";', source)
     assert f'"delta-spark=={release}"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("on", ["t.k = s.k", "t.k = s.k AND t.i < 9"])
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_the_source_is_counted_though_nothing_matches(
+    spark: SparkSession, twins: Make, on: str, adaptive: str
+) -> None:
+    """Adaptive execution does not run one side of a join whose other side has no rows, and what
+    Delta counts in the source it does after its last shuffle."""
+    tables = twins("rewritten")
+    conf = {
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.adaptive.enabled": adaptive,
+        "spark.databricks.delta.merge.materializeSource": "none",
+    }
+    merge = f"""MERGE INTO {{t}} t USING (SELECT DISTINCT int(7000 + id % 40) AS k FROM range(80)) s
+        ON {on} WHEN MATCHED THEN UPDATE SET m = 1 WHEN NOT MATCHED THEN INSERT (k) VALUES (s.k)"""
+    with settings(spark, conf):
+        _, found = both(tables, merge)
+        explained = str(rewrite.explain(spark.sql(merge.format(t="indexed"))))
+    if adaptive == "true":
+        assert found == [], "a join without rows is no longer in the plan"
+    elif on == "t.k = s.k":
+        assert [scan.opened for scan in found] == [1]
+    else:
+        assert sum(scan.disproved for scan in found) == 0
+        assert "Delta would miscount the source if no row met the other conditions" in explained
 
 
 def test_two_rows_for_one_fail_as_ever(spark: SparkSession, twins: Make) -> None:

@@ -72,6 +72,9 @@ public final class KeyPushdown {
   private final List used = new ArrayList();
   private boolean shuffled;
   private boolean looks;
+  private boolean counts;
+  /** The conditions on the way to scans. */
+  private final List passed = new ArrayList();
 
   /** `whole` is the side of the join that may lose rows. */
   public KeyPushdown(
@@ -145,6 +148,7 @@ public final class KeyPushdown {
     if (!filter.condition().deterministic()) {
       return refuse(filter, key, RANDOM_CONDITION);
     }
+    passed.addAll(Conditions.conjuncts(filter.condition()));
     return ScanSources.isScan(filter.child())
         ? scan(filter.child(), filter, key)
         : child(filter, key);
@@ -162,6 +166,7 @@ public final class KeyPushdown {
       }
     }
     looks |= isMarked;
+    counts |= isMarked;
     return child(project, through(key, list));
   }
 
@@ -354,6 +359,12 @@ public final class KeyPushdown {
       return plan;
     }
     if (ScanSources.isOfCommand(scan)) dimension.strictly();
+    // An empty side of a join that shuffles may keep adaptive execution from running the other one.
+    boolean isCounted = counts && ScanSources.findsFilesFirst(scan) && !dimension.isBroadcast();
+    if (isCounted && gate.hasOwnConditions(passed)) {
+      ScanNotes.add(scan, "Delta would miscount the source if no row met the other conditions");
+      return plan;
+    }
     BuildSide[] ways = gate.ways(dimension);
     for (int i = 0; i < ways.length; i++) {
       for (int j = 0; j < conditions.size(); j++) {

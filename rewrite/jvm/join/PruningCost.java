@@ -3,9 +3,11 @@ package rewrite.jvm.join;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ConnectorSource;
@@ -42,6 +44,20 @@ public final class PruningCost {
   /** Whether the scan is of a table that has an index, or may know itself where the key is. */
   public boolean concerns() {
     return read != null && (client.hasIndex(read.table()) || statistics.know(read, column));
+  }
+
+  /** Whether conditions on the rows of a file decide whether any is left. */
+  public boolean hasOwnConditions(List conditions) {
+    for (int i = 0; i < conditions.size(); i++) {
+      Expression condition = (Expression) conditions.get(i);
+      if (condition instanceof IsNotNull || Conditions.dynamic(condition) != null) continue;
+      List columns = ScalaInterop.list(condition.references().toSeq());
+      for (int j = 0; j < columns.size(); j++) {
+        List path = Conditions.path((Expression) columns.get(j));
+        if (path == null || !read.isPartition(path)) return true;
+      }
+    }
+    return false;
   }
 
   /** Whether the key is a partition column, which Spark prunes by where it broadcasts the other

@@ -50,6 +50,7 @@ public final class JoinKeySet implements KeyValues {
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean isLost;
+  private boolean keepsRows;
 
   private JoinKeySet(InSubqueryExec in, boolean areRanges, String dimension) {
     this.in = in;
@@ -124,6 +125,16 @@ public final class JoinKeySet implements KeyValues {
 
   public KeyRanges ranges() {
     return ranges;
+  }
+
+  /** Has them leave out files only. */
+  public void keepRows() {
+    keepsRows = true;
+  }
+
+  /** Whether they are to drop rows, too. */
+  public boolean dropsRows() {
+    return values != null && !keepsRows;
   }
 
   /** Whether there are values or ranges. */

@@ -17,7 +17,6 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
@@ -129,6 +128,9 @@ public final class FilePruningRule extends Rule {
           return ScanNotes.unpruned(scan.node(), scans.refusal(scan, read, filters, keys));
         }
         keys.addAll(scan.keys());
+        for (int i = 0; i < keys.size() && !scan.filtersRows(); i++) {
+          ((JoinKeySet) keys.get(i)).keepRows();
+        }
         // With keys, or values that are still to come, other files are left out later.
         boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
         TopRows top = isWhole ? scans.known(read, (TopRows) tops.get(scan.node())) : null;
@@ -235,10 +237,10 @@ public final class FilePruningRule extends Rule {
     /** Adds what drops rows without a partner before they are shuffled. A join in the same stage
         does so by itself, with the same broadcast. */
     private void addRows(List keys, List conditions) {
-      if (!SkippingConf.filtersRows() || !(plan instanceof ShuffleExchangeLike)) return;
+      if (!(plan instanceof ShuffleExchangeLike)) return;
       for (int i = 0; i < keys.size(); i++) {
         JoinKeySet set = (JoinKeySet) keys.get(i);
-        if (set.values() == null || set.isBroadcast() && joins(plan)) continue;
+        if (!set.dropsRows() || set.isBroadcast() && joins(plan)) continue;
         try {
           conditions.add(RuntimeRowFilter.rows(set.column(), set.values()));
         } catch (RuntimeException failure) {

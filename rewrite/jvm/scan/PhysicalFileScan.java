@@ -52,6 +52,11 @@ final class PhysicalFileScan extends PhysicalScan {
     return ScanSources.isOfCommand(scan.relation());
   }
 
+  /** Delta counts the rows of a MERGE's source only if the table has rows for its join. */
+  boolean filtersRows() {
+    return super.filtersRows() && !isOfCommand();
+  }
+
   public boolean hasFilters() {
     return true;
   }
@@ -127,7 +132,7 @@ final class PhysicalFileScan extends PhysicalScan {
       reader they would be null in each row. */
   private List ranges(List keys) {
     List out = new ArrayList();
-    for (int i = 0; i < keys.size() && SkippingConf.filtersRows(); i++) {
+    for (int i = 0; i < keys.size() && filtersRows(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
       if (set.values() == null || isPartition(set.column())) continue;
       Expression range = RuntimeRowFilter.reader(set.column(), set.values());

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.execution.SparkPlan;
+import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.source.ScanSource;
 
 /** A scan in a physical plan, of files or of a connector. */
@@ -16,6 +17,11 @@ public abstract class PhysicalScan {
 
   /** Whether it is of a table that a command changes. */
   abstract boolean isOfCommand();
+
+  /** Whether keys may drop rows in the files that it reads. */
+  boolean filtersRows() {
+    return SkippingConf.filtersRows();
+  }
 
   /** Whether it is pruned already. */
   public abstract boolean isPruned();

@@ -1,6 +1,7 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -105,6 +106,8 @@ public final class PrunedFileIndex implements FileIndex {
             ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
+    PartitionDirectory spareDirectory = null;
+    FileStatusWithMetadata spare = null;
     Tally tally = pruning.tally(locations(directories));
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
@@ -117,14 +120,29 @@ public final class PrunedFileIndex implements FileIndex {
         boolean replaced =
             now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
         String location = file.getPath().toString();
-        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
+        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) {
+          kept.add(file);
+        } else if (read.keepsOne() && isSmaller(file, spare) && !read.isEmpty(location)) {
+          spareDirectory = directory;
+          spare = file;
+        }
       }
       if (!kept.isEmpty()) {
         out.add(new PartitionDirectory(directory.values(), ScalaInterop.seq(kept)));
       }
     }
+    if (out.isEmpty() && spare != null) {
+      tally.keep(spare.getLen());
+      out.add(
+          new PartitionDirectory(
+              spareDirectory.values(), ScalaInterop.seq(Collections.singletonList(spare))));
+    }
     pruning.done(tally);
     return ScalaInterop.seq(out);
+  }
+
+  private static boolean isSmaller(FileStatusWithMetadata file, FileStatusWithMetadata than) {
+    return than == null || file.getLen() < than.getLen();
   }
 
   private static List locations(List directories) {

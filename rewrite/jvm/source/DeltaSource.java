@@ -102,6 +102,23 @@ public final class DeltaSource extends FileSource {
     return "";
   }
 
+  /** MERGE counts the rows of its source while it joins them, and of a join with a side that turns
+      out to be empty adaptive execution may not run the other one. */
+  public boolean keepsOne() {
+    return ScanSources.isOfCommand(relation);
+  }
+
+  public boolean isEmpty(String location) {
+    List all = ScalaInterop.list(files);
+    for (int i = 0; i < all.size(); i++) {
+      AddFile file = (AddFile) all.get(i);
+      if (!index.absolutePath(file.path()).toString().equals(location)) continue;
+      scala.Option rows = file.numLogicalRecords();
+      return rows.isDefined() && ((Number) rows.get()).longValue() == 0;
+    }
+    return false;
+  }
+
   public String version() {
     return String.valueOf(snapshot.version());
   }

@@ -62,6 +62,16 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
   /** The files that it reads, by partition; none where that is not known yet. */
   abstract List directories();
 
+  /** Whether one file has to stay even if none is of use. */
+  public boolean keepsOne() {
+    return false;
+  }
+
+  /** Whether a file is known to have no rows. */
+  public boolean isEmpty(String location) {
+    return false;
+  }
+
   /** What identifies a file beside path and size; "" if nothing does. */
   public abstract String mark(InternalRow partition, FileStatus file);
 }

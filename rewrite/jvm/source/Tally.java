@@ -47,6 +47,12 @@ public final class Tally {
     return true;
   }
 
+  /** Takes back that a file of so many bytes is left out. */
+  public void keep(long size) {
+    disproved--;
+    disprovedBytes -= size;
+  }
+
   /** Counts a file of a format that no index is made of; it is unknown, too. */
   public void foreign(String format) {
     Integer before = (Integer) foreign.get(format);
