@@ -26,6 +26,7 @@ from tests.rewrite.differential import settings
 from tests.rewrite.twelve_files import FILES, contents
 
 ROOT = Path(__file__).parents[2]
+VECTORS_OR_NOT = ("vectors", "rewritten")
 SOURCE = "(SELECT * FROM VALUES (7, 1), (8, 2), (7000, 3) AS s(k, v)) s"
 
 # What is done, and how many files hold a row that is looked for.
@@ -113,7 +114,12 @@ def both(tables: Twins, statement: str) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "kind",
-    ["vectors", *(pytest.param(k, marks=pytest.mark.extended) for k in TABLES if k != "vectors")],
+    [
+        "vectors",
+        pytest.param("rewritten", marks=pytest.mark.extended),
+        # Random commands draw all kinds of tables.
+        *(pytest.param(k, marks=pytest.mark.soak) for k in TABLES if k not in VECTORS_OR_NOT),
+    ],
 )
 def test_a_command_looks_into_files_with_its_rows(
     spark: SparkSession, twins: Make, kind: str, command: str

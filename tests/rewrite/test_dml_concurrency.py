@@ -67,6 +67,7 @@ SECOND = {
 
 KINDS = ("rewritten", "vectors", "parted", "parted, vectors")
 STOPS = ("start", "commit")
+SOAK = pytest.mark.soak
 
 PAUSE = """
 package tests;
@@ -229,9 +230,12 @@ def pauses(spark: SparkSession) -> Pauses:
     return Pauses(spark)
 
 
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=SOAK)])
 @pytest.mark.parametrize("isolation", ISOLATION)
-@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize(
+    "first",
+    [name if name in ("delete", "upsert") else pytest.param(name, marks=SOAK) for name in FIRST],
+)
 def test_each_with_each(
     spark: SparkSession,
     originals: dict[str, str],
@@ -269,7 +273,7 @@ def test_each_with_each(
         assert conflicts[True] > 0, conflicts
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [24, pytest.param(10_000, marks=SOAK)])
 def test_random_pairs(
     spark: SparkSession, originals: dict[str, str], pauses: Pauses, tmp_path: Path, count: int
 ) -> None:
