@@ -88,6 +88,12 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "the dimension has a LIMIT or a sample, and may have other rows when read again",
         SMJ,
     ),
+    "a value that ties decide": (
+        "SELECT f.id FROM why f JOIN (SELECT max_by(k, m) AS k FROM (SELECT k, k % 3 AS m, name"
+        " FROM whose) WHERE name > 'n1' GROUP BY m) d ON f.k = d.k",
+        "the dimension has an aggregate that goes by the order of rows",
+        SMJ,
+    ),
     "files that are listed at each read": (
         "SELECT f.id FROM why f JOIN parts d ON f.k = d.k WHERE d.name = 'n3'",
         "the dimension has a table that may change between two reads",

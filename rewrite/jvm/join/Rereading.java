@@ -5,17 +5,27 @@ import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.ApproximatePercentile;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Average;
+import org.apache.spark.sql.catalyst.expressions.aggregate.CentralMomentAgg;
+import org.apache.spark.sql.catalyst.expressions.aggregate.MaxMinBy;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.EmptyRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.ObjectProducer;
 import org.apache.spark.sql.catalyst.plans.logical.Offset;
+import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Range;
 import org.apache.spark.sql.catalyst.plans.logical.Sample;
 import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
@@ -23,6 +33,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.ScanSources;
 
 /**
@@ -101,24 +112,63 @@ final class Rereading {
       to a table between two reads.
 
       Where keys that are too few only lose rows, as if the dimension had been read a moment
-      before, files that Spark has listed count as what they are. `strict`: they do not. */
+      before, files that Spark has listed, and caches, count as what they are. `strict`: they do
+      not. */
   static String fleeting(LogicalPlan plan, boolean strict) {
+    return fleeting(plan, strict, false);
+  }
+
+  /** `isCached`: a cache has been filled with its rows, or is by whoever comes first. */
+  private static String fleeting(LogicalPlan plan, boolean strict, boolean isCached) {
     if (isLimit(plan)) return "a LIMIT or a sample";
     if (plan instanceof Window) return "a window";
     if (plan instanceof LogicalRDD && !((LogicalRDD) plan).rdd().isCheckpointed()) {
       return "rows of an RDD";
     }
     if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
-    if (ScanSources.isScan(plan) && !ScanSources.isSnapshot(plan)) {
-      if (strict || !ScanSources.isListed(plan)) return "a table that may change between two reads";
+    if (plan.expressions().exists(new HasOrder())) {
+      return "an aggregate that goes by the order of rows";
     }
+    if (plan.children().isEmpty() && !isCached && !isSettled(plan, strict)) {
+      return "a table that may change between two reads";
+    }
+    isCached |= plan instanceof InMemoryRelation;
     List parts = new ArrayList(inside(plan));
     parts.addAll(ScalaInterop.list(plan.subqueries()));
     for (int i = 0; i < parts.size(); i++) {
-      String fleeting = fleeting((LogicalPlan) parts.get(i), strict);
+      String fleeting = fleeting((LogicalPlan) parts.get(i), strict, isCached);
       if (fleeting != null) return fleeting;
     }
     return null;
+  }
+
+  /** Whether a leaf of a plan is known to give the same rows again. A stream's are read once. */
+  private static boolean isSettled(LogicalPlan leaf, boolean strict) {
+    return leaf instanceof LocalRelation || leaf instanceof Range || leaf instanceof OneRowRelation
+        || leaf instanceof EmptyRelation || leaf instanceof LogicalRDD
+        || leaf.isStreaming() || ScanSources.isSnapshot(leaf)
+        || !strict && (leaf instanceof InMemoryRelation || ScanSources.isListed(leaf));
+  }
+
+  /** Whether an expression has an aggregate whose value rows decide that come first among equals,
+      or the order in which floating point is summed. */
+  private static final class HasOrder extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      return Boolean.valueOf(((Expression) expression).exists(new GoesByOrder()));
+    }
+  }
+
+  private static final class GoesByOrder extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object expression) {
+      if (expression instanceof Sum || expression instanceof Average) {
+        Expression summed = (Expression) ((Expression) expression).children().apply(0);
+        return Boolean.valueOf(ValueTypes.isFloating(summed.dataType()));
+      }
+      return Boolean.valueOf(
+          expression instanceof MaxMinBy || expression instanceof Mode
+              || expression instanceof ApproximatePercentile
+              || expression instanceof CentralMomentAgg);
+    }
   }
 
   /** Whether a plan evaluates functions of one row, which say themselves if they are random. */
