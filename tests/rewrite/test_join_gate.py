@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 import rewrite
 from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.compiler import Classes
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled
+from tests.rewrite.troubled_files import troubled
 
 SCRIPT = Path(__file__).with_name("join_limits.py")
 FILES = 8
@@ -164,47 +163,13 @@ def test_tuples(spark: SparkSession) -> None:
         spark.sql(f"DROP TABLE {name}")
 
 
-SMALL = {"spark.sql.defaultSizeInBytes": "100"}
-"""What Spark takes a table for that does not tell its size."""
-
-
-def trouble(spark: SparkSession, name: str, flag: Path, *, seconds: int = 0) -> None:
-    """A dimension that fails the first time that it is read, or takes some seconds for it."""
-
-    class Once(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return "k int, name bigint"
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            return Rows()
-
-    class Rows(DataSourceReader):
-        def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
-            import time
-
-            if not flag.exists():
-                flag.touch()
-                time.sleep(seconds)
-                if not seconds:
-                    raise OSError("the dimension is away")
-            for k in range(80):
-                yield k, k % 8
-
-    spark.dataSource.register(Once)
-    spark.read.format(name).load().createOrReplaceTempView(name)
-
-
 @pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
 def test_collecting_fails(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
     """The dimension cannot be read the first time, which is when its keys are collected."""
-    trouble(spark, "away", tmp_path / "failed once")
     query = joined(f"name {other_shape(conf)} = 3").replace("dimg", "away")
-    with settings(spark, {"spark.skipping.mode": "fallback"}):
-        found = scan_of(reversed_rows(spark, query, conf | SMALL))
+    fallback = {"spark.skipping.mode": "fallback"}
+    with troubled(spark, tmp_path, "away"), settings(spark, fallback):
+        found = scan_of(reversed_rows(spark, query, conf))
     assert "collecting failed" in str(found), str(found)
     assert len(found.keys) == 1
     assert found.opened == FILES
@@ -231,11 +196,10 @@ def test_collecting_takes_too_long(
     spark: SparkSession, tmp_path: Path, conf: dict[str, str]
 ) -> None:
     """All dimensions of a query are waited for once."""
-    for name in ("slow", "slower"):
-        trouble(spark, name, tmp_path / name, seconds=20)
     query = """SELECT f.id FROM gated f JOIN slow d ON f.k = d.k JOIN slower e ON f.r = e.k
         WHERE abs(d.name {0}) = 3 AND abs(e.name {0}) < 7""".format(other_shape(conf))
-    found = scan_of(reversed_rows(spark, query, conf | SMALL | {"spark.sql.broadcastTimeout": "3"}))
+    with troubled(spark, tmp_path, "slow", "slower", seconds=20):
+        found = scan_of(reversed_rows(spark, query, conf | {"spark.sql.broadcastTimeout": "3"}))
     assert "collecting took longer than spark.sql.broadcastTimeout" in str(found), str(found)
     assert found.opened == FILES
     assert len(found.keys) == 2
