@@ -106,8 +106,6 @@ public final class PrunedFileIndex implements FileIndex {
             ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
-    PartitionDirectory spareDirectory = null;
-    FileStatusWithMetadata spare = null;
     Tally tally = pruning.tally(locations(directories));
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
@@ -120,29 +118,38 @@ public final class PrunedFileIndex implements FileIndex {
         boolean replaced =
             now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
         String location = file.getPath().toString();
-        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) {
-          kept.add(file);
-        } else if (read.keepsOne() && isSmaller(file, spare) && !read.isEmpty(location)) {
-          spareDirectory = directory;
-          spare = file;
-        }
+        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
       }
       if (!kept.isEmpty()) {
         out.add(new PartitionDirectory(directory.values(), ScalaInterop.seq(kept)));
       }
     }
-    if (out.isEmpty() && spare != null) {
-      tally.keep(spare.getLen());
-      out.add(
-          new PartitionDirectory(
-              spareDirectory.values(), ScalaInterop.seq(Collections.singletonList(spare))));
-    }
+    if (out.isEmpty() && read.keepsOne()) keepOne(directories, out, tally);
     pruning.done(tally);
     return ScalaInterop.seq(out);
   }
 
-  private static boolean isSmaller(FileStatusWithMetadata file, FileStatusWithMetadata than) {
-    return than == null || file.getLen() < than.getLen();
+  /** Adds the smallest file that may have rows. */
+  private void keepOne(List directories, List out, Tally tally) {
+    Set empty = read.empty();
+    PartitionDirectory within = null;
+    FileStatusWithMetadata smallest = null;
+    for (int i = 0; i < directories.size(); i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      List files = ScalaInterop.list(directory.files());
+      for (int j = 0; j < files.size(); j++) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+        if (smallest != null && file.getLen() >= smallest.getLen()) continue;
+        if (empty.contains(file.getPath().toString())) continue;
+        within = directory;
+        smallest = file;
+      }
+    }
+    if (smallest == null) return;
+    tally.keep(smallest.getLen());
+    out.add(
+        new PartitionDirectory(
+            within.values(), ScalaInterop.seq(Collections.singletonList(smallest))));
   }
 
   private static List locations(List directories) {

@@ -4,9 +4,11 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -108,15 +110,17 @@ public final class DeltaSource extends FileSource {
     return ScanSources.isOfCommand(relation);
   }
 
-  public boolean isEmpty(String location) {
+  public Set empty() {
+    Set out = new HashSet();
     List all = ScalaInterop.list(files);
     for (int i = 0; i < all.size(); i++) {
       AddFile file = (AddFile) all.get(i);
-      if (!index.absolutePath(file.path()).toString().equals(location)) continue;
       scala.Option rows = file.numLogicalRecords();
-      return rows.isDefined() && ((Number) rows.get()).longValue() == 0;
+      if (rows.isDefined() && ((Number) rows.get()).longValue() == 0) {
+        out.add(index.absolutePath(file.path()).toString());
+      }
     }
-    return false;
+    return out;
   }
 
   public String version() {

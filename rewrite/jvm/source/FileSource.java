@@ -1,5 +1,6 @@
 package rewrite.jvm.source;
 
+import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
@@ -67,9 +68,9 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return false;
   }
 
-  /** Whether a file is known to have no rows. */
-  public boolean isEmpty(String location) {
-    return false;
+  /** The locations of files that are known to have no rows. */
+  public Set empty() {
+    return new HashSet();
   }
 
   /** What identifies a file beside path and size; "" if nothing does. */
