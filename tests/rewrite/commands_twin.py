@@ -42,6 +42,14 @@ PARTED = {
 }
 """Tables with the partition column `n`, in which there are nulls."""
 
+COUNTS_OF_ROWS = {
+    *("numSourceRows", "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    *("numTargetRowsMatchedUpdated", "numTargetRowsMatchedDeleted"),
+    *("numTargetRowsNotMatchedBySourceUpdated", "numTargetRowsNotMatchedBySourceDeleted"),
+    *("numUpdatedRows", "numDeletedRows"),
+}
+"""Metrics of operations that go by the rows alone, wherever those are."""
+
 Work = Callable[[str], object]
 """Something that is done to a table, given its name."""
 
@@ -116,13 +124,24 @@ class Twins:
         shared = set.intersection(*(_files(folder) for folder in self.folders.values()))
         return [_commit(log, shared) for log in self.versions(table)[-last:]]
 
-    def differ_in_commits(self, last: int) -> str | None:
-        """What the last commits of the two say differently, if they do."""
+    def differ_in_commits(self, last: int, *, alike: bool = True) -> str | None:
+        """What the last commits of the two say differently, if they do.
+
+        `alike`: whether the two were laid out alike before; if not, files and the rows that were
+        copied with others are not compared.
+        """
         for one, other in zip(
             self.committed("indexed", last), self.committed("twin", last), strict=True
         ):
-            if one != other:
-                (said, counted, *rest), (other_said, other_counted, *other_rest) = one, other
+            (said, counted, *rest), (other_said, other_counted, *other_rest) = one, other
+            if not alike:
+                counted, other_counted, rest, other_rest = (
+                    {name: counted[name] for name in COUNTS_OF_ROWS & counted.keys()},
+                    {name: other_counted[name] for name in COUNTS_OF_ROWS & other_counted.keys()},
+                    rest[1:],
+                    other_rest[1:],
+                )
+            if (said, counted, rest) != (other_said, other_counted, other_rest):
                 counts = sorted(counted.items() ^ other_counted.items())
                 return f"{said}, {other_said}: {counts}; {rest}, {other_rest}"
         return None
@@ -139,6 +158,14 @@ class Twins:
                 lost, more = Counter(other) - Counter(one), Counter(one) - Counter(other)
                 return f"version {version} lost {[*lost][:5]}, has {[*more][:5]} more"
         return None
+
+    def laid_out_alike(self) -> bool:
+        """Whether the same rows share files, as of what `differ` has read.
+
+        Spark does not say which rows its tasks write together, and which files a later command
+        touches, or how many of their rows it copies, goes by that.
+        """
+        return self.rows["indexed"].files() == self.rows["twin"].files()
 
     def compared(self) -> int:
         """Versions of which the rows are known to be equal."""
@@ -202,38 +229,36 @@ def _files(folder: Path) -> set[str]:
 def _commit(log: Path, shared: set[str]) -> Any:
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    files = sorted(
-        (
-            (
-                kind,
-                json.dumps(file.get("partitionValues")),
-                json.loads(file.get("stats") or "{}").get("numRecords"),
-                (file.get("deletionVector") or {}).get("cardinality"),
-                file.get("dataChange"),
-                file["path"] if file["path"] in shared else "",
-            )
-            for action in actions
-            for kind, file in action.items()
-            if kind in ("add", "remove", "cdc")
-        ),
-        key=repr,  # statistics are missing in some
-    )
+    files = []
+    written: Counter[tuple[str, str]] = Counter()
+    for action in actions:
+        for kind, file in action.items():
+            if kind not in ("add", "remove", "cdc"):
+                continue
+            count = json.loads(file.get("stats") or "{}").get("numRecords")
+            values = json.dumps(file.get("partitionValues"))
+            deleted = (file.get("deletionVector") or {}).get("cardinality")
+            path = file["path"] if file["path"] in shared else ""
+            if kind != "remove" and not path and deleted is None:
+                written[kind, values] += count or 0
+            else:
+                files.append((kind, values, count, deleted, file.get("dataChange"), path))
     others = sorted({k for a in actions for k in a} - {"add", "remove", "cdc", "commitInfo"})
-    # DESCRIBE HISTORY shows what stands here. INSERT also counts the files of tasks without a row,
-    # which are written and left out.
+    # DESCRIBE HISTORY shows what stands here. How many files a command writes goes by its tasks,
+    # and those go by what it reads.
     counted = {
         name: value
         for name, value in info.get("operationMetrics", {}).items()
-        if "Time" not in name
-        and "Bytes" not in name
-        and "Size" not in name
+        if not any(part in name for part in ("Time", "Bytes", "Size", "FilesAdded"))
+        and name not in ("numAddedFiles", "numAddedChangeFiles")
         and not (name == "numFiles" and info["operation"] == "WRITE")
     }
     said = {
         name: info.get(name)
         for name in ("operation", "readVersion", "isolationLevel", "isBlindAppend")
     }
-    return said, counted, files, others
+    # Statistics are missing in some.
+    return said, counted, (sorted(files, key=repr), sorted(written.items())), others
 
 
 def outcome(work: Callable[[], object]) -> object:

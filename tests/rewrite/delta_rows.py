@@ -43,7 +43,11 @@ class DeltaRows:
                     del self._live[action["path"]]
             elif kind == "add":
                 self._live[action["path"]] = action
-        return sorted(row for add in self._live.values() for row in self._rows(add))
+        return sorted(row for rows in self.files() for row in rows)
+
+    def files(self) -> list[list[str]]:
+        """The rows of each file, as of the last commit that was read."""
+        return sorted(sorted(self._rows(add)) for add in self._live.values())
 
     def _rows(self, add: dict[str, Any]) -> list[str]:
         if add["path"] not in self._read:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import hypothesis
@@ -10,7 +11,15 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.rewrite.differential import append, in_catalog_of, make_table, same_rows, settings
+import rewrite
+from tests.rewrite.differential import (
+    append,
+    in_catalog_of,
+    make_table,
+    opened,
+    same_rows,
+    settings,
+)
 
 FILES = 20
 BOUNDS = {
@@ -106,6 +115,96 @@ def test_the_first_rows_of_those_that_are_left(
     assert found.opened <= CONDITIONS[query], str(found.explained)
 
 
+LIMITS = {
+    "i >= 55 LIMIT 5": 1,
+    "i >= 55 LIMIT 10": 1,
+    "i >= 55 LIMIT 11": 2,
+    "i >= 55 LIMIT 3 OFFSET 9": 2,
+    "i BETWEEN 55 AND 74 LIMIT 10": 1,
+    "i BETWEEN 55 AND 74 LIMIT 11": 3,  # one file is whole, two are not
+    "t = 2 AND i > 3 LIMIT 20": 2,
+    "n IS NOT NULL LIMIT 190": 19,
+    "n >= 100 LIMIT 10": 1,
+    "s >= 's0100' LIMIT 3": 1,
+    "i >= 1000 LIMIT 3": FILES,
+    "d >= 100 LIMIT 3": FILES,
+    "i % 2 = 0 AND i >= 0 LIMIT 3": FILES,
+    "i >= 0 ORDER BY d LIMIT 3": FILES,
+}
+
+
+def some_rows(spark: SparkSession, query: str, *, conf: dict[str, str] | None = None) -> int:
+    """How many files an answer is from, of which any so many rows of all are right."""
+    with settings(spark, conf or {}):
+        with settings(spark, {"spark.skipping.enabled": "false"}):
+            count = spark.sql(query).count()
+            all_rows = set(spark.sql(re.sub("LIMIT.*", "", query)).collect())
+        df = spark.sql(query)
+        rows = df.collect()
+        assert len(rows) == len(set(rows)) == count, str(rewrite.explain(df))
+        assert set(rows) <= all_rows, str(rewrite.explain(df))
+        return opened(df)
+
+
+@pytest.mark.parametrize("query", LIMITS)
+def test_some_rows(spark: SparkSession, format: str, query: str) -> None:
+    conf = PLAIN if len(query) % 3 == 0 else {}
+    assert some_rows(spark, f"SELECT * FROM sorted WHERE {query}", conf=conf) <= LIMITS[query]
+
+
+def test_a_look_at_some_rows(spark: SparkSession, format: str) -> None:
+    df = spark.table("sorted").where("i > 101")
+    shown = rewrite.explain(df.limit(3))
+    assert "LIMIT ?  STATISTICS" in str(shown), str(shown)
+    assert [row.i > 101 for row in df.head(3)] == [True] * 3
+
+
+def test_some_rows_that_are_read_twice(spark: SparkSession, format: str) -> None:
+    """MERGE reads its source twice, and counts on the same rows."""
+    spark.sql("CREATE OR REPLACE TEMP VIEW some AS SELECT id FROM sorted WHERE i > 5 LIMIT 15")
+    df = spark.sql("SELECT count(*), sum(id) FROM some")
+    df.collect()
+    assert "LIMIT" not in str(rewrite.explain(df))
+    same_rows(spark, "SELECT a.id FROM some a JOIN some b ON a.id = b.id")
+
+
+JOINS = {
+    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
+    "SELECT * FROM few d RIGHT JOIN sorted f ON f.p = d.p ORDER BY f.i DESC LIMIT 11": 2,
+    "SELECT *, EXISTS (SELECT * FROM few d WHERE d.p = f.p) AS e FROM sorted f"
+    " ORDER BY i LIMIT 4": 1,
+    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p WHERE f.i > 59 ORDER BY f.i LIMIT 10": 1,
+    # Partners double rows, or order them.
+    "SELECT * FROM sorted f LEFT JOIN (SELECT * FROM few UNION ALL SELECT * FROM few) d"
+    " ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
+    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY d.i, f.i LIMIT 10": FILES,
+    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p WHERE d.i IS NULL ORDER BY f.i LIMIT 3":
+        FILES,
+    "SELECT * FROM sorted f JOIN few d ON f.p <> d.p ORDER BY f.i LIMIT 3": FILES,
+    "SELECT * FROM sorted f LEFT ANTI JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 3": FILES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", JOINS)
+def test_the_first_rows_above_joins(spark: SparkSession, format: str, query: str) -> None:
+    """Where a join keeps all rows of the side that is ordered."""
+    conf = PLAIN if len(query) % 3 == 0 else {}
+    spark.range(0, 200, 20).selectExpr(
+        "int(id div 10) AS p", "int(id) AS i"
+    ).createOrReplaceTempView("few")
+    with settings(spark, conf):
+        with settings(spark, {"spark.skipping.enabled": "false"}):
+            expected = spark.sql(query).collect()
+        df = spark.sql(query)
+        assert sorted(map(repr, df.collect())) == sorted(map(repr, expected))
+        found = [s for s in rewrite.explain(df).scans if "sorted" in s.table]
+        assert (found[0].opened if found else FILES) <= JOINS[query], str(rewrite.explain(df))
+
+
+TABLES = st.sampled_from(["sorted", "thinned"])
+SIZES = st.integers(1, 30)
+
+
 @st.composite
 def orders(draw: st.DrawFn) -> str:
     number = st.integers(-5, 10 * FILES + 5)
@@ -126,12 +225,14 @@ def orders(draw: st.DrawFn) -> str:
         value = "" if op.startswith("IS") else values[column].format(draw(number))
         turned = draw(st.booleans()) and op in ("<", "<=", ">", ">=")
         conditions.append(f"{value} {op} {column}" if turned else f"{column} {op} {value}")
+    if conditions and draw(st.integers(0, 4)) == 0:
+        return f"SELECT * FROM {draw(TABLES)} WHERE {' AND '.join(conditions)} LIMIT {draw(SIZES)}"
     by = draw(st.sampled_from(["i", "n", "n", "t", "p", "s", "ts"]))
     way = draw(st.sampled_from(["", "DESC", "NULLS LAST", "DESC NULLS FIRST"]))
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    limit, offset = draw(st.integers(1, 30)), draw(st.sampled_from([0, 0, 7]))
-    table = draw(st.sampled_from(["sorted", "thinned"]))
-    return f"SELECT * FROM {table} {where} ORDER BY {by} {way}, id LIMIT {limit} OFFSET {offset}"
+    limit, offset = draw(SIZES), draw(st.sampled_from([0, 0, 7]))
+    order = f"ORDER BY {by} {way}, id LIMIT {limit} OFFSET {offset}"
+    return f"SELECT * FROM {draw(TABLES)} {where} {order}"
 
 
 @pytest.mark.extended
@@ -152,6 +253,9 @@ def test_random_orders(spark: SparkSession, format: str) -> None:
     @hypothesis.given(orders())
     def drawn(query: str) -> None:
         nonlocal files, opened
+        if "ORDER" not in query:
+            some_rows(spark, query)
+            return
         found = same_rows(spark, query)
         files += found.without
         opened += found.opened

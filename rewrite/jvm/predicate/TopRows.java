@@ -11,12 +11,19 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.execution.CollectLimitExec;
 import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.LocalLimitExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.TakeOrderedAndProjectExec;
+import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 
-/** `WHERE ... ORDER BY column LIMIT n` of a scan: what is ordered first, and how many rows are
+/** `WHERE ... [ORDER BY column] LIMIT n` of a scan: what is ordered first, and how many rows are
     wanted. */
 public final class TopRows {
   private final SortOrder order;
@@ -37,26 +44,42 @@ public final class TopRows {
   /**
    * What a plan wants of the scan below; null: not that, or no file can be ruled out for it.
    *
-   * <p>Where rows are joined, how many are left of a file is not known. Of floating point nothing
+   * <p>Where a join drops rows, how many are left of a file is not known. Of floating point nothing
    * is: NaN is the greatest value, and not within bounds. Further columns of the order only decide
    * between rows that are alike in the first.
+   *
+   * <p>Without an order any rows will do, but only of an answer: what reads the same LIMIT twice, as
+   * MERGE does of its source, counts on the same rows. Without conditions Spark stops at the first
+   * files by itself.
    */
   public static TopRows of(SparkPlan plan) {
+    if (plan instanceof CollectLimitExec) {
+      CollectLimitExec some = (CollectLimitExec) plan;
+      TopRows top = some.limit() < 1 ? null : of(plan, null, some.limit());
+      return top == null || top.conditions.isEmpty() ? null : top;
+    }
     if (!(plan instanceof TakeOrderedAndProjectExec)) return null;
     TakeOrderedAndProjectExec top = (TakeOrderedAndProjectExec) plan;
     SortOrder order = (SortOrder) top.sortOrder().head();
-    if (!(order.child() instanceof AttributeReference)) return null;
-    AttributeReference column = (AttributeReference) order.child();
-    if (ValueTypes.isFloating(column.dataType())) return null;
+    boolean isColumn = order.child() instanceof AttributeReference;
+    return isColumn && !ValueTypes.isFloating(order.child().dataType())
+        ? of(plan, order, top.limit())
+        : null;
+  }
+
+  /** `rows` includes those that an OFFSET leaves out. */
+  private static TopRows of(SparkPlan plan, SortOrder order, int rows) {
     List all = new ArrayList();
-    SparkPlan below = (SparkPlan) top.children().apply(0);
-    while (below instanceof ProjectExec || below instanceof FilterExec) {
-      if (below instanceof FilterExec) {
-        all.addAll(Conditions.conjuncts(((FilterExec) below).condition()));
+    SparkPlan below = below(plan, order == null);
+    for (SparkPlan next = below; next != null; next = below(next, order == null)) {
+      if (next instanceof FilterExec) {
+        all.addAll(Conditions.conjuncts(((FilterExec) next).condition()));
       }
-      below = (SparkPlan) below.children().apply(0);
+      below = next;
     }
-    if (!below.children().isEmpty() || !below.outputSet().contains(column)) return null;
+    if (!below.children().isEmpty()) return null;
+    Attribute column = order == null ? null : (Attribute) order.child();
+    if (column != null && !below.outputSet().contains(column)) return null;
     List conditions = new ArrayList();
     boolean hasNoNulls = false;
     for (int i = 0; i < all.size(); i++) {
@@ -65,12 +88,27 @@ public final class TopRows {
       if (!isThere && !(condition instanceof BinaryComparison)) return null;
       // A column that is made on the way may have the name of one of the table's.
       if (!condition.references().subsetOf(below.outputSet())) return null;
-      boolean isOwn = condition.references().contains(column);
+      boolean isOwn = column != null && condition.references().contains(column);
       hasNoNulls |= isOwn && !(condition instanceof EqualNullSafe);
       if (!isOwn || !isThere) conditions.add(condition);
     }
-    long rows = (long) top.limit() + Math.max(0, top.offset());
     return new TopRows(order, below, rows, conditions, hasNoNulls);
+  }
+
+  /** What a node has its rows from, if none is lost on the way but by a filter; else null. */
+  private static SparkPlan below(SparkPlan plan, boolean isUnordered) {
+    int side = 0;
+    if (plan instanceof BroadcastHashJoinExec) {
+      JoinType type = ((BroadcastHashJoinExec) plan).joinType();
+      boolean isLeft = type == LeftOuter$.MODULE$ || type instanceof ExistenceJoin;
+      if (!isLeft && type != RightOuter$.MODULE$) return null;
+      side = isLeft ? 0 : 1;
+    } else if (!(plan instanceof ProjectExec || plan instanceof FilterExec
+        || plan instanceof TakeOrderedAndProjectExec || plan instanceof CollectLimitExec
+        || isUnordered && plan instanceof LocalLimitExec)) {
+      return null;
+    }
+    return (SparkPlan) plan.children().apply(side);
   }
 
   /** The node that reads the table. */
@@ -78,8 +116,9 @@ public final class TopRows {
     return scan;
   }
 
+  /** What is ordered first; null: any rows will do. */
   public Attribute column() {
-    return (Attribute) order.child();
+    return order == null ? null : (Attribute) order.child();
   }
 
   public boolean isAscending() {
@@ -103,6 +142,7 @@ public final class TopRows {
 
   /** In words, for explain. */
   public String toString() {
+    if (order == null) return "LIMIT ?";
     return "ORDER BY " + Conditions.shape(column()) + (isAscending() ? "" : " DESC") + " LIMIT ?";
   }
 }

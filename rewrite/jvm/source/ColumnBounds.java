@@ -118,6 +118,34 @@ public final class ColumnBounds {
     return out;
   }
 
+  /**
+   * The locations of those, of some, that may be left out of a search for any so many rows: all but
+   * the fewest that surely have as many; none where these are not known. `whole` are those that
+   * lose no row.
+   */
+  Set spared(long rows, Collection locations, Set whole) {
+    List byRows = new ArrayList();
+    for (Iterator each = locations.iterator(); each.hasNext(); ) {
+      Object location = each.next();
+      Object[] file = (Object[]) files.get(location);
+      if (file == null || file.length < 2 || file[2] == null) continue;
+      if (whole.contains(location)) byRows.add(new Object[] {location, file[2]});
+    }
+    // A stable sort: of files that are alike the first of the list are read, as without this.
+    Collections.sort(byRows, new Comparator() {
+      public int compare(Object a, Object b) {
+        return ((Long) ((Object[]) b)[1]).compareTo((Long) ((Object[]) a)[1]);
+      }
+    });
+    Set out = new HashSet(locations);
+    long found = 0;
+    for (int i = 0; i < byRows.size() && found < rows; i++) {
+      found += ((Long) ((Object[]) byRows.get(i))[1]).longValue();
+      out.remove(((Object[]) byRows.get(i))[0]);
+    }
+    return found < rows ? new HashSet() : out;
+  }
+
   /** How many rows of a file are surely in the order before the end of its bounds, or at it. */
   private static long surely(Object[] file, boolean nullsFirst) {
     if (file[2] == null || !nullsFirst && file[3] == null) return 0;

@@ -176,13 +176,14 @@ public final class TableStatistics {
     }
   }
 
-  /** Whether a table may know which files hold the first rows of an order. */
+  /** Whether a table may know which files hold the first rows of an order, or enough rows. */
   public boolean know(ScanSource read, TopRows top) {
-    return read != null
-        && SkippingConf.usesStatistics()
-        && isOrdered(top.column().dataType())
-        && read.hasStatistics(Conditions.path(top.column()))
-        && areKnown(read, top.conditions());
+    if (read == null || !SkippingConf.usesStatistics()) return false;
+    boolean isKnown =
+        top.column() == null
+            || isOrdered(top.column().dataType())
+                && read.hasStatistics(Conditions.path(top.column()));
+    return isKnown && areKnown(read, top.conditions());
   }
 
   /** Whether a table may know which files have only rows that meet some conditions. */
@@ -206,10 +207,13 @@ public final class TableStatistics {
     return test == null ? null : Casts.bare(test.column());
   }
 
-  /** Adds what of the files that a scan lists cannot hold one of the first rows of an order. */
+  /** Adds what of the files that a scan lists cannot hold one of the first rows of an order, or is
+      not needed to have enough rows. */
   public void add(StatisticsAnswer out, ScanSource read, TopRows top, Collection locations) {
     try {
-      ColumnBounds bounds = bounds(read, Conditions.path(top.column()));
+      Expression first =
+          top.column() == null ? column((Expression) top.conditions().get(0)) : top.column();
+      ColumnBounds bounds = bounds(read, Conditions.path(first));
       if (bounds == null || !bounds.knows()) return;
       Set whole = null;
       for (int i = 0; i < top.conditions().size(); i++) {
@@ -217,7 +221,11 @@ public final class TableStatistics {
         if (whole == null) whole = some;
         whole.retainAll(some);
       }
-      out.add(top + "  STATISTICS", "", bounds.behind(top, locations, whole));
+      Set without =
+          top.column() == null
+              ? bounds.spared(top.rows(), locations, whole)
+              : bounds.behind(top, locations, whole);
+      out.add(top + "  STATISTICS", "", without);
     } catch (Throwable failure) {
       Failures.passOn(failure); // else this says nothing
     }
@@ -230,7 +238,8 @@ public final class TableStatistics {
     ColumnBounds bounds = bounds(read, Conditions.path(column));
     return bounds == null
         ? new HashSet()
-        : bounds.whole(Comparison.of(condition), column.semanticEquals(ordered));
+        : bounds.whole(
+            Comparison.of(condition), ordered != null && column.semanticEquals(ordered));
   }
 
   private static String label(KeyValues values, String kind) {
