@@ -157,7 +157,20 @@ def test_tuples(spark: SparkSession) -> None:
     ).coalesce(1).write.format("delta").saveAsTable("pair_dim")
     query = "SELECT * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b WHERE n = 1"
     assert scan_of(same_rows(spark, query), "pairs").opened == 2
-    assert scan_of(same_rows(spark, query, conf=SMJ), "pairs").opened == 4
+    found = scan_of(same_rows(spark, query, conf=SMJ), "pairs")
+    assert found.opened == 2
+    assert "tuples" in str(found)
+    assert scan_of(same_rows(spark, query, conf=SMJ | PLAIN), "pairs").opened == 2
+    assert scan_of(same_rows(spark, query, conf=PLAIN), "pairs").opened == 2
+    # Of another type on the other side, more than are few, and of keys that another column has.
+    casts = query.replace(
+        "pair_dim d", "(SELECT bigint(a) AS a, string(b) AS b, n FROM pair_dim) d"
+    )
+    same_rows(spark, casts, conf=SMJ)
+    many = "(SELECT int(id div 16) AS a, int(id div 4) % 4 AS b, id AS c FROM range(64)) d"
+    query = f"SELECT * FROM pairs f JOIN {many} ON f.a = d.a AND f.b = d.b AND f.id = d.c"
+    same_rows(spark, f"{query} WHERE d.c > 5", conf=SMJ)
+    same_rows(spark, f"{query} WHERE d.c > 5 AND d.b = 9", conf=SMJ)
     spark.sql("DROP SKIPPING INDEX ON pairs")
     for name in ("pairs", "pair_dim"):
         spark.sql(f"DROP TABLE {name}")

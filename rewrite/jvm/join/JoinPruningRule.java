@@ -27,6 +27,7 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
 /**
@@ -142,6 +143,9 @@ public final class JoinPruningRule extends Rule {
       LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
       if (now instanceof Join) now = join((Join) now);
       if (now instanceof Filter) now = filter((Filter) now);
+      if (now instanceof Filter && ScanSources.isScan(((Filter) now).child())) {
+        now = TupleSide.added((Filter) now, feedback);
+      }
       List children = ScalaInterop.list(now.children());
       boolean changed = false;
       for (int i = 0; i < children.size(); i++) {

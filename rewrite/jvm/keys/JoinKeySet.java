@@ -42,20 +42,24 @@ public final class JoinKeySet implements KeyValues {
 
   private final InSubqueryExec in;
   private final boolean areRanges;
+  private final boolean areTuples;
   private final Inversion cast;
   private final String dimension;
   private String fleeting;
   private List values;
   private KeyRanges ranges;
+  private Collection tuples;
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean isLost;
   private boolean keepsRows;
 
-  private JoinKeySet(InSubqueryExec in, boolean areRanges, String dimension) {
+  /** `isAside`: the keys are pairs of ends, or tuples. */
+  private JoinKeySet(InSubqueryExec in, boolean isAside, String dimension) {
     this.in = in;
-    this.areRanges = areRanges;
-    this.cast = in == null ? null : Inversion.of(asked());
+    this.areTuples = isAside && TupleKeys.areOf(in.child());
+    this.areRanges = isAside && !areTuples;
+    this.cast = in == null || areTuples ? null : Inversion.of(asked());
     this.dimension = dimension;
   }
 
@@ -68,7 +72,7 @@ public final class JoinKeySet implements KeyValues {
     if (child instanceof InSubqueryExec) {
       InSubqueryExec in = (InSubqueryExec) child;
       JoinKeySet set =
-          new JoinKeySet(in, Conditions.areRanges(condition), feedback.dimension(in.exprId()));
+          new JoinKeySet(in, Conditions.isAside(condition), feedback.dimension(in.exprId()));
       set.fleeting = feedback.fleeting(in.exprId());
       return set.fleeting == null || set.isDue() ? set : none(set.elsewhere());
     }
@@ -98,9 +102,10 @@ public final class JoinKeySet implements KeyValues {
     reason = elsewhere();
   }
 
-  /** What has to be one of the keys; null if there is nothing to collect. */
+  /** What has to be one of the keys; null if there is nothing to collect, or it is several
+      columns. */
   public Expression column() {
-    if (in == null) return null;
+    if (in == null || areTuples) return null;
     return cast == null ? asked() : cast.column();
   }
 
@@ -125,6 +130,11 @@ public final class JoinKeySet implements KeyValues {
 
   public KeyRanges ranges() {
     return ranges;
+  }
+
+  /** Rows of several columns' keys, where they were asked for and are few; else null. */
+  Collection tuples() {
+    return tuples;
   }
 
   /** Has them leave out files only. */
@@ -269,6 +279,10 @@ public final class JoinKeySet implements KeyValues {
   /** Takes values that were collected for it. */
   private void take(Collection found) {
     reason = null;
+    if (areTuples) {
+      tuples = found;
+      return;
+    }
     if (areRanges) {
       KeyRanges given = KeyRanges.of((StructType) in.child().dataType(), found);
       ranges = cast == null ? given : cast.ranges(given);
@@ -290,10 +304,13 @@ public final class JoinKeySet implements KeyValues {
   public Map describe() {
     Map out = new HashMap();
     out.put("dimension", dimension);
-    if (in != null) out.put("column", Conditions.shape(column()));
+    if (column() != null) out.put("column", Conditions.shape(column()));
+    if (areTuples) out.put("column", Conditions.shape(in.child()));
     if (values != null) out.put("keys", Integer.valueOf(values.size()));
     if (ranges != null) out.put("keys", Integer.valueOf(ranges.size()));
     if (ranges != null) out.put("what", "ranges");
+    if (tuples != null) out.put("keys", Integer.valueOf(tuples.size()));
+    if (tuples != null) out.put("what", "tuples");
     if (reason != null) out.put("reason", reason);
     out.put("seconds", Double.valueOf(seconds));
     out.put("how", in == null ? "" : isBroadcast() ? "from the broadcast" : "read again");
@@ -358,6 +375,7 @@ public final class JoinKeySet implements KeyValues {
     private Collection readAgain() {
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
+      if (set.areTuples) most = Math.min(most, TupleKeys.MOST);
       if (maxBytes > 0 && KeyBytes.varies(type)) {
         Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;

@@ -59,6 +59,19 @@ public final class PruningFeedback {
     asked.put(id, new Asked(shape, price, alike, dimension, fleeting));
   }
 
+  /** The same of an expression for tuples, where there is one for the keys of one column. */
+  public synchronized void noteTuples(ExprId id, ExprId keys) {
+    Asked of = (Asked) asked.get(keys);
+    if (of == null) return;
+    note(id, of.shape + "\ntuples", of.price, of.alike, of.dimension, of.fleeting);
+  }
+
+  /** Whether the tuples of keys were lost lately. */
+  public synchronized boolean losesTuples(ExprId keys) {
+    Asked of = (Asked) asked.get(keys);
+    return of != null && refusal(of.shape + "\ntuples", of.price, of.alike) != null;
+  }
+
   /** Whether a condition of a logical plan is one that we put there. */
   public boolean isOurs(Object condition) {
     Expression dynamic = Conditions.dynamic((Expression) condition);

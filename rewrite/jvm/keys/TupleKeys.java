@@ -7,21 +7,58 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
 /**
  * Joins by several columns: their keys are tuples, and (1, 2), (3, 4) are not (1, 4).
  *
- * <p>While they are few they are asked as such, beside the keys of each column.
+ * <p>While they are few they are asked as such, beside the keys of each column. They are taken from
+ * the broadcast that those are of; where a dimension is read again, it is for the tuples, too.
  */
 public final class TupleKeys {
-  private static final int MOST = 50;
+  /** How many are few. */
+  static final int MOST = 50;
+
+  private static final String FIELD = "key";
 
   private TupleKeys() {}
+
+  /** A row of several columns, or of the keys that they are compared with. Both sides of a
+      comparison have to be of one type, nulls included. */
+  public static Expression row(List columns) {
+    List fields = new ArrayList();
+    for (int i = 0; i < columns.size(); i++) {
+      fields.add(Literal$.MODULE$.apply(FIELD + i));
+      fields.add(new KnownNullable((Expression) columns.get(i)));
+    }
+    return new CreateNamedStruct(ScalaInterop.seq(fields));
+  }
+
+  /** Whether an expression is such a row. */
+  public static boolean areOf(Expression row) {
+    DataType type = row.dataType();
+    return type instanceof StructType
+        && ((StructType) type).fields()[0].name().startsWith(FIELD);
+  }
+
+  private static List columns(Expression row) {
+    List fields = ScalaInterop.list(row.children());
+    List out = new ArrayList();
+    for (int i = 1; i < fields.size(); i += 2) {
+      out.add(((Expression) fields.get(i)).children().apply(0));
+    }
+    return out;
+  }
 
   /** One condition for each dimension that several of the key sets are of, where the tuples fit
       into so many bytes. */
@@ -29,6 +66,11 @@ public final class TupleKeys {
     List out = new ArrayList();
     Set done = new HashSet();
     for (int i = 0; i < sets.size(); i++) {
+      JoinKeySet first = (JoinKeySet) sets.get(i);
+      if (first.tuples() != null) {
+        add(out, columns(first.expression().child()), first.tuples());
+        continue;
+      }
       List group = new ArrayList();
       for (int j = i; j < sets.size(); j++) {
         JoinKeySet set = (JoinKeySet) sets.get(j);
@@ -38,33 +80,41 @@ public final class TupleKeys {
           done.add(set);
         }
       }
-      Expression condition = group.size() > 1 ? condition(group, maxBytes) : null;
-      if (condition != null) out.add(condition);
+      Collection rows = group.size() > 1 ? rows(group, maxBytes) : null;
+      if (rows == null) continue;
+      List columns = new ArrayList();
+      for (int j = 0; j < group.size(); j++) {
+        columns.add(((JoinKeySet) group.get(j)).expression().child());
+      }
+      add(out, columns, rows);
     }
     return out;
   }
 
-  private static Expression condition(List group, long maxBytes) {
+  /** The tuples that some sets of one broadcast are of; null where they are many. */
+  private static Collection rows(List group, long maxBytes) {
     BroadcastKeys keys = ((JoinKeySet) group.get(0)).broadcast();
     List indices = new ArrayList();
     for (int i = 0; i < group.size(); i++) {
       indices.add(Integer.valueOf(((JoinKeySet) group.get(i)).broadcast().index()));
     }
-    Collection rows = keys.rows(indices, MOST, maxBytes);
-    if (rows == null) return null;
+    return keys.rows(indices, MOST, maxBytes);
+  }
+
+  private static void add(List conditions, List columns, Collection rows) {
     Expression any = null;
     for (Iterator each = rows.iterator(); each.hasNext(); ) {
       InternalRow row = (InternalRow) each.next();
-      if (row.anyNull()) continue; // a null matches nothing
+      if (row == null || row.anyNull()) continue; // a null matches nothing
       List equals = new ArrayList();
-      for (int i = 0; i < group.size(); i++) {
-        Expression column = ((JoinKeySet) group.get(i)).expression().child();
+      for (int i = 0; i < columns.size(); i++) {
+        Expression column = (Expression) columns.get(i);
         Object value = row.get(i, column.dataType());
         equals.add(new EqualTo(column, new Literal(value, column.dataType())));
       }
       Expression all = Conditions.conjunction(equals);
       any = any == null ? all : new Or(any, all);
     }
-    return any;
+    if (any != null) conditions.add(any); // else the keys of each column are none
   }
 }

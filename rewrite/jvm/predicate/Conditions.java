@@ -76,12 +76,13 @@ public final class Conditions {
    * <p>`true OR dynamicpruning(...)` is one, too: of ranges, which only we know how to compare.
    */
   public static Expression dynamic(Expression condition) {
-    Expression inner = areRanges(condition) ? ((Or) condition).right() : condition;
+    Expression inner = isAside(condition) ? ((Or) condition).right() : condition;
     return inner instanceof DynamicPruning ? inner : null;
   }
 
-  /** Whether a condition is a dynamic-pruning expression of ranges. */
-  public static boolean areRanges(Expression condition) {
+  /** Whether a condition is a dynamic-pruning expression that drops no row where it is evaluated as
+      it stands: that of ranges, or of tuples. */
+  public static boolean isAside(Expression condition) {
     return condition instanceof Or
         && ((Or) condition).left().equals(Literal$.MODULE$.TrueLiteral())
         && ((Or) condition).right() instanceof DynamicPruning;

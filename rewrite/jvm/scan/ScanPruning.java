@@ -11,6 +11,7 @@ import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.predicate.ScalarSubqueries;
@@ -150,6 +151,7 @@ public final class ScanPruning {
     List all = new ArrayList(filters);
     all.removeAll(late);
     all.addAll(values);
+    all.addAll(TupleKeys.conditions(keys, client.maxBytes()));
     ask(all, values);
   }
 

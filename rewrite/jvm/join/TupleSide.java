@@ -1,0 +1,87 @@
+package rewrite.jvm.join;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.predicate.Conditions;
+
+/**
+ * The side of a join by several columns, `ON f.a = d.a AND f.b = d.b`, that is read again for the
+ * keys of each: it is for the tuples, too.
+ *
+ * <p>As with ranges the condition is `true OR dynamicpruning((a, b) IN tuples)`.
+ */
+final class TupleSide {
+  private TupleSide() {}
+
+  /** The filter of a scan with a condition for each dimension that it waits for several keys of. */
+  static Filter added(Filter filter, PruningFeedback feedback) {
+    List groups = groups(Conditions.conjuncts(filter.condition()), feedback);
+    Expression condition = filter.condition();
+    for (int i = 0; i < groups.size(); i++) {
+      List group = (List) groups.get(i);
+      ExprId first = ((DynamicPruningSubquery) group.get(0)).exprId();
+      if (group.size() < 2 || feedback.losesTuples(first)) continue;
+      condition = new And(condition, tuples(group, feedback));
+    }
+    return condition == filter.condition() ? filter : filter.copy(condition, filter.child());
+  }
+
+  /** What of some conditions is of one dimension; nothing of those whose tuples are asked for. */
+  private static List groups(List conditions, PruningFeedback feedback) {
+    List groups = new ArrayList();
+    for (int i = 0; i < conditions.size(); i++) {
+      Expression condition = (Expression) conditions.get(i);
+      if (!feedback.isOurs(condition)) continue;
+      DynamicPruningSubquery keys = (DynamicPruningSubquery) Conditions.dynamic(condition);
+      boolean isAside = Conditions.isAside(condition);
+      if (isAside && !TupleKeys.areOf(keys.pruningKey())) continue;
+      if (keys.onlyInBroadcast() || PlanSize.isBroadcast(keys.buildQuery())) continue;
+      if (isAside) return new ArrayList(); // Spark runs the rule until nothing changes
+      List group = null;
+      for (int j = 0; j < groups.size() && group == null; j++) {
+        List some = (List) groups.get(j);
+        if (areAlike((DynamicPruningSubquery) some.get(0), keys)) group = some;
+      }
+      if (group == null) groups.add(group = new ArrayList());
+      group.add(keys);
+    }
+    return groups;
+  }
+
+  private static boolean areAlike(DynamicPruningSubquery one, DynamicPruningSubquery other) {
+    return one.buildQuery().fastEquals(other.buildQuery())
+        && one.buildKeys().equals(other.buildKeys());
+  }
+
+  private static Expression tuples(List group, PruningFeedback feedback) {
+    List columns = new ArrayList();
+    List keys = new ArrayList();
+    for (int i = 0; i < group.size(); i++) {
+      DynamicPruningSubquery one = (DynamicPruningSubquery) group.get(i);
+      columns.add(one.pruningKey());
+      keys.add(one.buildKeys().apply(((Integer) one.broadcastKeyIndices().apply(0)).intValue()));
+    }
+    DynamicPruningSubquery first = (DynamicPruningSubquery) group.get(0);
+    ExprId id = NamedExpression$.MODULE$.newExprId();
+    feedback.noteTuples(id, first.exprId());
+    List row = Collections.singletonList(TupleKeys.row(keys));
+    List one = Collections.singletonList(Integer.valueOf(0));
+    return new Or(
+        Literal$.MODULE$.TrueLiteral(),
+        new DynamicPruningSubquery(
+            TupleKeys.row(columns), first.buildQuery(), ScalaInterop.seq(row),
+            ScalaInterop.seq(one), false, id, scala.Option.empty()));
+  }
+}
