@@ -100,6 +100,21 @@ SHAPES: dict[str, tuple[Query, int]] = {
         " GROUPING SETS ((s), (n), ())) f JOIN dims d ON f.k = d.k WHERE d.a = 3",
         1,
     ),
+    "ROLLUP, whose totals have no partner": (
+        "SELECT f.* FROM (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (n, k)) f"
+        " JOIN dims d ON f.k = d.k WHERE d.a = 3",
+        1,
+    ),
+    "CUBE in a view, of an outer join": (
+        "SELECT f.*, d.g FROM dims d LEFT JOIN (SELECT k, s, grouping_id() AS i, count(*) AS c"
+        " FROM shaped GROUP BY CUBE (k, s)) f ON f.k = d.k WHERE d.a = 3",
+        1,
+    ),
+    "a number as text": (
+        "SELECT f.id FROM shaped f JOIN (SELECT if(g = 1, '0', '') || k AS t FROM dims WHERE a = 3)"
+        " d ON string(f.k) = d.t",
+        1,
+    ),
     "a hint": (ONE_OF.format("(SELECT /*+ REBALANCE(k) */ * FROM shaped)"), 1),
     "NOT EXISTS, what is looked up": (
         "SELECT d.k FROM dims d WHERE a = 3 AND NOT EXISTS"
@@ -283,9 +298,14 @@ KEPT: dict[str, tuple[Query, str]] = {
         " JOIN dims d ON f.k <=> d.k OR f.k = d.k WHERE d.a = 3",
         "",
     ),
-    "a grouping set without the key": (
+    "a grouping set without the key, which equals a null": (
         "SELECT f.* FROM (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (n, k)) f"
-        " JOIN dims d ON f.k = d.k WHERE d.a = 3",
+        " JOIN dims d ON f.k <=> nullif(d.k, 15) WHERE d.a = 3",
+        "grouping sets below the join do not all have the key",
+    ),
+    "a grouping set without the key, which is replaced": (
+        "SELECT f.* FROM (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (k, n)) f"
+        " JOIN dims d ON coalesce(f.k, 3) = d.k WHERE d.a = 3",
         "grouping sets below the join do not all have the key",
     ),
     "the latest row of another column": (

@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InputFileName;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MonotonicallyIncreasingID;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
@@ -36,6 +37,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -229,18 +231,24 @@ public final class KeyPushdown {
     return plan instanceof RepartitionOperation || plan instanceof RebalancePartitions;
   }
 
-  /** Each row becomes rows that all have its key; ROLLUP makes nulls of it. */
+  /** Each row becomes rows that have its key, or, of ROLLUP and the like, none: these have no
+      partner, whatever they count, where a null equals nothing. */
   private LogicalPlan expand(Expand expand, Expression key) {
     Attribute attribute = (Attribute) key.references().head();
     int at = place(attribute, expand);
     List projections = ScalaInterop.list(expand.projections());
-    Expression column = (Expression) ((Seq) projections.get(0)).apply(at);
-    for (int i = 1; i < projections.size(); i++) {
-      if (!column.semanticEquals((Expression) ((Seq) projections.get(i)).apply(at))) {
-        return refuse(expand, key, "grouping sets below the join do not all have the key");
-      }
+    boolean isBare = Casts.bare(key) instanceof Attribute;
+    Expression column = null;
+    boolean isOne = true;
+    for (int i = 0; i < projections.size(); i++) {
+      Expression made = (Expression) ((Seq) projections.get(i)).apply(at);
+      if (isBare && made instanceof Literal && ((Literal) made).value() == null) continue;
+      if (column == null) column = made;
+      isOne &= column.semanticEquals(made);
     }
-    return child(expand, replace(key, attribute, column));
+    return column != null && isOne
+        ? child(expand, replace(key, attribute, column))
+        : refuse(expand, key, "grouping sets below the join do not all have the key");
   }
 
   /** Which of a plan's columns an attribute is. */

@@ -20,8 +20,10 @@ import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType$;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * A cast whose outcome says what the column was, or between which values: `date(ts)` is a day, and
@@ -57,6 +59,7 @@ public final class Inversion {
     boolean isExact =
         to instanceof DecimalType && from instanceof DecimalType && widens(from, to)
             || to instanceof DecimalType && from instanceof IntegralType
+            || to.equals(StringType$.MODULE$) && from instanceof IntegralType
             || to instanceof DoubleType && from instanceof IntegralType
                 && !(from instanceof LongType);
     return isExact ? new Inversion(cast, null) : null;
@@ -138,12 +141,25 @@ public final class Inversion {
     return next != null && next.toEpochSecond() <= Math.floorDiv(last, SECOND);
   }
 
+  /** The integer that is written so; null: there is none, as of 007. */
+  private static BigDecimal number(String text) {
+    try {
+      long number = Long.parseLong(text);
+      return Long.toString(number).equals(text) ? BigDecimal.valueOf(number) : null;
+    } catch (NumberFormatException none) {
+      return null;
+    }
+  }
+
   /** The only value that has an outcome; null: there is none. */
   private Object value(Object outcome) {
     DataType type = column.dataType();
     BigDecimal number;
     if (outcome instanceof Decimal) {
       number = ((Decimal) outcome).toJavaBigDecimal();
+    } else if (outcome instanceof UTF8String) {
+      number = number(outcome.toString());
+      if (number == null) return null;
     } else {
       double given = ((Double) outcome).doubleValue();
       if (given != Math.rint(given) || Double.isInfinite(given)) return null; // nor NaN
