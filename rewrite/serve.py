@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -38,8 +38,8 @@ examples:
   %(prog)s --connect 0 --health 8080          a free port; GET /healthz
   %(prog)s --conf spark.master=spark://host:7077 --conf spark.skipping.store=sqlite:/data/i.sqlite
 
-A line on stdout that begins with "ready:" says where it listens. SIGTERM or Ctrl-C ends it, a second
-one at once. docs/server.md has clients, authentication and TLS.
+A line on stdout that begins with "ready:" says where it listens. SIGTERM or Ctrl-C ends it, a
+second one at once. docs/server.md has clients, authentication and TLS.
 """
 
 
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     wanted = [address for address in (given.connect, given.thrift, given.health) if address]
     try:
+        _require_authentication(given)
         for address in wanted:
             address.require_free()
         spark = session(_builder(given))
@@ -62,9 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         fix_settings(spark)
         _start(spark, given, services)
-        followed = keep_all(spark)
-        if followed:
-            log.warning("%s indexes follow their tables", followed)
+        _resume(spark)
         print(f"ready: {', '.join(_named(service) for service in services)}", flush=True)
         is_told = _wait(spark, end)
     except SkippingError as error:
@@ -130,7 +129,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _builder(given: argparse.Namespace) -> SparkSession.Builder:
-    conf: dict[str, str] = {"spark.app.name": "skipping server"}
+    conf = {
+        "spark.app.name": "skipping server",
+        "spark.ui.showConsoleProgress": "false",
+        # A client is told what is wrong, not where in Java.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+    }
     if given.connect:
         conf |= Connect.settings(given.connect)
     if given.thrift:
@@ -138,16 +142,31 @@ def _builder(given: argparse.Namespace) -> SparkSession.Builder:
     return SparkSession.builder.config(map={**conf, **dict(given.conf)})
 
 
+def _require_authentication(given: argparse.Namespace) -> None:
+    if given.without_authentication:
+        return
+    if given.connect and not given.connect.is_loopback:
+        Connect.require_authentication(dict(given.conf))
+    if given.thrift and not given.thrift.is_loopback:
+        Thrift.require_authentication(dict(given.conf))
+
+
 def _start(spark: SparkSession, given: argparse.Namespace, services: list[Service]) -> None:
-    kinds: Mapping[Any, Address | None] = {Connect: given.connect, Thrift: given.thrift}
-    asked = {kind: address for kind, address in kinds.items() if address is not None}
-    for kind, address in asked.items():
-        if not (address.is_loopback or given.without_authentication):
-            kind.require_authentication(spark)
-    for kind in asked:
-        services.append(kind(spark))
+    """Start what is asked for; what listens is in `services`, also where another cannot start."""
+    if given.connect is not None:
+        services.append(Connect(spark))
+    if given.thrift is not None:
+        services.append(Thrift(spark))
     if given.health is not None:
         services.append(Health(spark, given.health, tuple(services)))
+
+
+def _resume(spark: SparkSession) -> None:
+    """Keep the indexes that follow their tables, which an earlier server left."""
+    try:
+        keep_all(spark)
+    except SkippingError as error:
+        log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
 
 
 def _named(service: Service) -> str:

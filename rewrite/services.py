@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,7 +109,7 @@ class Connect:
         except Py4JJavaError as error:
             raise _unable("Spark Connect", error) from error
         self.address = Address(conf.get("spark.connect.grpc.binding.address", ""), port)
-        self._has_token = _has_token(spark)
+        self._has_token = _token(dict(conf.getAll())) is not None
 
     @staticmethod
     def settings(address: Address) -> dict[str, str]:
@@ -120,7 +121,8 @@ class Connect:
 
     @property
     def url(self) -> str:
-        """PySpark sends a token without TLS only to what is called localhost."""
+        """For `SparkSession.builder.remote`."""
+        # PySpark sends a token without TLS only to what is called localhost.
         local = self._has_token and self.address.host in ("127.0.0.1", "::1")
         return f"sc://{Address('localhost', self.address.port) if local else self.address}"
 
@@ -133,9 +135,9 @@ class Connect:
         self._java.stop(self._none(), self._none())
 
     @staticmethod
-    def require_authentication(spark: SparkSession) -> None:
+    def require_authentication(conf: Mapping[str, str]) -> None:
         """Raise SettingError if whoever reaches the port may do what the server may."""
-        if not _has_token(spark):
+        if not _token(conf):
             raise SettingError(
                 "Spark Connect would let in everybody who reaches it: set SPARK_CONNECT_"
                 f"AUTHENTICATE_TOKEN or --conf {_TOKEN}=..., listen on loopback behind a proxy "
@@ -150,6 +152,8 @@ class Thrift:
         """Start it where the configuration says; raises SessionError where it cannot listen."""
         jvm: Any = spark.sparkContext._jvm
         java = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+        # Hive keeps a Derby for itself, which would write a log into the current folder.
+        jvm.System.getProperties().putIfAbsent("derby.stream.error.file", os.devnull)
         try:
             self._java = java.startWithSparkSession(spark._jsparkSession, False)
         except Py4JJavaError as error:
@@ -180,9 +184,9 @@ class Thrift:
         self._java.stop()
 
     @staticmethod
-    def require_authentication(spark: SparkSession) -> None:
+    def require_authentication(conf: Mapping[str, str]) -> None:
         """Raise SettingError if whoever reaches the port may do what the server may."""
-        if spark.sparkContext._conf.get(_AUTHENTICATION, "NONE").upper() in ("NONE", "NOSASL"):
+        if conf.get(_AUTHENTICATION, "NONE").upper() in ("NONE", "NOSASL"):
             raise SettingError(
                 "the Thrift server would let in everybody who reaches it, whatever name they "
                 f"give: set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen on "
@@ -281,13 +285,8 @@ def fix_settings(spark: SparkSession) -> None:
             known.buildStaticConf(key).doc(setting.meaning).stringConf().createOptional()
 
 
-def _has_token(spark: SparkSession) -> bool:
-    jvm: Any = spark.sparkContext._jvm
-    # As Java sees it, which had its environment before.
-    token = spark.sparkContext._conf.get(_TOKEN) or jvm.System.getenv(
-        "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-    )
-    return bool(token)
+def _token(conf: Mapping[str, str]) -> str | None:
+    return conf.get(_TOKEN) or os.environ.get("SPARK_CONNECT_AUTHENTICATE_TOKEN")
 
 
 def _singleton(jvm: Any, name: str) -> Any:

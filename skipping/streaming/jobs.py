@@ -108,16 +108,15 @@ def leave_all() -> None:
         maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def keep_all(spark: SparkSession) -> int:
-    """Keep every index of the session's store that follows its table; how many there are.
+def keep_all(spark: SparkSession) -> None:
+    """Keep every index of the session's store that follows its table.
 
     Those that another process keeps are kept from here on when it leaves or dies.
     """
     store = store_of(spark, settings_of(spark))
-    followed = [definition.name for definition in _live(store) if _is_streamed(definition)]
-    for name in followed:
-        keep(spark, store, name)
-    return len(followed)
+    for definition in _live(store):
+        if _is_streamed(definition):
+            keep(spark, store, definition.name)
 
 
 def recover(spark: SparkSession, job: str) -> None:
