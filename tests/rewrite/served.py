@@ -39,7 +39,12 @@ class Server:
 
     def __init__(self, folder: Path, *arguments: str, wait: float = 120) -> None:
         command = [sys.executable, "-m", "rewrite.serve", "--conf", "spark.master=local[2]"]
-        for pair in ("spark.ui.enabled=false", "spark.driver.memory=1g"):
+        for pair in (
+            "spark.ui.enabled=false",
+            "spark.driver.memory=1g",
+            "spark.sql.shuffle.partitions=2",
+            "spark.databricks.delta.snapshotPartitions=2",
+        ):
             command += ["--conf", pair]
         self.log = folder / "server.log"
         with self.log.open("ab") as log:
@@ -109,13 +114,17 @@ class Connect:
 
     def close(self) -> None:
         """As a client ends: its sessions are released."""
-        self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait(30)
-        self.process.stdout.close()  # type: ignore[union-attr]
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        """As one that has no time."""
+        with self.process:  # closes what leads there
+            self.process.kill()
 
 
 class ConnectClient:

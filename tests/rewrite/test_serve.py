@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,8 +19,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import psutil
-import pyspark
 import pytest
+from pyhive import hive
 
 from rewrite.services import Address
 from skipping.config.settings import PREFIX, SETTINGS
@@ -65,8 +62,9 @@ def url(server: Server, token: str = TOKEN) -> str:
 
 @pytest.fixture(scope="module")
 def clients(server: Server) -> Iterator[Connect]:
-    with connected(url(server)) as clients:
-        yield clients
+    clients = Connect(url(server))
+    yield clients
+    clients.kill()  # the server may have ended
 
 
 @pytest.fixture(params=WAYS)
@@ -89,7 +87,7 @@ def other(way: str, server: Server, clients: Connect) -> Client:
 
 
 def make(client: Client, folder: Path, name: str) -> None:
-    """A table of eight files, each with every tenth... of all values, so that bounds say nothing."""
+    """A table of eight files; each k is in one of them, and bounds are not kept."""
     client.sql(f"DROP TABLE IF EXISTS {name}")
     client.sql(
         f"CREATE TABLE {name} USING delta LOCATION '{folder / name}'"
@@ -168,7 +166,6 @@ def test_a_stream_outlives_its_client(
     create = f"CREATE SKIPPING INDEX ON {name} (k VALUE_LIST) WITH ({options})"
     if way == "connect":
         with connected(url(server)) as ending:
-            ending.of("ending").sql("SET spark.sql.shuffle.partitions = 3")
             ending.of("ending").sql(create)
     else:
         ending = ThriftClient(server.port("thrift"))
@@ -178,3 +175,233 @@ def test_a_stream_outlives_its_client(
         client.sql(f"INSERT INTO {name} SELECT id, id % 80 FROM range({800 + n}, 900)")
         eventually(lambda n=n: covered(client, name)["version covered"] == str(n + 1))
     client.sql(f"DROP SKIPPING INDEX ON {name}")
+
+
+# Each for itself
+
+
+def test_settings_are_of_one_client(client: Client, other: Client, way: str, folder: Path) -> None:
+    name = f"own_{way}"
+    indexed(client, folder, name, [7])
+    count = f"SELECT count(*) FROM {name} WHERE k = 7"
+    other.sql("SET spark.skipping.enabled = false")
+    with pytest.raises(ClientError):
+        other.sql(count)
+    assert client.sql(count) == [("10",)]
+    other.sql("SET spark.skipping.enabled = true")
+    assert other.sql(count) == [("10",)]
+
+
+def test_clients_cannot_set_what_is_the_servers(client: Client, folder: Path) -> None:
+    elsewhere = folder / "elsewhere.sqlite"
+    before = client.sql("SHOW SKIPPING INDEXES")
+    for key in FIXED:
+        for statement in (f"SET {PREFIX}{key} = {elsewhere}", f"RESET {PREFIX}{key}"):
+            with pytest.raises(ClientError, match="CANNOT_MODIFY_STATIC_CONFIG"):
+                client.sql(statement)
+    client.sql("RESET")
+    assert client.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
+    assert client.sql("SHOW SKIPPING INDEXES") == before
+    assert not elsewhere.exists()
+
+
+def test_not_by_connecting_with_them_either(server: Server, folder: Path) -> None:
+    store = f"sqlite:{folder}/elsewhere.sqlite"
+    with connected(url(server), f"{PREFIX}store={store}", f"{PREFIX}cache.ttl=1s") as clients:
+        client = clients.of("one")
+        assert client.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
+        assert client.sql(f"SET {PREFIX}cache.ttl") == [(f"{PREFIX}cache.ttl", "1s")]
+        make(client, folder, "aside")
+        client.sql("CREATE SKIPPING INDEX ON aside (k VALUE_LIST)")
+    port = server.port("thrift")
+    with pytest.raises(hive.OperationalError, match="CANNOT_MODIFY_STATIC_CONFIG"):
+        ThriftClient(port, configuration={f"set:hiveconf:{PREFIX}store": store})
+    bare = ThriftClient(port, configuration={f"{PREFIX}store": store})  # which is Hive's alone
+    assert bare.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
+    assert not (folder / "elsewhere.sqlite").exists()
+    assert (folder / "spark-warehouse" / "skipping-index.sqlite").exists()
+
+
+def test_a_setting_that_is_wrong_is_named(client: Client, folder: Path, way: str) -> None:
+    indexed(client, folder, f"garbage_{way}", [7])
+    client.sql("SET spark.skipping.tiemout = 1")
+    client.sql("SET spark.skipping.cache.ttl = ever")
+    try:
+        assert client.sql(f"SELECT count(*) FROM garbage_{way} WHERE k = 7") == [("10",)]
+        with pytest.raises(ClientError, match=r"did you mean spark\.skipping\.timeout"):
+            client.sql("SHOW SKIPPING INDEXES")
+    finally:
+        client.sql("RESET spark.skipping.tiemout")
+        client.sql("RESET spark.skipping.cache.ttl")
+
+
+def test_many_at_once(server: Server, clients: Connect, folder: Path) -> None:
+    """Eight, each with a join of its own; nothing that a client costs stays."""
+    first = clients.of("one")
+    indexed(first, folder, "many", [7, 8])
+    first.sql("CREATE OR REPLACE TABLE names USING delta AS "
+              "SELECT id AS k, concat('n', id) AS name FROM range(80)")  # fmt: skip
+    join = "SELECT count(*), min(id) FROM many JOIN names USING (k) WHERE name = 'n{}'"
+
+    def ask(n: int) -> None:
+        client = clients.of(f"of many {n}")
+        key = 7 + n % 2
+        assert client.sql(join.format(key)) == [("10", str(key))]
+        for _ in range(3):
+            assert client.sql("SELECT 'a skipping rope'") == [("a skipping rope",)]
+
+    python = psutil.Process(server.process.pid)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(8)))
+        threads = python.num_threads()
+        list(pool.map(ask, range(8)))
+    # Py4J keeps one for each thread of Java's that ever called.
+    assert python.num_threads() <= threads + 8
+
+
+# Who is let in
+
+
+def test_a_wrong_token_is_refused(server: Server) -> None:
+    for wrong in (url(server, "let me out"), f"sc://localhost:{server.port('connect')}"):
+        with connected(wrong) as clients, pytest.raises(ClientError, match="UNAUTHENTICATED"):
+            clients.of("one").sql("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--connect", "0.0.0.0:0"], "Spark Connect would let in everybody"),
+        (["--thrift", "[::]:0"], "the Thrift server would let in everybody"),
+        (["--thrift", "0.0.0.0:0", "--conf", "spark.hadoop.hive.server2.authentication=nosasl"],
+         "whatever name they give"),
+    ],
+)  # fmt: skip
+def test_beyond_this_machine_only_with_authentication(arguments: list[str], said: str) -> None:
+    code, text = refused(*arguments)
+    assert code == 1
+    assert said in text
+    assert "--without-authentication" in text
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """The exit code of a server that does not start, and what it says."""
+    environment = {k: v for k, v in os.environ.items() if k != "SPARK_CONNECT_AUTHENTICATE_TOKEN"}
+    run = subprocess.run(
+        [sys.executable, "-m", "rewrite.serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert "Traceback" not in run.stderr
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize("service", ["connect", "thrift", "health"])
+def test_a_port_that_is_taken(server: Server, service: str) -> None:
+    port = str(server.port(service))
+    code, text = refused(f"--{service}", port)
+    assert code == 1
+    assert f"no server: cannot listen on 127.0.0.1:{port}: Address already in use" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--connect", "host"], "'host' is not [HOST:]PORT, such as 15002"),
+        (["--thrift", "::1:10000"], "'::1:10000' is not [HOST:]PORT"),
+        (["--connect", "70000"], "'70000' is not"),
+        (["--conf", "spark.master"], "'spark.master' is not spark.key=value"),
+        (["--conf", "spark.connect.grpc.binding.port=1"], "is what --connect and --thrift say"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], said: str) -> None:
+    code, text = refused(*arguments)
+    assert code == 2
+    assert said in text
+
+
+def test_an_address_is_loopback_unless_it_says_otherwise() -> None:
+    assert Address.of("15002") == Address("127.0.0.1", 15002)
+    loopback = [Address.of(f"{host}:1").is_loopback for host in ("127.0.0.9", "localhost", "[::1]")]
+    assert loopback == [True] * 3
+    for host in ("0.0.0.0", "[::]", "192.0.2.1", "localhost.example"):
+        assert not Address.of(f"{host}:1").is_loopback
+
+
+# What goes wrong
+
+
+def healthy(server: Server) -> int:
+    address = f"http://127.0.0.1:{server.port('health')}/healthz"
+    try:
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert json.load(answer) == {"status": "ok"}
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_health(server: Server) -> None:
+    assert healthy(server) == 200
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port('health')}/")
+    # Java stands still: nobody is answered.
+    java = psutil.Process(server.process.pid).children()[0]
+    java.suspend()
+    try:
+        eventually(lambda: healthy(server) == 503, 30)
+    finally:
+        java.resume()
+    eventually(lambda: healthy(server) == 200, 30)
+
+
+def test_garbage_and_clients_that_are_killed(server: Server, clients: Connect) -> None:
+    for service in ("connect", "thrift", "health"):
+        for said in (b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
+            with socket.create_connection(("127.0.0.1", server.port(service)), 5) as peer:
+                peer.sendall(said)
+    killed = Connect(url(server))
+    running = killed.ask("one", "SELECT sum(a.id * b.id) FROM range(1000000) a, range(1000000) b")
+    killed.of("other").sql("SELECT 1")
+    killed.kill()
+    assert not running.done()
+    assert clients.of("one").sql("SELECT 1") == [("1",)]
+    assert ThriftClient(server.port("thrift")).sql("SELECT 1") == [("1",)]
+    assert healthy(server) == 200
+
+
+# The end: these stop the server of this module
+
+
+def test_told_to_end_it_ends(server: Server, clients: Connect, folder: Path) -> None:
+    """With a query running and a stream: the lease is given back, and no process stays."""
+    client = clients.of("one")
+    make(client, folder, "ended")
+    client.sql(f"CREATE SKIPPING INDEX ON delta.`{folder / 'ended'}` (k VALUE_LIST)"
+               " WITH (auto_refresh = true, refresh_interval = '1 second')")  # fmt: skip
+    rows = {row[0]: row[1] for row in client.sql(
+        f"DESCRIBE SKIPPING INDEX EXTENDED ON delta.`{folder / 'ended'}`")}  # fmt: skip
+    query = clients.ask("two", "SELECT sum(a.id * b.id) FROM range(1000000) a, range(1000000) b")
+    java = psutil.Process(server.process.pid).children()[0]
+    store = open_store(rows["store"])
+    eventually(lambda: store.lease(rows["index"]).owner is not None)
+    assert server.stop() == 0
+    assert isinstance(query.result(60), str), "an error"
+    assert store.lease(rows["index"]).owner is None
+    assert not java.is_running()
+
+
+def test_the_next_server_goes_on(server: Server, folder: Path) -> None:
+    """Streams are resumed; a second signal ends it at once."""
+    assert server.process.poll() is not None, "the one before has ended"
+    table = f"delta.`{folder / 'ended'}`"
+    following = Server(folder, "--thrift", "0", wait=120)
+    client = ThriftClient(following.port("thrift"))
+    client.sql(f"INSERT INTO {table} SELECT id, id % 80 FROM range(800, 900)")
+    eventually(lambda: covered(client, table)["version covered"] == "1")
+    java = psutil.Process(following.process.pid).children()[0]
+    assert following.stop(signals=2, wait=5) == 1
+    eventually(lambda: not java.is_running(), 20)
