@@ -61,8 +61,7 @@ class Load:
                     rows = client.sql(f"SELECT count(*), min(id) FROM fact WHERE k = {key}")
                 elif kind == "join":
                     rows = client.sql(
-                        "SELECT count(*), min(id) FROM fact JOIN dim USING (k)"
-                        f" WHERE n = 'n{key}'"
+                        f"SELECT count(*), min(id) FROM fact JOIN dim USING (k) WHERE n = 'n{key}'"
                     )
                 else:
                     rows = client.sql("DESCRIBE SKIPPING INDEX ON fact")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from tests.rewrite.served import (
     connected,
     eventually,
 )
+from tests.test_house import ROOT
 
 WAYS = ("connect", "thrift")
 FILES = 8
@@ -203,6 +205,12 @@ def test_clients_cannot_set_what_is_the_servers(client: Client, folder: Path) ->
     assert client.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
     assert client.sql("SHOW SKIPPING INDEXES") == before
     assert not elsewhere.exists()
+
+
+def test_the_page_lists_them() -> None:
+    text = (ROOT / "docs" / "server.md").read_text()
+    listed = text.partition("These only the server's")[2].partition("A client")[0]
+    assert sorted(re.findall(r"`([a-z]\w*(?:\.\w+)*)`", listed)) == sorted([*FIXED])
 
 
 def test_not_by_connecting_with_them_either(server: Server, folder: Path) -> None:
