@@ -2,7 +2,8 @@
 
 Each line of standard input is JSON, `[tag, session, statement]`; each line of the output too:
 `[tag, rows]` or `[tag, error]`, rows as lists, in the order in which they come. Sessions are made
-when they are first named; statements of several sessions run at once.
+when they are first named; statements of several sessions run at once. INTERRUPT cancels those of its
+session.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def session(name: str) -> Any:
 
 def answer(tag: int, name: str, statement: str) -> None:
     try:
-        rows = session(name).sql(statement).collect()
+        if statement == "INTERRUPT":
+            session(name).interruptAll()
+        rows = [] if statement == "INTERRUPT" else session(name).sql(statement).collect()
         said: Any = [[str(value) for value in row] for row in rows]
     except PySparkException as error:
         said = str(error)

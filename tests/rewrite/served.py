@@ -8,6 +8,8 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -83,7 +85,7 @@ class Server:
 class Connect:
     """A process with clients of Spark Connect; `of` gives one, with a session of its own."""
 
-    def __init__(self, url: str, *conf: str) -> None:
+    def __init__(self, url: str, *conf: str, **environment: str) -> None:
         script = Path(__file__).with_name("connect_client.py")
         self._tags = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
@@ -92,7 +94,7 @@ class Connect:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         )
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -170,3 +172,42 @@ def eventually(holds: Any, seconds: float = 60) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def tls_proxy(certificate: Path, key: Path, to: int) -> Iterator[int]:
+    """The port of a proxy that takes TLS, speaks HTTP/2, and hands on to a port of this machine."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2"])
+    ended = threading.Event()
+
+    def serve(peer: socket.socket) -> None:
+        with contextlib.suppress(OSError), context.wrap_socket(peer, server_side=True) as outer:
+            with socket.create_connection(("127.0.0.1", to)) as inner:
+                outer.settimeout(0.05)
+                inner.settimeout(0.05)
+                while not ended.is_set():  # one thread: an SSL socket is not for two
+                    for source, target in ((outer, inner), (inner, outer)):
+                        try:
+                            if not (piece := source.recv(1 << 16)):
+                                return
+                        except TimeoutError:
+                            continue
+                        target.sendall(piece)
+
+    def accept() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                peer, _ = listener.accept()
+                threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            ended.set()
+            accepting.join()

@@ -6,12 +6,14 @@ That files are not opened shows where all that need not be read hold garbage.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,8 +22,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import psutil
+import pyspark
 import pytest
 from pyhive import hive
+from thrift.transport.TTransport import TTransportException
 
 from rewrite.services import Address
 from skipping.config.settings import PREFIX, SETTINGS
@@ -35,6 +39,7 @@ from tests.rewrite.served import (
     ThriftClient,
     connected,
     eventually,
+    tls_proxy,
 )
 from tests.test_house import ROOT
 
@@ -267,6 +272,19 @@ def test_many_at_once(server: Server, clients: Connect, folder: Path) -> None:
     assert python.num_threads() <= threads + 8
 
 
+def test_a_statement_is_cancelled_with_its_query(clients: Connect, folder: Path) -> None:
+    client = clients.of("one")
+    make(client, folder, "left")
+    index = "SKIPPING INDEX ON left"
+    create = clients.ask("one", f"CREATE {index} (k VALUE_LIST)")
+    while not create.done():
+        time.sleep(0.2)
+        client.sql("INTERRUPT")
+    assert "OPERATION_CANCELED" in create.result()
+    with contextlib.suppress(ClientError):  # it came before there was one
+        assert covered(client, "left")["files"] == "0", "nothing goes on behind the client's back"
+
+
 # Who is let in
 
 
@@ -274,6 +292,27 @@ def test_a_wrong_token_is_refused(server: Server) -> None:
     for wrong in (url(server, "let me out"), f"sc://localhost:{server.port('connect')}"):
         with connected(wrong) as clients, pytest.raises(ClientError, match="UNAUTHENTICATED"):
             clients.of("one").sql("SELECT 1")
+
+
+def test_a_token_over_tls(server: Server, folder: Path) -> None:
+    """A proxy beside the server has the certificate, as the page advises."""
+    names = ("certificate.pem", "key.pem")
+    certificate, key = (folder / name for name in names)
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    more = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(
+        [*request, *more, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    trusted = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(certificate)}
+    with tls_proxy(certificate, key, server.port("connect")) as port:
+        for token, said in ((TOKEN, [["1"]]), ("let me out", "UNAUTHENTICATED")):
+            secure = f"sc://127.0.0.1:{port}/;use_ssl=true;token={token.replace(' ', '%20')}"
+            clients = Connect(secure, **trusted)
+            try:
+                answer = clients.ask("one", "SELECT 1").result(60)
+                assert answer == said or said in answer
+            finally:
+                clients.kill()
 
 
 @pytest.mark.parametrize(
@@ -402,12 +441,36 @@ def test_told_to_end_it_ends(server: Server, clients: Connect, folder: Path) -> 
     assert not java.is_running()
 
 
+GUARD = """
+import javax.security.sasl.AuthenticationException;
+import org.apache.hive.service.auth.PasswdAuthenticationProvider;
+
+public class Guard implements PasswdAuthenticationProvider {
+  public void Authenticate(String user, String password) throws AuthenticationException {
+    if (!user.equals("me") || !password.equals("mine")) throw new AuthenticationException("no");
+  }
+}
+"""
+
+
 def test_the_next_server_goes_on(server: Server, folder: Path) -> None:
-    """Streams are resumed; a second signal ends it at once."""
+    """Streams are resumed; who is let in says a class of ours; a second signal ends it at once."""
     assert server.process.poll() is not None, "the one before has ended"
     table = f"delta.`{folder / 'ended'}`"
-    following = Server(folder, "--thrift", "0", wait=120)
-    client = ThriftClient(following.port("thrift"))
+    (folder / "Guard.java").write_text(GUARD)
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    subprocess.run(["javac", "-cp", jars, "Guard.java"], cwd=folder, check=True)
+    authentication = "spark.hadoop.hive.server2"
+    following = Server(
+        folder, "--thrift", "0.0.0.0:0",
+        "--conf", f"{authentication}.authentication=CUSTOM",
+        "--conf", f"{authentication}.custom.authentication.class=Guard",
+        "--conf", f"spark.driver.extraClassPath={folder}",
+    )  # fmt: skip
+    port = following.port("thrift")
+    with pytest.raises(TTransportException):
+        ThriftClient(port, username="me", password="yours", auth="CUSTOM")
+    client = ThriftClient(port, username="me", password="mine", auth="CUSTOM")
     client.sql(f"INSERT INTO {table} SELECT id, id % 80 FROM range(800, 900)")
     eventually(lambda: covered(client, table)["version covered"] == "1")
     java = psutil.Process(following.process.pid).children()[0]

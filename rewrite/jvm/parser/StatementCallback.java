@@ -1,5 +1,6 @@
 package rewrite.jvm.parser;
 
+import java.util.UUID;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -7,6 +8,7 @@ import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.SQLExecution$;
@@ -24,6 +26,8 @@ public final class StatementCallback {
       new ThreadPoolExecutor(
           0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
           new Callers());
+
+  private static final long PAUSE = 100;
 
   private final BiFunction python;
   private final String secret;
@@ -43,7 +47,7 @@ public final class StatementCallback {
         ? THREADS.submit(call)
         : SQLExecution$.MODULE$.withThreadLocalCaptured(
             (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
-    return outcome(answer);
+    return outcome(answer, call);
   }
 
   /** Whether the thread is one of these, or one that Python sent and waits for. */
@@ -54,15 +58,19 @@ public final class StatementCallback {
         && stack[stack.length - 2].getClassName().equals("py4j.ClientServerConnection");
   }
 
-  /** Waits as a call would: a thread that is interrupted stays so, and its jobs are cancelled. */
-  private static Object outcome(Future answer) {
+  /** Waits until it is over. Who cancels a query interrupts its thread, and no other: then what the
+      statement runs is cancelled, so that nothing goes on behind the client's back. */
+  private static Object outcome(Future answer, Call call) {
     boolean interrupted = false;
     try {
       while (true) {
         try {
-          return answer.get();
-        } catch (InterruptedException later) {
+          if (interrupted) call.cancel();
+          return interrupted ? answer.get(PAUSE, TimeUnit.MILLISECONDS) : answer.get();
+        } catch (InterruptedException cancelled) {
           interrupted = true;
+        } catch (TimeoutException goesOn) {
+          continue;
         } catch (ExecutionException failure) {
           Platform.throwException(failure.getCause());
         }
@@ -78,6 +86,7 @@ public final class StatementCallback {
     private final String text;
     private final SparkSession session;
     private final ClassLoader loader = Thread.currentThread().getContextClassLoader();
+    private final String tag = "skipping-statement-" + UUID.randomUUID();
 
     Call(String text, SparkSession session) {
       this.text = text;
@@ -88,7 +97,22 @@ public final class StatementCallback {
       return apply();
     }
 
+    /** Cancels the jobs that it has now. */
+    void cancel() {
+      if (session != null) session.sparkContext().cancelJobsWithTag(tag);
+    }
+
     public Object apply() {
+      if (session == null || !(Thread.currentThread() instanceof Caller)) return ask();
+      session.sparkContext().addJobTag(tag);
+      try {
+        return ask();
+      } finally {
+        session.sparkContext().removeJobTag(tag);
+      }
+    }
+
+    private Object ask() {
       ClassLoader before = Thread.currentThread().getContextClassLoader();
       Thread.currentThread().setContextClassLoader(loader);
       try {
