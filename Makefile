@@ -75,6 +75,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.planning
 	$(BIN)/python -m tests.benchmarks.refresh
 	$(BIN)/python -m tests.benchmarks.row_level
+	$(BIN)/python -m tests.benchmarks.serve
 	$(BIN)/python -m tests.benchmarks.sizes
 	$(BIN)/python -m tests.benchmarks.star_join
 	$(BIN)/python -m tests.benchmarks.stores

@@ -36,6 +36,7 @@ EXTENDED = (
     "rewrite/test_join_cancel.py",
     "rewrite/test_flat.py",
     "rewrite/test_range_joins.py",
+    "rewrite/test_serve.py",
     "rewrite/test_session.py",
     "rewrite/test_stream_static.py",
     "rewrite/test_verify.py",

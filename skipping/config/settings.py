@@ -25,13 +25,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its key without the prefix, its default and its values as text, its meaning."""
+    """One setting: its key without the prefix, its default and its values as text, its meaning.
+
+    `fixed`: clients of a server (`python -m rewrite.serve`) cannot set it.
+    """
 
     key: str
     default: str
     takes: str
     meaning: str
     read: Callable[[str], object]
+    fixed: bool = False
 
 
 def _setting(
@@ -43,9 +47,10 @@ def _setting(
     takes: str,
     meaning: str,
     shown: bool = True,
+    fixed: bool = False,
 ) -> _T:
     """A field of Settings that carries its row of the table."""
-    row = Setting(key, text, takes, meaning, read)
+    row = Setting(key, text, takes, meaning, read, fixed)
     made: _T = field(default=default, metadata={"setting": row}, repr=shown)
     return made
 
@@ -70,6 +75,7 @@ class Settings:
         takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
         meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
         "local, unless set here or as the environment's SKIPPING_STORE",
+        fixed=True,
     )
     cache_ttl: float = _setting(
         5.0,
@@ -86,6 +92,7 @@ class Settings:
         text="256m",
         takes="a size such as 256m, 512k, or bytes; 0 keeps nothing",
         meaning="how many bytes of a store's sketches the driver keeps, so as not to ask for them",
+        fixed=True,
     )
     timeout: float = _setting(
         2.0,
@@ -102,6 +109,7 @@ class Settings:
         text="skipping-",
         takes="what the names of indices begin with",
         meaning="where in a cluster indexes are kept",
+        fixed=True,
     )
     opensearch_user: str | None = _setting(
         None,
@@ -111,6 +119,7 @@ class Settings:
         takes="a name",
         meaning="who asks OpenSearch; or SKIPPING_OPENSEARCH_USER. It goes, as all that a "
         "context was started with, only to the store that it was started with",
+        fixed=True,
     )
     opensearch_password: str | None = _setting(
         None,
@@ -120,6 +129,7 @@ class Settings:
         takes="a password",
         meaning="the user's; or, never in any configuration, SKIPPING_OPENSEARCH_PASSWORD",
         shown=False,
+        fixed=True,
     )
     opensearch_ca: str | None = _setting(
         None,
@@ -128,6 +138,7 @@ class Settings:
         text="",
         takes="a PEM file",
         meaning="the authorities trusted to vouch for the cluster, if not those of the system",
+        fixed=True,
     )
     opensearch_certificate: str | None = _setting(
         None,
@@ -136,6 +147,7 @@ class Settings:
         text="",
         takes="a PEM file",
         meaning="the client's certificate, where the cluster asks for one",
+        fixed=True,
     )
     opensearch_key: str | None = _setting(
         None,
@@ -144,6 +156,7 @@ class Settings:
         text="",
         takes="a PEM file",
         meaning="the key of the client's certificate, if it is in a file of its own",
+        fixed=True,
     )
     opensearch_insecure: bool = _setting(
         False,
@@ -153,6 +166,7 @@ class Settings:
         takes="true or false",
         meaning="whether a password may go over plain HTTP to another machine; counts only where "
         "a context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
+        fixed=True,
     )
     mode: Literal["fallback", "strict"] = _setting(
         "fallback",
@@ -230,6 +244,7 @@ class Settings:
         meaning="under which, besides the warehouse directory and that of "
         "spark.sql.streaming.checkpointLocation, streams may have their checkpoint_location; "
         "counts only where a context was started with it",
+        fixed=True,
     )
     providers: tuple[str, ...] = _setting(
         (),
@@ -239,6 +254,7 @@ class Settings:
         takes="module:Class, several with commas between them",
         meaning="index kinds besides those that installed packages register under the entry point "
         "`skipping.providers`",
+        fixed=True,
     )
 
     @classmethod

@@ -6,6 +6,7 @@ import atexit
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,16 @@ from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import LEAVING, Maintainer
 
-__all__ = ["Stream", "job_name", "keep", "leave", "recover", "streams"]
+__all__ = [
+    "Stream",
+    "job_name",
+    "keep",
+    "keep_all",
+    "leave",
+    "leave_all",
+    "recover",
+    "streams",
+]
 
 _maintainers: dict[tuple[str, str], Maintainer] = {}
 """By the location of a store and the name of a table."""
@@ -60,8 +70,17 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
             return
         if there is not None:
             there.stop()  # of an earlier session
-        _maintainers[key] = maintainer = Maintainer(spark, store, name)
+        _maintainers[key] = maintainer = Maintainer(_lasting(spark), store, name)
         maintainer.start()
+
+
+def _lasting(spark: SparkSession) -> SparkSession:
+    """The session, or a clone of one that is not the process's own: who opened it may end it."""
+    jvm: Any = spark.sparkContext._jvm
+    own = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    if own.isDefined() and own.get().equals(spark._jsparkSession):
+        return spark
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 def leave(store: IndexStore, name: str) -> None:
@@ -76,14 +95,28 @@ def leave(store: IndexStore, name: str) -> None:
 
 
 @atexit.register
-def _end() -> None:
-    """Give the leases back, so that nobody has to wait for them; Java is still there."""
+def leave_all() -> None:
+    """Keep nothing any more, and give the leases back, so that nobody has to wait for them.
+
+    Java is still there. Waits for `LEAVING` seconds at most.
+    """
     maintainers = list(_maintainers.values())
     for maintainer in maintainers:
         maintainer.end()
     deadline = time.monotonic() + LEAVING
     for maintainer in maintainers:
         maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
+
+
+def keep_all(spark: SparkSession) -> None:
+    """Keep every index of the session's store that follows its table.
+
+    Those that another process keeps are kept from here on when it leaves or dies.
+    """
+    store = store_of(spark, settings_of(spark))
+    for definition in _live(store):
+        if _is_streamed(definition):
+            keep(spark, store, definition.name)
 
 
 def recover(spark: SparkSession, job: str) -> None:

@@ -8,8 +8,10 @@ import org.apache.spark.sql.catalyst.parser.ParameterContext;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.ClassLoaders;
 
 /**
  * A session's SQL parser that knows our statements and passes everything else on untouched.
@@ -87,6 +89,7 @@ public final class SkippingSqlParser implements ParserInterface {
     }
 
     public Object apply(Object session, Object parser) {
+      ClassLoaders.mend((SparkSession) session);
       return new SkippingSqlParser((ParserInterface) parser, statements);
     }
   }

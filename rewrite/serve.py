@@ -1,0 +1,224 @@
+"""A server whose clients' queries skip files: `python -m rewrite.serve`.
+
+One Spark driver serves Spark Connect, JDBC and ODBC. It ends with 0 when it was told to (SIGTERM,
+SIGINT), with 1 when it could not start, or not end in time, or when Spark ended by itself, and with
+2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from providers.errors import SkippingError
+from rewrite.services import Address, Connect, Health, Service, Thrift, fix_settings
+from rewrite.session import session
+from skipping.streaming.jobs import keep_all, leave_all
+
+__all__ = ["main"]
+
+log = logging.getLogger("skipping")
+
+_LEAVING = 20.0
+"""Seconds in which it ends; supervisors kill after 30."""
+
+_EXAMPLES = """\
+examples:
+  %(prog)s                                    Spark Connect on 127.0.0.1:15002
+  %(prog)s --connect --thrift                 and JDBC on 127.0.0.1:10000
+  %(prog)s --connect 0 --health 8080          a free port; GET /healthz
+  %(prog)s --conf spark.master=spark://host:7077 --conf spark.skipping.store=sqlite:/data/i.sqlite
+
+A line on stdout that begins with "ready:" says where it listens. SIGTERM or Ctrl-C ends it, a
+second one at once. docs/server.md has clients, authentication and TLS.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to end; the exit code."""
+    given = _parse(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    wanted = [address for address in (given.connect, given.thrift, given.health) if address]
+    try:
+        _require_authentication(given)
+        for address in wanted:
+            address.require_free()
+        spark = session(_builder(given))
+    except (SkippingError, ImportError) as error:
+        print(f"no server: {error}", file=sys.stderr)
+        return 1
+    end = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(1) if end.is_set() else end.set())
+    services: list[Service] = []
+    try:
+        fix_settings(spark)
+        _start(spark, given, services)
+        _resume(spark)
+        print(f"ready: {', '.join(_named(service) for service in services)}", flush=True)
+        is_told = _wait(spark, end)
+    except SkippingError as error:
+        print(f"no server: {error}", file=sys.stderr)
+        is_told = False
+    end.set()  # from here on a signal ends it at once
+    return 0 if _within(_LEAVING, lambda: _stop(spark, services)) and is_told else 1
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m rewrite.serve",
+        description="Serve Spark Connect and JDBC clients from one Spark driver with file "
+        "skipping. Without --connect and --thrift: Spark Connect on 127.0.0.1:15002.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    place: dict[str, Any] = {"type": _address, "metavar": "[HOST:]PORT"}
+    parser.add_argument(
+        "--connect", nargs="?", const=_address("15002"), help="serve Spark Connect", **place
+    )
+    parser.add_argument(
+        "--thrift", nargs="?", const=_address("10000"), help="serve JDBC, ODBC, PyHive", **place
+    )
+    parser.add_argument("--health", help="answer GET /healthz", **place)
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session, as spark.driver.memory=4g; may be repeated",
+    )
+    parser.add_argument(
+        "--without-authentication",
+        action="store_true",
+        help="listen beyond this machine although nobody has to say who they are",
+    )
+    given = parser.parse_args(arguments)
+    if given.connect is None and given.thrift is None:
+        given.connect = _address("15002")
+    owned = {**Connect.settings(_address("0")), **Thrift.settings(_address("0"))}
+    for key, _ in given.conf:
+        if key in owned:
+            parser.error(f"{key} is what --connect and --thrift say")
+    return given
+
+
+def _address(text: str) -> Address:
+    try:
+        return Address.of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not [HOST:]PORT, such as 15002, 0.0.0.0:15002 or [::1]:15002"
+        ) from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, is_pair, value = text.partition("=")
+    if not is_pair or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not spark.key=value")
+    return key, value
+
+
+def _builder(given: argparse.Namespace) -> SparkSession.Builder:
+    conf = {
+        "spark.app.name": "skipping server",
+        "spark.ui.showConsoleProgress": "false",
+        # A client is told what is wrong, not where in Java.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+    }
+    if given.connect:
+        conf |= Connect.settings(given.connect)
+    if given.thrift:
+        conf |= Thrift.settings(given.thrift)
+    return SparkSession.builder.config(map={**conf, **dict(given.conf)})
+
+
+def _require_authentication(given: argparse.Namespace) -> None:
+    if given.without_authentication:
+        return
+    if given.connect and not given.connect.is_loopback:
+        Connect.require_authentication(dict(given.conf))
+    if given.thrift and not given.thrift.is_loopback:
+        Thrift.require_authentication(dict(given.conf))
+
+
+def _start(spark: SparkSession, given: argparse.Namespace, services: list[Service]) -> None:
+    """Start what is asked for; what listens is in `services`, also where another cannot start."""
+    if given.connect is not None:
+        services.append(Connect(spark))
+    if given.thrift is not None:
+        services.append(Thrift(spark))
+    if given.health is not None:
+        services.append(Health(spark, given.health, tuple(services)))
+
+
+def _resume(spark: SparkSession) -> None:
+    """Keep the indexes that follow their tables, which an earlier server left."""
+    try:
+        keep_all(spark)
+    except SkippingError as error:
+        log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
+
+
+def _named(service: Service) -> str:
+    return f"{type(service).__name__.lower()} {service.url}"
+
+
+def _wait(spark: SparkSession, end: threading.Event) -> bool:
+    """Whether it was told to end; false if Spark ended by itself."""
+    over = threading.Event()
+
+    def watch() -> None:
+        with suppress(Exception):  # Java is gone
+            while not spark.sparkContext._jsc.sc().isStopped() and not end.wait(1):
+                pass
+        over.set()
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+    over.wait()
+    if not end.is_set():
+        print("Spark ended by itself; its reason stands above", file=sys.stderr)
+    return end.is_set()
+
+
+def _stop(spark: SparkSession, services: Sequence[Service]) -> None:
+    """No more clients, then no more streams, then no more Spark."""
+    for service in reversed(services):
+        _try(service.stop)
+    _try(leave_all)
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    _try(spark.stop)
+    if process is not None:  # which ends with its standard input
+        process.stdin.close()
+        process.wait()
+
+
+def _try(work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except Exception as error:
+        log.warning("while ending: %s: %s", type(error).__name__, error)
+
+
+def _within(seconds: float, work: Callable[[], None]) -> bool:
+    """Whether it was done in time."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        print(f"not ended within {seconds:.0f} s", file=sys.stderr, flush=True)
+        os._exit(1)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

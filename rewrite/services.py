@@ -1,0 +1,302 @@
+"""What a driver serves: Spark Connect, Spark's Thrift server, and `/healthz`. Each is Spark's own,
+started in this driver, so that the sessions it opens have the hooks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from providers.errors import SessionError, SettingError, first_line
+from skipping.config.settings import PREFIX, SETTINGS
+
+__all__ = ["Address", "Connect", "Health", "Service", "Thrift", "fix_settings"]
+
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
+_TOKEN = "spark.connect.authenticate.token"
+_AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
+
+_EVERY, _PATIENCE = 1.0, 10.0
+"""Seconds between two questions to Spark, and without an answer until that is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; port 0 is a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """From `[HOST:]PORT`; loopback unless there is a host. Raises ValueError.
+
+        >>> Address.of("15002"), Address.of("[::1]:0")
+        (Address(host='127.0.0.1', port=15002), Address(host='::1', port=0))
+        """
+        host, _, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(text)
+        if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+            raise ValueError(text)
+        return cls(host or "127.0.0.1", int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def require_free(self) -> None:
+        """Raise SessionError where nobody can listen: before Spark takes ten seconds to start."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(found[0]) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(found[4])
+        except OSError as error:
+            raise SessionError(f"cannot listen on {self}: {error.strerror}") from error
+
+
+class Service(Protocol):
+    """One of the ways in."""
+
+    address: Address
+
+    @property
+    def url(self) -> str:
+        """What clients are given."""
+
+    def listens(self) -> bool:
+        """Whether it still lets clients in."""
+
+    def stop(self) -> None:
+        """Let nobody in any more, and cancel what runs."""
+
+
+class Connect:
+    """Spark Connect: gRPC, with a bearer token if Spark is given one."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Start it where the configuration says; raises SessionError where it cannot listen."""
+        jvm: Any = spark.sparkContext._jvm
+        self._java = getattr(jvm, _CONNECT)
+        self._none = jvm.scala.Option.empty
+        conf = spark.sparkContext._conf
+        try:
+            self._java.start(spark.sparkContext._jsc.sc())
+            self._object = _singleton(jvm, _CONNECT)
+            port = self._object.localPort()
+        except Py4JJavaError as error:
+            raise _unable("Spark Connect", error) from error
+        self.address = Address(conf.get("spark.connect.grpc.binding.address", ""), port)
+        self._has_token = _token(dict(conf.getAll())) is not None
+
+    @staticmethod
+    def settings(address: Address) -> dict[str, str]:
+        """What makes it listen there."""
+        return {
+            "spark.connect.grpc.binding.address": address.host,
+            "spark.connect.grpc.binding.port": str(address.port),
+        }
+
+    @property
+    def url(self) -> str:
+        """For `SparkSession.builder.remote`."""
+        # PySpark sends a token without TLS only to what is called localhost.
+        local = self._has_token and self.address.host in ("127.0.0.1", "::1")
+        return f"sc://{Address('localhost', self.address.port) if local else self.address}"
+
+    def listens(self) -> bool:
+        """Whether it still lets clients in."""
+        return not self._object.server().isShutdown()
+
+    def stop(self) -> None:
+        """Cancels the queries of clients, who get an error."""
+        self._java.stop(self._none(), self._none())
+
+    @staticmethod
+    def require_authentication(conf: Mapping[str, str]) -> None:
+        """Raise SettingError if whoever reaches the port may do what the server may."""
+        if not _token(conf):
+            raise SettingError(
+                "Spark Connect would let in everybody who reaches it: set SPARK_CONNECT_"
+                f"AUTHENTICATE_TOKEN or --conf {_TOKEN}=..., listen on loopback behind a proxy "
+                "that asks who it is, or say --without-authentication"
+            )
+
+
+class Thrift:
+    """Spark's Thrift server, for JDBC, ODBC and PyHive."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Start it where the configuration says; raises SessionError where it cannot listen."""
+        jvm: Any = spark.sparkContext._jvm
+        java = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+        # Hive keeps a Derby for itself, which would write a log into the current folder.
+        jvm.System.getProperties().putIfAbsent("derby.stream.error.file", os.devnull)
+        try:
+            self._java = java.startWithSparkSession(spark._jsparkSession, False)
+        except Py4JJavaError as error:
+            raise _unable("the Thrift server", error) from error
+        host = spark.sparkContext._conf.get("spark.hadoop.hive.server2.thrift.bind.host", "")
+        ports = [s.getPortNumber() for s in self._java.getServices() if "Thrift" in s.getName()]
+        self.address = Address(host, ports[0])
+
+    @staticmethod
+    def settings(address: Address) -> dict[str, str]:
+        """What makes it listen there."""
+        return {
+            "spark.hadoop.hive.server2.thrift.bind.host": address.host,
+            "spark.hadoop.hive.server2.thrift.port": str(address.port),
+        }
+
+    @property
+    def url(self) -> str:
+        """For JDBC."""
+        return f"jdbc:hive2://{self.address}"
+
+    def listens(self) -> bool:
+        """Whether it still lets clients in."""
+        return str(self._java.getServiceState()) == "STARTED"
+
+    def stop(self) -> None:
+        """Ends the sessions of clients."""
+        self._java.stop()
+
+    @staticmethod
+    def require_authentication(conf: Mapping[str, str]) -> None:
+        """Raise SettingError if whoever reaches the port may do what the server may."""
+        if conf.get(_AUTHENTICATION, "NONE").upper() in ("NONE", "NOSASL"):
+            raise SettingError(
+                "the Thrift server would let in everybody who reaches it, whatever name they "
+                f"give: set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen on "
+                "loopback, or say --without-authentication"
+            )
+
+
+class Health:
+    """`GET /healthz`: 200 while Spark answers and the other services listen, else 503.
+
+    One thread asks, however many want to know.
+    """
+
+    def __init__(self, spark: SparkSession, address: Address, services: Sequence[Service]) -> None:
+        """Answer from now on."""
+        self._spark = spark
+        self._services = services
+        self._well = time.monotonic()
+        self._ended = threading.Event()
+        try:
+            self._server = _Http((address.host, address.port), self._fault)
+        except OSError as error:
+            raise SessionError(f"cannot listen on {address}: {error.strerror}") from error
+        self.address = Address(address.host, self._server.server_address[1])
+        for work in (self._server.serve_forever, self._ask):
+            threading.Thread(target=work, name="health", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """For probes."""
+        return f"http://{self.address}/healthz"
+
+    def listens(self) -> bool:
+        """Whether it has not been stopped."""
+        return not self._ended.is_set()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _fault(self) -> str | None:
+        """What is wrong, None if nothing is."""
+        silent = time.monotonic() - self._well
+        return f"no answer of Spark's for {silent:.0f} s" if silent > _PATIENCE else None
+
+    def _ask(self) -> None:
+        while not self._ended.wait(_EVERY):
+            with suppress(Exception):  # time tells
+                self._spark.sql("VALUES 1").collect()  # no job: a busy cluster is no fault
+                if all(service.listens() for service in self._services):
+                    self._well = time.monotonic()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], fault: Callable[[], str | None]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.fault = fault
+        super().__init__(address, _Answer)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, _Http)
+        if self.path != "/healthz":
+            self.send_error(404)
+            return
+        fault = self.server.fault()
+        body = json.dumps({"status": "ok"} if fault is None else {"status": fault}).encode()
+        self.send_response(200 if fault is None else 503)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A probe every few seconds is no news."""
+
+
+def fix_settings(spark: SparkSession) -> None:
+    """Make of the settings that are the server's alone static ones of Spark's: nobody changes them.
+
+    For as long as this Java lives, and in each of its sessions: SET, RESET and the configuration
+    of clients are refused by Spark.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    known = jvm.org.apache.spark.sql.internal.SQLConf
+    for setting in SETTINGS:
+        key = f"{PREFIX}{setting.key}"
+        if setting.fixed and not known.isStaticConfigKey(key):
+            known.buildStaticConf(key).doc(setting.meaning).stringConf().createOptional()
+
+
+def _token(conf: Mapping[str, str]) -> str | None:
+    return conf.get(_TOKEN) or os.environ.get("SPARK_CONNECT_AUTHENTICATE_TOKEN")
+
+
+def _singleton(jvm: Any, name: str) -> Any:
+    """A Scala object, whose members may have no static form."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+
+
+def _unable(what: str, error: Py4JJavaError) -> SessionError:
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return SessionError(f"{what} cannot start: {first_line(cause.toString())}")
