@@ -19,6 +19,7 @@ from skipping.lookup.conditions import as_predicate
 from skipping.lookup.lookup import Finding, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
+from skipping.model.identifiers import shown_name
 from skipping.stores import Identity, IndexStore, identities
 from skipping.tables import Columns, Table
 
@@ -52,7 +53,7 @@ class Asking:
         found, live, ordinals = self._live(predicate, table)
         known = ordinals.drop_null().to_pylist()
         return ScanPlan(
-            table.name,
+            shown_name(table.name),
             total=len(live),
             disproved=sum(ordinal in found.disproved for ordinal in known),
             unknown=len(live) - len(known),
