@@ -28,6 +28,9 @@ class TestBothWays:
         "DESCRIBE SKIPPING INDEX EXTENDED ON {t}",
         "REFRESH SKIPPING INDEX ON {t}",
         "DESCRIBE SKIPPING INDEX EXTENDED ON {t}",
+        "DESCRIBE SKIPPING FILES ON {t} WHERE id = 5 AND s IN ('5', '6')",
+        "DESC SKIPPING FILES ON {t} WHERE nope = 5",
+        "SHOW SKIPPING STREAMS",
         "SHOW SKIPPING INDEXES",
         "SHOW FLINT INDEX EXTENDED IN spark_catalog.default",
         "CREATE SKIPPING INDEX IF NOT EXISTS ON {t} (id MIN_MAX)",
@@ -77,6 +80,7 @@ class TestBothWays:
             "RECOVER": "StatementError",
             "DROP": "StatementError",
             "DESCRIBE": "StatementError",
+            "DESC": "StatementError",
             "REFRESH": "StatementError",
         }
 

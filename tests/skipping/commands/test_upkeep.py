@@ -170,6 +170,48 @@ class TestShow:
             spark.sql(f"DROP DATABASE `{other}` CASCADE")
         assert shown("") == {one}
 
+    def test_flints_name_of_an_index(self, spark: SparkSession, t: str) -> None:
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
+        (row,) = (r for r in spark.sql("SHOW FLINT INDEXES").collect() if r.table == t)
+        assert row.flint_index_name == f"flint_spark_catalog_default_{t}_skipping_index"
+        assert row["index"] == facts(spark, t)["index"]
+
+    def test_it_starts_no_job(self, spark: SparkSession) -> None:
+        """Of rows that Python has Spark makes one, and workers that take seconds to start."""
+        tracker = spark.sparkContext.statusTracker()
+        before = set(tracker.getJobIdsForGroup(None))
+        spark.sql("SHOW SKIPPING INDEXES IN delta").collect()
+        spark.sql("SHOW SKIPPING STREAMS").collect()
+        assert set(tracker.getJobIdsForGroup(None)) == before
+
+
+class TestFiles:
+    def test_which_survive_and_what_disproves_the_others(self, spark: SparkSession, t: str) -> None:
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, n VALUE_LIST)")
+        make(spark, t, files=1, start=100)
+        described = spark.sql(f"DESCRIBE SKIPPING FILES ON {t} WHERE id < 15 AND n = 4")
+        assert described.columns == ["path", "size", "indexed", "disproved", "disproved_by"]
+        rows = described.collect()
+        assert {r.path for r in rows} == {r.path for r in spark.table(t).selectExpr(
+            "_metadata.file_path AS path").distinct().collect()}  # fmt: skip
+        assert sorted((r.indexed, r.disproved, tuple(r.disproved_by)) for r in rows) == [
+            (False, False, ()),
+            (True, False, ()),
+            (True, True, ("id < ?  MIN_MAX", "n = ?  VALUE_LIST")),
+            (True, True, ("id < ?  MIN_MAX", "n = ?  VALUE_LIST")),
+            (True, True, ("n = ?  VALUE_LIST",)),
+        ]
+
+    def test_errors_point_at_the_condition(self, spark: SparkSession, t: str) -> None:
+        text = f"DESCRIBE SKIPPING FILES ON {t} WHERE nope = 5"
+        assert "has no skipping index" in refused(spark, text, StatementError)
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
+        message = refused(spark, text, StatementError)
+        assert message.startswith("no column nope: there are id, s, n\n")
+        assert word(message) == "nope"
+        message = refused(spark, text.replace("nope = 5", "id = 'five'"), StatementError)
+        assert message.startswith("id is bigint: 'five' is not a valid integer\n")
+
 
 class TestDrop:
     def test_it_is_not_asked_any_more(self, spark: SparkSession, t: str) -> None:

@@ -17,6 +17,7 @@ from skipping.config.options import IndexOptions
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.store import OpenSearchStore
+from tests.skipping.stores.proxy import Answer, Front
 from tests.skipping.stores.samples import ask, bits, bounds, definition, entries, filters
 
 SHARDS = '{"number_of_shards": 3, "number_of_replicas": 0}'
@@ -93,6 +94,19 @@ def test_without_them_there_is_one_shard_and_replicas_follow_the_nodes(
     store.write("i", entries([0], bounds([1])), revision=1)
     settings = made_with(opensearch, prefix)
     assert (settings["number_of_shards"], settings["auto_expand_replicas"]) == ("1", "0-1")
+
+
+def test_who_may_not_ask_for_its_size_does_without(between: Front, prefix: str) -> None:
+    store = OpenSearchStore(f"http://{between.address}", Access(prefix=prefix))
+    store.define(definition(), expect=None)
+    store.reserve("i", 1)
+    store.write("i", entries([0], bounds([1])), revision=1)
+    forbidden = Answer(403, {"error": {"type": "security_exception"}, "status": 403})
+    between.rule = lambda request, to_node: (
+        forbidden if "/_stats" in request.path else to_node(request.body)
+    )
+    assert store.size("i") is None
+    assert len(store.catalogue("i").files) == 1
 
 
 @pytest.mark.parametrize("stored", ['{"codec": "x"}', "{", '{"number_of_shards": 5000}', "[]"])
