@@ -1,7 +1,7 @@
 """The text of a query as a plan: a query that reads, never one that writes.
 
-Spark runs a command as soon as it has analysed it, and EXECUTE IMMEDIATE while it does. So the plan
-is looked at as it comes from the parser, and again when it is analysed.
+Spark runs a command as soon as it has analysed it, CALL and EXECUTE IMMEDIATE while it does. So the
+plan is looked at as it comes from the parser, and again when it is analysed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _WRITES = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
     "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
+    "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
 )
 """What no query has, below its root neither: of `FROM t INSERT INTO a ... INSERT INTO b` it is a
 union."""

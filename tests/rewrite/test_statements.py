@@ -152,6 +152,28 @@ class TestCommandsAreRefused:
         assert not spark.catalog.tableExists("stated_copy")
         assert spark.conf.get("spark.skipping.enabled", "true") == "true"
 
+    def test_a_procedure_neither(self, spark: SparkSession) -> None:
+        """Spark runs CALL while it analyses it, so it must not come to that."""
+        spark.sql("CREATE TABLE iceberg.stated.kept (id INT) USING iceberg")
+        for id in range(2):
+            spark.sql(f"INSERT INTO iceberg.stated.kept VALUES ({id})")
+        call = (
+            "CALL iceberg.system.expire_snapshots(table => 'stated.kept',"
+            " older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1)"
+        )
+        try:
+            for statement in ("EXPLAIN SKIPPING", "EXPLAIN SKIPPING DRY RUN", "VERIFY SKIPPING"):
+                with pytest.raises(StatementError, match="this is a command and was not run"):
+                    spark.sql(f"{statement} {call}")
+            for ask in (rewrite.explain, rewrite.verify):
+                with pytest.raises(StatementError, match="this is a command and was not run"):
+                    ask(call)
+            assert spark.table("iceberg.stated.kept.snapshots").count() == 2
+            spark.sql(call)  # which it would have done
+            assert spark.table("iceberg.stated.kept.snapshots").count() == 1
+        finally:
+            spark.sql("DROP TABLE iceberg.stated.kept PURGE")
+
     def test_in_python_neither(self, spark: SparkSession) -> None:
         for ask in (rewrite.explain, rewrite.verify):
             with pytest.raises(StatementError, match="this is a command and was not run"):
