@@ -3,6 +3,7 @@
 SkippingError
 ├── StatementError     the text of a statement is wrong; the message points at the word
 ├── DefinitionError    a column, kind or parameter that an index cannot be sound on
+│   └── NoIndex        a table without an index, where one is needed
 ├── SettingError       a setting that does not exist or a value it does not take
 ├── SessionError       a Spark session that cannot carry the hooks
 ├── WrongAnswer        a query that answered otherwise with its indexes than without (verify)
@@ -20,6 +21,7 @@ __all__ = [
     "Conflict",
     "Damaged",
     "DefinitionError",
+    "NoIndex",
     "NoStore",
     "Rewound",
     "SessionError",
@@ -63,6 +65,10 @@ class DefinitionError(SkippingError):
         super().__init__(message)
         self.position = position
         self.about = about
+
+
+class NoIndex(DefinitionError):
+    """A table has no index, where one is needed."""
 
 
 class SettingError(SkippingError):

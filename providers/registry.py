@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -38,11 +39,13 @@ def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
 
 
 def find(kind: str, extra: Iterable[str] = ()) -> type[SkippingProvider]:
-    """The class of a kind, in any case; raises DefinitionError that lists those there are."""
+    """The class of a kind, in any case; raises DefinitionError that names what may be meant."""
     known = kinds(tuple(extra))
     name = _name(kind)
     if name not in known:
-        raise DefinitionError(f"no index kind {kind}: there are {', '.join(sorted(known))}")
+        near = get_close_matches(name, (*known, *_SYNONYMS), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+        raise DefinitionError(f"no index kind {kind}: {hint}")
     return known[name]
 
 

@@ -12,8 +12,12 @@ from rewrite.bridge.shadow import Alarm  # noqa: E402
 from rewrite.observe.explain import Explanation, explain  # noqa: E402
 from rewrite.observe.history import history  # noqa: E402
 from rewrite.observe.prometheus import PrometheusCollector, counters  # noqa: E402
+from rewrite.observe.statements import report  # noqa: E402
 from rewrite.observe.verify import Verification, alarms, verify  # noqa: E402
 from rewrite.session import Session, disable, enable, session  # noqa: E402
+from skipping.commands.reports import answer_with  # noqa: E402
+
+answer_with(report)  # EXPLAIN SKIPPING and the like, also through skipping.sql
 
 __all__ = [
     "Alarm",

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
+from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from providers.errors import Conflict, DefinitionError, TableError
+from providers.base import Param
+from providers.errors import (
+    Conflict,
+    DefinitionError,
+    NoIndex,
+    SkippingError,
+    TableError,
+    first_line,
+)
 from providers.predicate import Predicate
 from skipping.build.refresh import find_missing, list_files, refresh, target_version
 from skipping.build.vacuum import vacuum
@@ -33,10 +45,11 @@ from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import Asking
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition, Revision, State, Versioned
+from skipping.model.identifiers import shown_name
 from skipping.parser import ColumnSpec
 from skipping.parser.fragments import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop
-from skipping.stores import IDENTITY, IndexStore
+from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 
 if TYPE_CHECKING:
@@ -82,25 +95,38 @@ class SkippingIndex:
         store: IndexStore | str | None = None,
         timeout: float | None = None,
         if_not_exists: bool = False,
+        options: Mapping[str, Param] | None = None,
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
         table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
         is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
-        `timeout` as in `on`. Raises StatementError, DefinitionError, TableError, and else Conflict
-        if the table has one.
+        `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh": True}` starts a stream
+        in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
+        else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
-        specs = column_specs(columns)
+        specs, chosen = column_specs(columns), IndexOptions.of(options or {})
+        streams: Any = None
+        if chosen.streamed or chosen.checkpoint_location is not None:
+            # Streams stand above indexes, and need Spark.
+            if name is None:
+                raise DefinitionError("a stream needs a Spark session: leave out auto_refresh")
+            streams = import_module("skipping.streaming.jobs")
+            streams.require_checkpoint(source, chosen)
         try:
-            index = cls.define(source, name, specs, where=where, store=store, timeout=timeout)
+            index = cls.define(
+                source, name, specs, where=where, options=chosen, store=store, timeout=timeout
+            )
         except Conflict:
             if not if_not_exists:
                 raise
             return cls.on(source, name, store=store, timeout=timeout)
-        if build:
+        if build and chosen.build:
             index.refresh()
+        if chosen.streamed:
+            streams.keep(source, index.store, index.table.name)
         return index
 
     @classmethod
@@ -124,8 +150,13 @@ class SkippingIndex:
         if there is not None:
             require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
-            raise Conflict(f"there is an index on {opened.name} already")
+            raise Conflict(f"there is an index on {shown_name(opened.name)} already")
         pairs = () if options is None else options.pairs()
+        if dict(pairs).get("index_settings") and not getattr(store, "has_index_settings", False):
+            raise DefinitionError(
+                f"index_settings are those of an index in OpenSearch, and {store.location} is none",
+                about="with.index_settings",
+            )
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
         definition.require_sound()
         revision = store.define(definition, expect=None)
@@ -153,9 +184,10 @@ class SkippingIndex:
         store, opened = given.kept_in(store), given.table
         found = find_live_index(store, opened, timeout=timeout)
         if found is None:
-            raise DefinitionError(
-                f"{opened.name} has no skipping index in {store.location}: "
-                f"CREATE SKIPPING INDEX ON {opened.name} (column KIND)",
+            name = shown_name(opened.name)
+            raise NoIndex(
+                f"{name} has no skipping index in {store.location}: "
+                f"CREATE SKIPPING INDEX ON {name} (column KIND)",
                 about="table",
             )
         require_readable(found.value)
@@ -295,21 +327,29 @@ class SkippingIndex:
         invalidate(self.store)
         return count
 
-    def files(self) -> pa.Table:
-        """The entries: the IDENTITY columns, and for each sketch whether it is known."""
+    def files(self, predicate: Predicate | str | None = None) -> pa.Table:
+        """The entries: the IDENTITY columns, and for each sketch whether it is known.
+
+        With a predicate, that of `lookup`, those that it does not disprove.
+        """
         columns = self.definition.columns
         known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
+        if predicate is not None:
+            gone = self._asking.disproved(predicate, self.table.columns())
+            files = files.filter(pa.array([f not in gone for f in identities(files)], pa.bool_()))
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
-    def lookup(self, predicate: Predicate) -> ScanPlan:
-        """What would be skipped of the table's newest version; the leaves name columns as SQL does.
+    def lookup(self, predicate: Predicate | str) -> ScanPlan:
+        """What would be skipped of the table's newest version.
 
-        Values are Python's (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array.
+        A predicate is SQL text as WHERE of CREATE SKIPPING INDEX takes it (`"dep_time > 2300"`), or
+        made of `providers`: leaves name columns as SQL does, values are Python's
+        (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array. Anything else is a TypeError.
         """
         return self._asking.plan(predicate, self.table)
 
-    def why(self, predicate: Predicate) -> pa.Table:
+    def why(self, predicate: Predicate | str) -> pa.Table:
         """The files of the table's newest version, and what disproves each for a predicate.
 
         Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `disproved`,
@@ -329,6 +369,108 @@ class SkippingIndex:
             options["row_filter"] = row_filter
         return self._asking.scan(self.table, options)
 
+    def describe(self) -> dict[str, str | None]:
+        """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.
+
+        Its table, store, state and options, how far it is behind, how many files it has; then
+        `column a.b` for each column, with its kinds.
+        """
+        definition, state, table = self.definition, self.state, self.table
+        files, version = self.files(), table.version()
+        facts: dict[str, object] = {
+            "table": shown_name(definition.name),
+            "store": self.store.location,
+            "index": definition.index,
+            "state": "table was replaced: refresh" if self.replaced else state.status,
+            "enabled": str(definition.enabled).lower(),
+            "maintained by": _maintainer(self.options),
+            "owner": self.store.lease(definition.index).described(),
+            "version": version if table.has_log else _newest(table.files()),
+            "version covered": state.covered if table.has_log else _moment(state.at),
+            "lag": None if self.replaced else _lag(table, version, state.covered),
+            "files": len(files),
+            "bytes": sum(files["size"].to_pylist()),
+            "index bytes": self.store.size(definition.index),
+            "where": definition.where,
+            "files not read": state.unread,
+            "last error": state.error,
+        }
+        for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
+            count, name = sum(filter(None, known.to_pylist())), f"column {column.name}"
+            said = f"{column.type} {column.kind}, known in {count}"
+            facts[name] = f"{facts[name]}; {said}" if name in facts else said
+        return {item: None if value is None else str(value) for item, value in facts.items()}
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{i.name} {i.kind}" for i in self.definition.columns)
+        return (
+            f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {self._standing()}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table of what `describe` says, for notebooks; the repr where that cannot be asked."""
+        try:
+            facts = self.describe()
+        except SkippingError:
+            return f"<p>{escape(repr(self))}</p>"
+        cell = "style='text-align:left;padding:1px 10px 1px 0'"
+        rows = "".join(
+            f"<tr><th {cell}>{escape(item)}</th><td {cell}>{escape(value)}</td></tr>"
+            for item, value in facts.items()
+            if value is not None
+        )
+        return f"<table style='border-collapse:collapse'>{rows}</table>"
+
+    def _standing(self) -> str:
+        """How many files it has and how fresh it is; a repr fails for no store and no table."""
+        try:
+            state, version = self.state, self.table.version()
+            count = len(self.store.catalogue(self.definition.index).files)
+            if self.replaced:
+                fresh = "its table was replaced: refresh"
+            elif state.covered is None:
+                fresh = "not built yet: refresh"
+            elif self.definition.dropped:
+                fresh = "dropped"
+            elif state.covered == version:
+                fresh = "up to date"
+            else:
+                fresh = f"{_lag(self.table, version, state.covered)} behind"
+        except SkippingError as error:
+            return first_line(error)
+        return f"{count:,} file{'' if count == 1 else 's'}, {fresh}"
+
     @property
     def _asking(self) -> Asking:
-        return Asking(self.store, self.definition, self._source.settings())
+        spark = self._source.spark
+        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
+        return Asking(self.store, self.definition, self._source.settings(), zone)
+
+
+def _maintainer(options: IndexOptions) -> str:
+    if not options.auto_refresh:
+        return "REFRESH"
+    if options.streamed:
+        return f"a stream, every {options.refresh_interval:g} s"
+    return "your own scheduler: python -m skipping refresh"
+
+
+def _lag(table: Table, version: int, covered: int | None) -> str | None:
+    if covered is None:
+        return None
+    if not table.has_log:
+        return "none" if version == covered else "files came, changed or went"
+    behind = version - covered
+    return f"{behind} version" if behind == 1 else f"{behind} versions"
+
+
+def _newest(files: pa.Table) -> str | None:
+    """When the newest of the files of a table without a log was written."""
+    stamp = pc.max(files["stamp"]).as_py()
+    return None if stamp is None else _moment(stamp / 1_000)
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -61,18 +61,23 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def file_map(
-    index: SkippingIndex, column: str, predicate: Predicate | None = None, *, ax: Axes | None = None
+    index: SkippingIndex,
+    column: str,
+    predicate: Predicate | str | None = None,
+    *,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw each file of a table as a bar from its least to its greatest value of a column.
 
-    Where a file holds few values they are dots on its bar. With a predicate, the files that are
-    kept for it stand out from those disproved. Files are sorted by their ranges; of more than
-    some hundred only as many are drawn, evenly picked. Reads the column in the files drawn.
+    Where a file holds few values they are dots on its bar. With a predicate (that of
+    `SkippingIndex.lookup`), the files that are kept for it stand out from those disproved. Files
+    are sorted by their ranges; of more than some hundred only as many are drawn, evenly picked.
+    Reads the column in the files drawn.
     """
     return draw_files(_mapped(index, column, predicate), column, ax=ax)
 
 
-def _mapped(index: SkippingIndex, column: str, predicate: Predicate | None) -> FileMap:
+def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
     found = index.table.columns().resolve(column)
     work = list_kinds(found, ())[:1]
     if not work:

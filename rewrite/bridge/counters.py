@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skipping.model.identifiers import shown_path
+
 __all__ = ["Counting", "TableCounters", "metrics", "totals"]
 
 log = logging.getLogger("skipping.counters")
@@ -58,7 +60,7 @@ def _counters(sums: Mapping[str, Any]) -> TableCounters:
         return int(sums.get(name, 0))
 
     return TableCounters(
-        sums["table"],
+        shown_path(sums["table"]),
         count("scans"),
         count("asked"),
         count("total"),

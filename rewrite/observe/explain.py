@@ -12,9 +12,19 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError
 from rewrite.bridge.install import Hooks, find_hooks
 from rewrite.observe.html import render
+from rewrite.observe.queries import active_session, plan_of
 from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
+from skipping.model.identifiers import shown_path
 
-__all__ = ["Explanation", "explain", "read_scans", "require_hooks", "require_settled_hooks"]
+__all__ = [
+    "Explanation",
+    "explain",
+    "foresee",
+    "read_scans",
+    "require_frame",
+    "require_hooks",
+    "require_settled_hooks",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +70,17 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     there is none, with `dry_run`, and for SQL in the active session, the plan: conditions are asked
     of the index, no data is read and nothing is executed. The keys of joins come only with a run.
     Values of conditions are shown only where `spark.skipping.explain.values` is true when the query
-    is planned. Raises SessionError without `rewrite.enable`.
+    is planned. Raises SessionError without `rewrite.enable` and for a DataFrame of Spark Connect,
+    StatementError for SQL that is no query, TypeError for what is neither SQL nor a DataFrame.
     """
     if isinstance(query, str):
-        return _foreseen(*_parsed(query))
+        spark = active_session()
+        return foresee(spark, plan_of(spark, query))
+    require_frame(query, "explain")
     spark = query.sparkSession
     execution = query._jdf.queryExecution()
     if dry_run:
-        return _foreseen(spark, execution.logical())
+        return foresee(spark, execution.logical())
     hooks = require_settled_hooks(spark)
     executions = json.loads(hooks.java.executions().of(execution))
     if executions:
@@ -109,14 +122,20 @@ def require_settled_hooks(spark: SparkSession) -> Hooks:
     return hooks
 
 
-def _parsed(text: str) -> tuple[SparkSession, Any]:
-    spark = SparkSession.getActiveSession()
-    if spark is None:
-        raise SessionError("there is no active session: spark = rewrite.session()")
-    return spark, spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+def require_frame(given: object, use: str) -> None:
+    """Raise TypeError for what is no DataFrame, SessionError for one of Spark Connect."""
+    if not isinstance(given, DataFrame):
+        raise TypeError(
+            f"{use} takes a DataFrame or the SQL text of a query, not {type(given).__name__}"
+        )
+    if not hasattr(given, "_jdf"):
+        raise SessionError(
+            "the plan of a Spark Connect DataFrame is on its server: there is "
+            f"spark.sql('{use.upper()} SKIPPING SELECT ...')"
+        )
 
 
-def _foreseen(spark: SparkSession, plan: Any) -> Explanation:
+def foresee(spark: SparkSession, plan: Any) -> Explanation:
     """Of a logical plan, planned anew; commands in it are not executed."""
     hooks = require_hooks(spark)
     jvm: Any = spark.sparkContext._jvm
@@ -139,7 +158,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
     keys = tuple(KeySet(**each) for each in scan.get("keys", ()))
     labels = [leg["label"] for leg in scan.get("legs", ())]
     return ScanPlan(
-        scan["table"],
+        shown_path(scan["table"]),
         total=scan.get("total"),
         disproved=scan.get("disproved", 0),
         unknown=scan.get("unknown", 0),

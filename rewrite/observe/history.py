@@ -9,16 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rewrite.observe.explain import read_scans, require_settled_hooks
+from skipping.engines.rows import frame_of_rows
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.parser import ShowHistory
 
-__all__ = ["history"]
-
-_COLUMNS = (
-    "execution bigint, root bigint, action string, ended timestamp, seconds double, "
-    "`table` string, files bigint, disproved bigint, unknown bigint, opened bigint, "
-    "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
-    "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
-)
+__all__ = ["history", "rows_of_history"]
 
 
 def history(spark: SparkSession) -> DataFrame:
@@ -28,9 +23,13 @@ def history(spark: SparkSession) -> DataFrame:
     `disproved_bytes` are null where no index was asked, and `reason` says why. Values of conditions
     are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
     """
+    return frame_of_rows(spark, ShowHistory.schema, rows_of_history(spark))
+
+
+def rows_of_history(spark: SparkSession) -> list[tuple[Any, ...]]:
+    """The rows of `history`."""
     executions = json.loads(require_settled_hooks(spark).java.executions().recent())
-    rows = [_row(e, scan) for e in executions for scan in read_scans(e["scans"])]
-    return spark.createDataFrame(rows, _COLUMNS)
+    return [_row(e, scan) for e in executions for scan in read_scans(e["scans"])]
 
 
 def _row(execution: dict[str, Any], scan: ScanPlan) -> tuple[Any, ...]:

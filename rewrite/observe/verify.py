@@ -16,7 +16,8 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from providers.errors import SkippingError, WrongAnswer
 from rewrite.bridge.shadow import Alarm
-from rewrite.observe.explain import Explanation, explain, require_hooks
+from rewrite.observe.explain import Explanation, explain, require_frame, require_hooks
+from rewrite.observe.queries import active_session, frame_of
 
 __all__ = ["Verification", "alarms", "verify"]
 
@@ -51,14 +52,18 @@ class Verification:
         return f"{same}; {self.note}" if self.note else same
 
 
-def verify(df: DataFrame) -> Verification:
-    """Run `df` with its indexes and without; raises WrongAnswer where the rows differ.
+def verify(df: DataFrame | str) -> Verification:
+    """Run a query with its indexes and without; raises WrongAnswer where the rows differ.
 
     Rows are equal as Spark groups them: NaN is NaN, -0.0 is 0.0, and the order does not matter.
     Sums of floats may differ in their last digits, because fewer files are added in another order.
     Raises SkippingError for a query whose rows are up to chance (rand(), LIMIT without ORDER BY),
-    SessionError without `rewrite.enable`. What `df.cache()` holds is not run again.
+    SessionError without `rewrite.enable`. What `df.cache()` holds is not run again. The query may
+    be SQL, for the active session; a command is a StatementError, and is not run.
     """
+    if isinstance(df, str):
+        df = frame_of(active_session(), df)
+    require_frame(df, "verify")
     require_hooks(df.sparkSession)
     plan: Any = df._jdf.queryExecution().analyzed()
     chance = _chance(plan)

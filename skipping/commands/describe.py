@@ -1,16 +1,15 @@
-"""What DESCRIBE says of an index."""
+"""What DESCRIBE shows of an index."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from skipping.index import SkippingIndex
-from skipping.model.definition import Definition, State
-from skipping.stores import IDENTITY
-from skipping.tables import Table
+import pyarrow as pa
 
-__all__ = ["column_rows", "extended_rows"]
+from skipping.model.definition import Definition
+
+__all__ = ["column_rows", "file_rows"]
 
 
 def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
@@ -21,51 +20,18 @@ def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
     ]
 
 
-def extended_rows(index: SkippingIndex) -> Sequence[tuple[Any, ...]]:
-    """Facts about an index as `item`, `value`, then its columns."""
-    definition, state = index.definition, index.state
-    files = index.files()
-    version = index.table.version()
-    facts: list[tuple[str, object]] = [
-        ("table", definition.name),
-        ("store", index.store.location),
-        ("index", definition.index),
-        ("state", _status(index, state)),
-        ("enabled", "true" if definition.enabled else "false"),
-        ("maintained by", _maintainer(index)),
-        ("owner", index.store.lease(definition.index).described()),
-        ("version", version),
-        ("version covered", state.covered),
-        ("lag", None if index.replaced else _lag(index.table, version, state.covered)),
-        ("files", len(files)),
-        ("bytes", sum(files["size"].to_pylist())),
-        ("where", definition.where),
-        ("files not read", state.unread),
-        ("last error", state.error),
+def file_rows(why: pa.Table) -> Sequence[tuple[Any, ...]]:
+    """A row for each file of `SkippingIndex.why`, with the conditions that disprove it."""
+    labels = why.column_names[4:]
+    flags = [why[label].to_pylist() for label in labels]
+    paths, sizes, ordinals, disproved = (why[n].to_pylist() for n in why.column_names[:4])
+    return [
+        (
+            paths[row],
+            sizes[row],
+            ordinals[row] is not None,
+            disproved[row],
+            [label for label, flag in zip(labels, flags, strict=True) if flag[row]],
+        )
+        for row in range(len(paths))
     ]
-    for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
-        count = sum(filter(None, known.to_pylist()))
-        facts.append((f"column {column.name}", f"{column.type} {column.kind}, known in {count}"))
-    return [(item, None if value is None else str(value)) for item, value in facts]
-
-
-def _status(index: SkippingIndex, state: State) -> str:
-    return "table was replaced: refresh" if index.replaced else state.status
-
-
-def _maintainer(index: SkippingIndex) -> str:
-    options = index.options
-    if not options.auto_refresh:
-        return "REFRESH"
-    if options.streamed:
-        return f"a stream, every {options.refresh_interval:g} s"
-    return "your own scheduler: python -m skipping refresh"
-
-
-def _lag(table: Table, version: int, covered: int | None) -> str | None:
-    if covered is None:
-        return None
-    if not table.has_log:
-        return "none" if version == covered else "files came, changed or went"
-    behind = version - covered
-    return f"{behind} version" if behind == 1 else f"{behind} versions"

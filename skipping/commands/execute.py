@@ -5,48 +5,64 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any, TypeAlias
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from providers.base import Param
 from providers.errors import (
     Conflict,
     DefinitionError,
+    NoIndex,
     NoStore,
     StatementError,
     StoreError,
     TableError,
 )
 from skipping.advise.analyze import analyze
-from skipping.commands.describe import column_rows, extended_rows
+from skipping.commands.describe import column_rows, file_rows
+from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
 from skipping.define import set_options
+from skipping.engines.rows import frame_of_rows
 from skipping.engines.spark import settings_of, store_of
 from skipping.index import SkippingIndex
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
-from skipping.model.identifiers import qualified, split_name, sql_name
+from skipping.model.identifiers import (
+    is_same_name,
+    qualified,
+    shown_name,
+    shown_path,
+    split_name,
+    sql_name,
+)
 from skipping.parser import (
     Alter,
     Analyze,
     Create,
     Describe,
+    DescribeFiles,
     Drop,
+    Explain,
     RecoverJob,
     Refresh,
     Show,
+    ShowCounters,
+    ShowHistory,
+    ShowStreams,
     Statement,
     Vacuum,
+    Verify,
     parse,
     point_at,
 )
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.jobs import keep, leave, recover
+from skipping.streaming.jobs import job_name, keep, leave, recover, streams
 from skipping.tables.open import open_table
 
 __all__ = ["schema", "sql"]
@@ -69,8 +85,7 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     """
     statement = _parsed(text)
     with _pointing_into(text, statement):
-        rows = list(_run(spark, statement))
-        return spark.createDataFrame(rows, statement.schema or StructType([]))
+        return frame_of_rows(spark, statement.schema, _run(spark, statement))
 
 
 def _parsed(text: str) -> Statement:
@@ -110,7 +125,7 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return []
         case Describe(table, extended):
             index = SkippingIndex.on(spark, sql_name(table))
-            return extended_rows(index) if extended else column_rows(index.definition)
+            return list(index.describe().items()) if extended else column_rows(index.definition)
         case Show(scope, extended):
             return _show(spark, scope, extended=extended)
         case Drop(table, if_exists):
@@ -124,6 +139,21 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
         case RecoverJob(job):
             recover(spark, job)
             return []
+        case DescribeFiles(table, where):
+            return _describe_files(spark, table, where)
+        case ShowStreams():
+            return [astuple(stream) for stream in streams(spark)]
+        case Explain() | Verify() | ShowHistory() | ShowCounters():
+            return report(spark, statement)
+
+
+def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
+    index = SkippingIndex.on(spark, sql_name(table))
+    try:
+        return file_rows(index.why(where))
+    except DefinitionError as error:
+        error.about = error.about or "where"
+        raise
 
 
 def _create(spark: SparkSession, statement: Create) -> Rows:
@@ -138,10 +168,11 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
         if statement.if_not_exists:
             return []
         raise DefinitionError(
-            f"{name} has a skipping index already: drop it first, or say IF NOT EXISTS",
+            f"{name} has a skipping index already: ALTER SKIPPING INDEX ON {name} ADD (column KIND)"
+            " gives it more columns, IF NOT EXISTS leaves it as it is",
             about="table",
         ) from None
-    log.info("skipping index of %s in %s", index.table.name, index.store.location)
+    log.info("skipping index of %s in %s", shown_name(index.table.name), index.store.location)
     if options.build:
         index.refresh()
     if options.streamed:
@@ -183,6 +214,7 @@ def _optioned(
 def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     store = store_of(spark, settings_of(spark))
     rows: list[tuple[Any, ...]] = []
+    _require_scope(spark, scope, store)
     for found in _definitions(store):
         definition = found.value
         catalog, database, table = split_name(definition.name)
@@ -214,9 +246,12 @@ def _row(
         except (DefinitionError, StoreError) as failure:
             status, error = "unreadable", str(failure)
     catalog, database, table = name
-    row = (definition.index, "skipping", database, table, None, follows, status)
-    place = (catalog, _is_orphan(spark, definition))
-    return (*row, error, *place, state.covered, count, size) if extended else (*row, *place)
+    flint = job_name(definition.name)
+    row = (flint, "skipping", database, shown_path(table), None, follows, status)
+    place = (catalog, _is_orphan(spark, definition), definition.index)
+    # Where a table has no log, versions are digests, which say nothing to people.
+    covered = state.covered if definition.table.has_log else None
+    return (*row, error, *place, covered, count, size) if extended else (*row, *place)
 
 
 def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
@@ -225,6 +260,26 @@ def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
         return store.definitions()
     except NoStore:
         return []
+
+
+def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -> None:
+    """Raise DefinitionError for a catalog or database that neither the session nor an index has."""
+    if not scope:
+        return
+    places = {split_name(d.value.name)[:2] for d in _definitions(store) if not d.value.dropped}
+    if any(_within(scope, place) for place in places):
+        return
+    catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
+    if scope[0].casefold() in ("delta", "parquet"):  # where tables by their paths are
+        return
+    if not catalogs.isCatalogRegistered(scope[0]):
+        raise DefinitionError(f"no catalog {scope[0]}", about="scope")
+    try:
+        known = len(scope) == 1 or spark.catalog.databaseExists(sql_name(scope))
+    except PySparkException:  # its catalog does not answer
+        return
+    if not known:
+        raise DefinitionError(f"no database {sql_name(scope)}", about="scope")
 
 
 def _within(scope: Name | None, place: tuple[str, str]) -> bool:
@@ -240,20 +295,20 @@ def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
         return True
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether two full names are of one table; Spark ignores case, but in a path."""
-    is_path = one.startswith(("delta.`", "parquet.`"))
-    return one == other if is_path else one.casefold() == other.casefold()
-
-
 def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
     try:
         index = SkippingIndex.on(spark, sql_name(table))
         index.drop()
         leave(index.store, index.definition.name)
-    except (TableError, DefinitionError):
+    except (TableError, DefinitionError) as error:
         # The table may be gone, and its index still there.
         if not _drop_orphan(spark, table) and not if_exists:
+            if isinstance(error, NoIndex):
+                raise DefinitionError(
+                    f"{shown_name(qualified(spark, table))} has no skipping index, so there is "
+                    "nothing to drop: SHOW SKIPPING INDEXES lists those there are",
+                    about="table",
+                ) from error
             raise
     return []
 
@@ -261,7 +316,7 @@ def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:
     store, name = store_of(spark, settings_of(spark)), qualified(spark, table)
     for found in _definitions(store):
-        if _same(found.value.name, name) and not found.value.dropped:
+        if is_same_name(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
             invalidate(store)
             leave(store, found.value.name)
@@ -272,7 +327,9 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualified(spark, table)
-    erased = [d.value for d in _definitions(store) if d.value.dropped and _same(d.value.name, name)]
+    erased = [
+        d.value for d in _definitions(store) if d.value.dropped and is_same_name(d.value.name, name)
+    ]
     for definition in erased:
         store.erase(definition.index)
     try:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from providers.base import Param
 from providers.errors import DefinitionError
 from skipping.config import values as setting_values
+from skipping.config.index_settings import read_index_settings
 
 __all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
 
@@ -114,16 +115,21 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "index_settings",
         (),
-        "in Flint, settings of the OpenSearch index",
+        "shards and replicas of the index in OpenSearch, as JSON: number_of_shards, "
+        "number_of_replicas, auto_expand_replicas",
         alter=False,
-        never="the store makes its indexes itself; replicas follow the data nodes",
+        read=read_index_settings,
+        takes='a JSON object such as \'{"number_of_shards": 2, "number_of_replicas": 1}\'; '
+        "there are number_of_shards (1 to 64), and number_of_replicas (0 to 20) or "
+        "auto_expand_replicas (such as 0-1 or 0-all)",
     ),
     Option(
         "index_mappings",
         (),
         "in Flint, mappings of the OpenSearch index",
         alter=False,
-        never="the store maps the fields of a kind itself",
+        never="each field is mapped for the kind that asks it, and what can do without _source is "
+        "left out of it already; index_settings sets shards and replicas",
     ),
     Option(
         "watermark_delay",
@@ -162,6 +168,7 @@ class IndexOptions:
     refresh_interval: float = INTERVAL
     checkpoint_location: str | None = None
     max_files_per_batch: int | None = None
+    index_settings: str | None = None
 
     @property
     def streamed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from providers.errors import TableError
 from providers.predicate import Predicate, map_leaves
 from skipping.config.settings import Settings
 from skipping.lookup.bind import Binding
+from skipping.lookup.conditions import as_predicate
 from skipping.lookup.lookup import Finding, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
+from skipping.model.identifiers import shown_name
 from skipping.stores import Identity, IndexStore, identities
 from skipping.tables import Columns, Table
 
@@ -28,25 +31,29 @@ __all__ = ["Asking"]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One index as it is now. Raises StoreError, and DefinitionError for what does not fit."""
+    """One index as it is now. Raises StoreError, and DefinitionError for what does not fit.
+
+    A predicate may be SQL text; then `zone` is the session's time zone, if there is a session.
+    """
 
     store: IndexStore
     definition: Definition
     settings: Settings
+    zone: str | None = None
 
-    def disproved(self, predicate: Predicate, columns: Columns) -> set[Identity]:
+    def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
         found = self._ask(predicate, columns)
         entries = found.files
         ordinals = np.array(found.disproved, np.int64)
         return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
 
-    def plan(self, predicate: Predicate, table: Table) -> ScanPlan:
+    def plan(self, predicate: Predicate | str, table: Table) -> ScanPlan:
         """What would be skipped of a table's newest version."""
         found, live, ordinals = self._live(predicate, table)
         known = ordinals.drop_null().to_pylist()
         return ScanPlan(
-            table.name,
+            shown_name(table.name),
             total=len(live),
             disproved=sum(ordinal in found.disproved for ordinal in known),
             unknown=len(live) - len(known),
@@ -54,7 +61,7 @@ class Asking:
             unused=found.unused,
         )
 
-    def why(self, predicate: Predicate, table: Table) -> pa.Table:
+    def why(self, predicate: Predicate | str, table: Table) -> pa.Table:
         """The files of a table's newest version, and what disproves each; see `SkippingIndex`."""
         found, live, ordinals = self._live(predicate, table)
         numbers = ordinals.fill_null(-1).to_numpy()
@@ -64,7 +71,10 @@ class Asking:
 
         columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
         columns["disproved"] = flags(found.disproved)
-        columns.update({leg.label: flags(leg.disproved) for leg in found.legs})
+        for leg in found.legs:
+            # Of a = 1 OR a = 2 both legs have one label: values are not shown.
+            labels = chain([leg.label], (f"{leg.label} ({n})" for n in count(2)))
+            columns[next(label for label in labels if label not in columns)] = flags(leg.disproved)
         return pa.table(columns)
 
     def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan:
@@ -75,7 +85,7 @@ class Asking:
         scanned: DataScan = scan(self.disproved, **options)
         return scanned
 
-    def _live(self, predicate: Predicate, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
+    def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
         found = self._ask(predicate, table.columns())
         ordinals = found.files["ordinal"].to_pylist()
@@ -83,9 +93,9 @@ class Asking:
         live = table.files()
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
-    def _ask(self, predicate: Predicate, columns: Columns) -> Finding:
+    def _ask(self, predicate: Predicate | str, columns: Columns) -> Finding:
         bound = Binding(columns)
-        asked = map_leaves(predicate, bound.leaf)
+        asked = map_leaves(as_predicate(predicate, columns, zone=self.zone), bound.leaf)
         settings = self.settings
         lookup = shared_lookup(
             self.store,

@@ -11,7 +11,15 @@ from skipping.parser.literals import quote, unquote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["qualified", "split_name", "sql_name"]
+__all__ = [
+    "is_same_name",
+    "plain_name",
+    "qualified",
+    "shown_name",
+    "shown_path",
+    "split_name",
+    "sql_name",
+]
 
 
 def sql_name(parts: Sequence[str]) -> str:
@@ -33,6 +41,40 @@ def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
         return sql_name(parts)
     namespace = catalogs.currentNamespace() if len(parts) == 1 else ()
     return sql_name([str(catalogs.currentCatalog().name()), *map(str, namespace), *parts])
+
+
+def is_same_name(one: str, other: str) -> bool:
+    """Whether two full names are of one table; Spark ignores case, but in a path."""
+    is_path = one.startswith(("delta.`", "parquet.`"))
+    return one == other if is_path else one.casefold() == other.casefold()
+
+
+def plain_name(name: str) -> str:
+    """A full name as the scan of a query is shown: without backticks, of a path the path.
+
+    >>> plain_name("spark_catalog.`my db`.t"), plain_name("delta.`file:/a.b`")
+    ('spark_catalog.my db.t', '/a.b')
+    """
+    catalog, database, table = split_name(name)
+    return ".".join((catalog, database, table)) if database else shown_path(table)
+
+
+def shown_path(path: str) -> str:
+    """A path as people give it; Hadoop puts `file:` before one of this machine.
+
+    >>> shown_path("file:/a.b"), shown_path("s3a://bucket/a")
+    ('/a.b', 's3a://bucket/a')
+    """
+    return path.removeprefix("file:") if path.startswith("file:/") else path
+
+
+def shown_name(name: str) -> str:
+    """A full name as people give it.
+
+    >>> shown_name("delta.`file:/a.b`"), shown_name("spark_catalog.default.t")
+    ('delta.`/a.b`', 'spark_catalog.default.t')
+    """
+    return re.sub(r"\A(delta|parquet)\.`file:/", r"\1.`/", name)
 
 
 def split_name(name: str) -> tuple[str, str, str]:

@@ -22,6 +22,7 @@ from skipping.parser.statements import (
     ColumnSpec,
     Create,
     Describe,
+    DescribeFiles,
     Disable,
     Drop,
     DropColumns,
@@ -31,6 +32,9 @@ from skipping.parser.statements import (
     Refresh,
     SetOptions,
     Show,
+    ShowCounters,
+    ShowHistory,
+    ShowStreams,
     Statement,
     Vacuum,
 )
@@ -59,6 +63,13 @@ class Reader:
         if node.data == "show":
             scope = self._named(parts["scope"]) if "scope" in parts else None
             return Show(scope, "extended" in parts, marks=marks)
+        if node.data == "show_streams":
+            return ShowStreams(marks=marks)
+        if node.data == "show_counters":
+            return ShowCounters(marks=marks)
+        if node.data == "show_history":
+            named = self._named(parts["table"]) if "table" in parts else None
+            return ShowHistory(named, marks=marks)
         table = self._named(parts["table"])
         match node.data:
             case "create":
@@ -70,6 +81,10 @@ class Reader:
                 return Alter(table, self._action(_parts(node)[-1]), marks=marks)
             case "describe":
                 return Describe(table, "extended" in parts, marks=marks)
+            case "describe_files":
+                where = self._where(parts["where"])
+                assert where is not None, "the grammar wants one"
+                return DescribeFiles(table, where, marks=marks)
             case "drop":
                 return Drop(table, "if_exists" in parts, marks=marks)
             case "refresh":

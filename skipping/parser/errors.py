@@ -130,7 +130,7 @@ def _hint(found: str, expected: Collection[str], previous: str) -> str:
         r"\w*[^\x00-\x7f]|[-/:$@#%&~]", found
     ):
         return "a name with more than letters, digits and _ is quoted with backticks"
-    if set(expected) == {"DOT", "LPAR"}:
+    if set(expected) - {"DOT"} == {"LPAR"} and previous not in ("WITH", "ADD", "DROP"):
         return "the columns follow the table, as in (a MIN_MAX, b VALUE_LIST)"
     return ""
 

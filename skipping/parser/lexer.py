@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Unclosed", "blank_comments", "is_ours", "leading_words"]
+__all__ = ["Unclosed", "after_gap", "after_words", "blank_comments", "is_ours", "leading_words"]
 
 # White space as Spark's lexer has it; Python's \s differs in both directions.
 SPACE = "\t\n\x0b\f\r \xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
@@ -27,6 +27,7 @@ _OPAQUE = re.compile(
     r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""",
     re.DOTALL,
 )
+_REPORTS = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
 _MAKERS = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
 
 
@@ -42,7 +43,7 @@ def is_ours(text: str) -> bool:
     r"""Whether a text is a statement of ours, right or wrong; Spark gets the others untouched.
 
     Looks at no more than four words. `DESC skipping index` with nothing after it, or with AS JSON,
-    is Spark's: the column `index` of a table `skipping`.
+    is Spark's: the column `index` of a table `skipping`; and so with `files`.
 
     >>> is_ours("-- daily\ncreate skipping /* sic */ index broken")
     True
@@ -52,9 +53,13 @@ def is_ours(text: str) -> bool:
     match leading_words(text, 4):
         case [maker, "SKIPPING", "INDEX", *_] if maker in _MAKERS:
             return True
-        case ["DESC" | "DESCRIBE", "SKIPPING", "INDEX", fourth]:
+        case ["DESC" | "DESCRIBE", "SKIPPING", "INDEX" | "FILES", fourth]:
             return fourth != "AS"
-        case ["SHOW", "SKIPPING" | "FLINT", "INDEX" | "INDEXES", *_]:
+        case ["SHOW", "FLINT", "INDEX" | "INDEXES", *_]:
+            return True
+        case ["SHOW", "SKIPPING", what, *_]:
+            return what in _REPORTS
+        case ["EXPLAIN" | "VERIFY", "SKIPPING", *_]:
             return True
         case ["RECOVER", "INDEX", "JOB", *_]:
             return True
@@ -66,7 +71,7 @@ def leading_words(text: str, limit: int) -> list[str]:
     found: list[str] = []
     position = 0
     while len(found) < limit:
-        word = _WORD.match(text, _after_gap(text, position))
+        word = _WORD.match(text, after_gap(text, position))
         if word is None:
             break
         found.append(word[0].upper())
@@ -74,7 +79,17 @@ def leading_words(text: str, limit: int) -> list[str]:
     return found
 
 
-def _after_gap(text: str, position: int) -> int:
+def after_words(text: str, count: int) -> int:
+    """Where the text goes on after so many leading words and the gap behind them."""
+    position = after_gap(text, 0)
+    for _ in range(count):
+        word = _WORD.match(text, position)
+        position = after_gap(text, word.end() if word else position)
+    return position
+
+
+def after_gap(text: str, position: int) -> int:
+    """Where the white space and comments that may begin here end."""
     while True:
         end = _gap(text, position)
         if end is None:

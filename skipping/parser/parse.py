@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
+from types import MappingProxyType
 
 from lark import Lark
 from lark.exceptions import UnexpectedInput, UnexpectedToken
@@ -12,8 +14,8 @@ from lark.exceptions import UnexpectedInput, UnexpectedToken
 from providers.errors import StatementError
 from skipping.parser.ast_builder import Reader
 from skipping.parser.errors import describe_unexpected, point_at
-from skipping.parser.lexer import Unclosed, blank_comments, is_ours
-from skipping.parser.statements import Statement
+from skipping.parser.lexer import Unclosed, after_words, blank_comments, is_ours, leading_words
+from skipping.parser.statements import Explain, Statement, Verify
 
 __all__ = ["parse"]
 
@@ -28,6 +30,8 @@ def parse(text: str) -> Statement | None:
     """
     if not is_ours(text):
         return None
+    if (about := _about_query(text)) is not None:
+        return about
     if len(text) > _LONGEST:
         raise StatementError(
             f"a statement has at most {_LONGEST:,} characters, not {len(text):,}: "
@@ -41,6 +45,32 @@ def parse(text: str) -> Statement | None:
     except UnexpectedInput as error:
         raise _explained(text, blanked, error) from None
     return Reader(text).statement(tree)
+
+
+def _about_query(text: str) -> Explain | Verify | None:
+    """EXPLAIN SKIPPING or VERIFY SKIPPING, with the query as it stands: Spark is to read it."""
+    match leading_words(text, 4):
+        case ["EXPLAIN", "SKIPPING", "DRY", "RUN"]:
+            query, marks = _query(text, 4)
+            return Explain(query, dry_run=True, marks=marks)
+        case ["EXPLAIN", "SKIPPING", "DRY", *_]:
+            position = after_words(text, 3)
+            raise describe_unexpected(text, position, ["RUN"], text[:position])
+        case ["EXPLAIN", "SKIPPING", *_]:
+            query, marks = _query(text, 2)
+            return Explain(query, marks=marks)
+        case ["VERIFY", "SKIPPING", *_]:
+            query, marks = _query(text, 2)
+            return Verify(query, marks=marks)
+    return None
+
+
+def _query(text: str, words: int) -> tuple[str, Mapping[str, int]]:
+    position = after_words(text, words)
+    query = text[position:]
+    if not query.strip(" \t\r\n;"):
+        raise point_at(text, position, "expected a query, but the text ends")
+    return query, MappingProxyType({"query": position})
 
 
 @lru_cache(maxsize=1)

@@ -23,17 +23,24 @@ __all__ = [
     "ColumnSpec",
     "Create",
     "Describe",
+    "DescribeFiles",
     "Disable",
     "Drop",
     "DropColumns",
     "Enable",
+    "Explain",
     "Name",
     "RecoverJob",
     "Refresh",
+    "Report",
     "SetOptions",
     "Show",
+    "ShowCounters",
+    "ShowHistory",
+    "ShowStreams",
     "Statement",
     "Vacuum",
+    "Verify",
 ]
 
 Name: TypeAlias = tuple[str, ...]
@@ -119,7 +126,8 @@ Action: TypeAlias = AddColumns | DropColumns | SetOptions | Enable | Disable
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    # Positions in the text of "table", "scope", "job", "where", and "with.k" for the option k.
+    # Positions in the text of "table", "scope", "job", "where", "query", and "with.k" for the
+    # option k.
     marks: Mapping[str, int] = field(
         default_factory=_nowhere, kw_only=True, compare=False, repr=False
     )
@@ -172,7 +180,8 @@ class Describe(_Marked):
 class Show(_Marked):
     """`SHOW SKIPPING INDEXES [EXTENDED] [IN catalog[.db]]`, also `SHOW FLINT INDEX[ES]`.
 
-    A row for each index. Flint's columns come first, under its names, then ours.
+    A row for each index. Flint's columns come first, under its names, then ours:
+    `flint_index_name` is what Flint would call it, `index` the id it has here.
     """
 
     scope: Name | None = None
@@ -187,7 +196,7 @@ class Show(_Marked):
         )
         if self.extended:
             columns += ", error string"
-        columns += ", catalog string, orphan boolean"
+        columns += ", catalog string, orphan boolean, index string"
         if self.extended:
             columns += ", covered bigint, files bigint, bytes bigint"
         return columns
@@ -248,6 +257,101 @@ class RecoverJob(_Marked):
     job: str
 
 
+@dataclass(frozen=True, slots=True)
+class DescribeFiles(_Marked):
+    """`DESC[RIBE] SKIPPING FILES ON t WHERE ...`: a row a file of the newest version.
+
+    `indexed` says whether the index knows the file, `disproved` whether it holds no match, and
+    `disproved_by` which conditions alone disprove it. `where` is the condition as written.
+    """
+
+    schema: ClassVar[str] = (
+        "path string, size bigint, indexed boolean, disproved boolean, disproved_by array<string>"
+    )
+    table: Name
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(_Marked):
+    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row a file scan of the query.
+
+    Runs the query and throws its rows away; with DRY RUN it is only planned, and what a run alone
+    tells is null. `query` is its text as written.
+    """
+
+    schema: ClassVar[str] = (
+        "scan int, `table` string, files bigint, disproved bigint, unknown bigint, kept bigint, "
+        "opened bigint, bytes bigint, disproved_bytes bigint, opened_bytes bigint, "
+        "rows_read bigint, rows_left bigint, asked_seconds double, "
+        "conditions array<struct<condition: string, disproved: bigint>>, `keys` array<string>, "
+        "reason string, unused array<string>, explanation string"
+    )
+    query: str
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(_Marked):
+    """`VERIFY SKIPPING <query>`: one row, of two runs that gave the same rows.
+
+    `rows` are those of the query, `opened` and `opened_without` the files that it opened with its
+    indexes and without.
+    """
+
+    schema: ClassVar[str] = "`rows` bigint, opened bigint, opened_without bigint, note string"
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowHistory(_Marked):
+    """`SHOW SKIPPING HISTORY [FOR t]`: a row a scan of the last executions, the oldest first."""
+
+    schema: ClassVar[str] = (
+        "execution bigint, root bigint, action string, ended timestamp, seconds double, "
+        "`table` string, files bigint, disproved bigint, unknown bigint, opened bigint, "
+        "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
+        "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
+    )
+    table: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowStreams(_Marked):
+    """`SHOW SKIPPING STREAMS`: a row for each index that follows its table by a stream."""
+
+    schema: ClassVar[str] = (
+        "`table` string, index string, owner string, here boolean, running boolean, "
+        "version bigint, covered bigint, versions_behind bigint, files_behind bigint, "
+        "seconds_behind double, batch bigint, error string"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCounters(_Marked):
+    """`SHOW SKIPPING COUNTERS`: a row a table, sums since the session was enabled."""
+
+    schema: ClassVar[str] = (
+        "`table` string, scans bigint, asked bigint, files bigint, skipped bigint, "
+        "unknown bigint, bytes bigint, skipped_bytes bigint, opened bigint, "
+        "lookup_seconds double, fallbacks map<string, bigint>"
+    )
+
+
+Report: TypeAlias = Explain | Verify | ShowHistory | ShowCounters
+"""What only a session with the hooks can answer (`skipping.commands.reports`)."""
+
 Statement: TypeAlias = (
-    Create | Refresh | Describe | Show | Alter | Analyze | Drop | Vacuum | RecoverJob
+    Create
+    | Refresh
+    | Describe
+    | Show
+    | Alter
+    | Analyze
+    | Drop
+    | Vacuum
+    | RecoverJob
+    | DescribeFiles
+    | ShowStreams
+    | Report
 )

@@ -166,6 +166,9 @@ class IndexStore(Protocol):
         before the present one, or so many before that this is forgotten.
         """
 
+    def size(self, index: IndexId) -> int | None:
+        """Bytes that its entries take in the store, about; None where the store does not tell."""
+
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them, a part at a time.
 

@@ -15,7 +15,7 @@ from skipping.config.options import IndexOptions
 from skipping.engines.spark import settings_of, store_of
 from skipping.index import SkippingIndex
 from skipping.model.definition import Definition, IndexId
-from skipping.model.identifiers import split_name
+from skipping.model.identifiers import shown_name, split_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import LEAVING, Maintainer
@@ -41,9 +41,10 @@ class Stream:
     """How an index that follows its table stands.
 
     `owner` keeps it, or nobody does; `here`: this process. `running` is None where another process
-    has to know. Lags are behind `version`, the table's newest: in versions (None where these do not
-    count up), in files without an entry, in seconds since the index last had everything. `batch`
-    is the last micro-batch of this process, `error` what went wrong last.
+    has to know. Lags are behind `version`, the table's newest: in versions (None, as `version` and
+    `covered`, where a table has no log and so none that count up), in files without an entry, in
+    seconds since the index last had everything. `batch` is the last micro-batch of this process,
+    `error` what went wrong last.
     """
 
     table: str
@@ -142,12 +143,16 @@ def recover(spark: SparkSession, job: str) -> None:
 
 
 def job_name(name: str) -> str:
-    """What Flint calls the job of the index of a table.
+    """What Flint calls the index of a table, and its job.
 
-    >>> job_name("spark_catalog.default.t")
-    'flint_spark_catalog_default_t_skipping_index'
+    Of a namespace of several parts it puts a dot before all but the first, as Flint does.
+
+    >>> job_name("spark_catalog.default.t"), job_name("ice.a.b.t")
+    ('flint_spark_catalog_default_t_skipping_index', 'flint_ice_a_b.t_skipping_index')
     """
-    return "_".join(["flint", *(part for part in split_name(name) if part), "skipping_index"])
+    catalog, database, table = split_name(name)
+    first, _, rest = f"{database}.{table}".partition(".") if database else ("", "", table)
+    return "_".join(["flint", *(part for part in (catalog, first, rest) if part), "skipping_index"])
 
 
 def streams(spark: SparkSession) -> tuple[Stream, ...]:
@@ -179,11 +184,13 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     query = maintainer.query if maintainer is not None else None
     progress = query.lastProgress if query is not None else None
     version = versions = files = seconds = None
+    counted = True
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
         index = SkippingIndex.on(spark, definition.name, store=store)
+        counted = index.table.has_log
         version, files = index.table.version(), len(index.pending())
-        if index.table.has_log and state.covered is not None and not index.replaced:
+        if counted and state.covered is not None and not index.replaced:
             versions = version - state.covered
         if not files and state.covered == version:
             seconds = 0.0
@@ -192,13 +199,13 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     except SkippingError as gone:
         error = error or str(gone)
     return Stream(
-        definition.name,
+        shown_name(definition.name),
         definition.index,
         lease.described(),
         here,
         query is not None and query.isActive if here else None,
-        version,
-        state.covered,
+        version if counted else None,
+        state.covered if counted else None,
         versions,
         files,
         seconds,

@@ -280,6 +280,8 @@ class Maintainer:
         return SkippingIndex.on(self._spark, self._name, store=self._store)
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
+        if self._stopping.is_set():
+            return  # an empty batch, which nobody waits for
         with self._guard():
             events.count()  # so that Spark's progress counts them
             index = self._opened()

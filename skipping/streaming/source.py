@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
+from skipping.engines.rows import frame_of_rows
 from skipping.index import SkippingIndex
 
 __all__ = ["FileEvents"]
@@ -61,6 +62,8 @@ class FileEvents:
         self._limit = limit
         self.until = 0
         """The table version that the last batch is about."""
+        # Made before there is anything to interrupt.
+        self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
 
     def stream(self) -> DataFrame:
         """The stream, to be started."""
@@ -99,10 +102,14 @@ class FileEvents:
         return self._offset(offset)
 
     def getBatch(self, start: Any, end: Any) -> Any:
-        """The events of one batch, as a Dataset that counts as streaming."""
+        """The events of one batch, as a Dataset that counts as streaming.
+
+        None at all while the query is being stopped: Spark goes on with what it is given until it
+        sees that its thread was interrupted, and without a Dataset would log that as its own fault.
+        """
         with self._guard():
             return self._events(_read(end))
-        return None
+        return self._none
 
     def _events(self, end: tuple[int, int] | None) -> Any:
         index = self._index()
@@ -122,8 +129,10 @@ class FileEvents:
                 "size": files["size"],
             }
         )
-        frame = self._spark.createDataFrame(events, _SCHEMA)._jdf
-        rows = frame.queryExecution().toRdd()
+        return self._streaming(self._spark.createDataFrame(events, _SCHEMA))
+
+    def _streaming(self, frame: DataFrame) -> Any:
+        rows = frame._jdf.queryExecution().toRdd()
         return self._spark._jsparkSession.internalCreateDataFrame(rows, self.schema(), True)
 
     def schema(self) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from providers.errors import TableError, first_line
 from providers.values import arrow_type, domain_of
@@ -73,6 +73,9 @@ def _refusal(branch: tuple[StructField, ...]) -> str | None:
     if isinstance(type, StructType):
         leaves = ", ".join(f"{name}.{join_name([f.name])}" for f in type.fields)
         return f"{name} is a struct; name its leaves: {leaves}"
+    if isinstance(type, ArrayType | MapType):
+        what = "arrays" if isinstance(type, ArrayType) else "maps"
+        return f"{what} cannot be indexed: {name} is {type.simpleString()}"
     return None if _has_domain(type) else f"{name} is {type.simpleString()}, which has no index"
 
 

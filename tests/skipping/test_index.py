@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -356,6 +357,131 @@ except ImportError as error:
         )
         assert (run.returncode, run.stderr) == (0, "")
         assert run.stdout.strip() == "pyspark is blocked"
+
+
+class TestShown:
+    def test_a_repr_says_what_it_is_and_how_fresh(
+        self, spark: SparkSession, t: str, store: MemoryStore
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX, s VALUE_LIST", store=store, build=False)
+        what = f"<SkippingIndex of spark_catalog.default.{t} (id MIN_MAX, s VALUE_LIST): "
+        assert repr(index) == f"{what}0 files, not built yet: refresh>"
+        index.refresh()
+        assert repr(index) == f"{what}4 files, up to date>"
+        spark.sql(f"INSERT INTO {t} SELECT * FROM {t} LIMIT 1")
+        assert repr(index) == f"{what}4 files, 1 version behind>"
+        spark.sql(f"CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1 AS id")
+        opened = SkippingIndex.on(spark, t, store=store)
+        assert repr(opened) == f"{what}4 files, its table was replaced: refresh>"
+        spark.sql(f"DROP TABLE {t}")
+        assert repr(opened).startswith(what)  # whatever the catalog says, nothing is raised
+        assert opened._repr_html_().startswith("<")
+
+    def test_a_store_that_is_away_fails_no_repr(
+        self, spark: SparkSession, t: str, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
+
+        def away(*_: object, **__: object) -> None:
+            raise StoreError("<the store> is away")
+
+        monkeypatch.setattr(MemoryStore, "catalogue", away)
+        assert repr(index).endswith("(id MIN_MAX): <the store> is away>")
+        assert index._repr_html_().endswith("(id MIN_MAX): &lt;the store&gt; is away&gt;</p>")
+
+    def test_describe_is_what_sql_says(self, spark: SparkSession, t: str) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX, s VALUE_LIST(9), s MIN_MAX")
+        facts = index.describe()
+        rows = spark.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {t}").collect()
+        assert facts == {row.item: row.value for row in rows}
+        assert list(facts) == [row.item for row in rows]
+        assert facts["column s"] == "string VALUE_LIST, known in 2; string MIN_MAX, known in 4"
+        assert (facts["version"], facts["version covered"], facts["files"]) == ("0", "0", "4")
+        assert int(facts["index bytes"] or 0) > 1_000
+        html = index._repr_html_()
+        assert "<th" in html
+        assert "string VALUE_LIST, known in 2" in html
+        assert "last error" not in html  # there is none
+        index.drop()
+
+    def test_of_a_table_without_a_log_versions_are_times(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        path = f"{tmp_path}/p"
+        spark.range(4).write.parquet(path)
+        index = SkippingIndex.create(spark, f"parquet.`{path}`", "id MIN_MAX")
+        facts = index.describe()
+        time = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        assert re.fullmatch(time, facts["version"] or "")
+        assert re.fullmatch(time, facts["version covered"] or "")
+        assert (facts["table"], facts["lag"]) == (f"parquet.`{path}`", "none")
+        assert repr(index).startswith(f"<SkippingIndex of parquet.`{path}` (id MIN_MAX): ")
+        assert repr(index).endswith("up to date>")
+        (row,) = [
+            r for r in spark.sql("SHOW SKIPPING INDEXES EXTENDED").collect() if r.table == path
+        ]
+        assert (row.catalog, row.covered, row["index"]) == ("parquet", None, facts["index"])
+        assert row.flint_index_name == f"flint_parquet_file:{path}_skipping_index"
+        spark.range(4).write.mode("append").parquet(path)
+        assert index.describe()["lag"] == "files came, changed or went"
+        index.drop()
+
+    def test_files_of_a_store_have_a_size(
+        self, spark: SparkSession, t: str, tmp_path: Path
+    ) -> None:
+        index = SkippingIndex.create(spark, t, "id MIN_MAX", store=f"sqlite:{tmp_path}/s.sqlite")
+        size = index.store.size(index.definition.index)
+        assert size is not None
+        index.add("s VALUE_LIST")
+        assert size < index.store.size(index.definition.index) < 20_000
+        index.drop()
+
+
+class TestOptions:
+    def test_create_starts_a_stream_as_sql_does(self, spark: SparkSession, t: str) -> None:
+        options = {"auto_refresh": True, "refresh_interval": "200ms"}
+        index = SkippingIndex.create(spark, t, "id MIN_MAX", options=options)
+        try:
+            assert index.describe()["maintained by"] == "a stream, every 0.2 s"
+            (stream,) = [s for s in skipping.streams(spark) if s.table.endswith(f".{t}")]
+            shown = spark.sql("SHOW SKIPPING STREAMS").where(f"table = '{stream.table}'").collect()
+            assert [(r["index"], r.here, r.covered) for r in shown] == [(stream.index, True, 0)]
+            assert shown[0].asDict().keys() == {
+                *("table", "index", "owner", "here", "running", "version", "covered"),
+                *("versions_behind", "files_behind", "seconds_behind", "batch", "error"),
+            }
+            spark.sql(f"INSERT INTO {t} SELECT * FROM {t} LIMIT 1")
+            deadline = time.monotonic() + 60
+            while index.state.covered != 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            spark.sql(f"DROP SKIPPING INDEX ON {t}")
+
+    def test_wrong_ones_define_nothing(
+        self, spark: SparkSession, t: str, store: MemoryStore
+    ) -> None:
+        settings = '{"number_of_shards": 2}'
+        for options, says in (
+            ({"auto_refesh": True}, "did you mean auto_refresh"),
+            ({"index_mappings": "{}"}, "index_mappings has no meaning here"),
+            ({"index_settings": settings}, "in OpenSearch, and memory:twin is none"),
+            ({"checkpoint_location": "/elsewhere"}, "under no folder"),
+        ):
+            with pytest.raises(DefinitionError, match=says):
+                SkippingIndex.create(spark, t, "id MIN_MAX", store=store, options=options)
+        with pytest.raises(StatementError, match=r"and sqlite:.* is none") as error:
+            spark.sql(
+                f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (index_settings = '{settings}')"
+            )
+        assert str(error.value).endswith("^" * len("index_settings"))
+        assert store.definitions() == ()
+
+    def test_build_is_one_of_them(self, spark: SparkSession, t: str, store: MemoryStore) -> None:
+        index = SkippingIndex.create(
+            spark, t, "id MIN_MAX", store=store, options={"build": False, "max_files_per_batch": 2}
+        )
+        assert (index.state.covered, index.options.max_files_per_batch) == (None, 2)
 
 
 class TestDefaultLocation:

@@ -13,6 +13,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.internal.SQLConf$;
@@ -104,6 +105,16 @@ public final class ExecutionLog extends SparkListener {
     for (int i = 0; i < below.size(); i++) {
       if (below.get(i) instanceof LogicalPlan) addHashes((LogicalPlan) below.get(i), hashes);
     }
+  }
+
+  /** Runs a query and throws its rows away where they are. A write would be planned otherwise. */
+  public void run(final QueryExecution query) {
+    SQLExecution$.MODULE$.withNewExecutionId(
+        query, scala.Option.apply("explain"), new scala.runtime.AbstractFunction0() {
+          public Object apply() {
+            return Long.valueOf(query.toRdd().count());
+          }
+        });
   }
 
   /** The executions of a DataFrame, and those that are part of them, as JSON, oldest first: id,

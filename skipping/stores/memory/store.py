@@ -239,6 +239,11 @@ class MemoryStore:
             files = files.filter(pa.array(changed > since))
         return Catalogue(generation, below, files, pa.array(sorted(removed), pa.int64()))
 
+    def size(self, index: IndexId) -> int | None:
+        """Bytes of its entries."""
+        with self._lock:
+            return int(self._at(index).entries.nbytes)
+
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         with self._lock:

@@ -41,7 +41,8 @@ _SLOW = 0.25  # seconds after which a failure was a wait
 
 # One index by its own name: no wildcard, list, `_all` or date expression is a request.
 _PATH = re.compile(
-    r"/[a-z0-9][a-z0-9_.-]{0,254}(?:/_(?:search|bulk|refresh|mapping|doc/[A-Za-z0-9][\w.-]{0,511}))?",
+    r"/[a-z0-9][a-z0-9_.-]{0,254}"
+    r"(?:/_(?:search|bulk|refresh|mapping|stats/store|doc/[A-Za-z0-9][\w.-]{0,511}))?",
     re.ASCII,
 )
 

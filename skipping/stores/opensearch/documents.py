@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.errors import StoreError
+from skipping.config.index_settings import index_settings, read_index_settings
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY
 from skipping.stores.entries import is_scalar, sketches
@@ -127,12 +128,22 @@ def describe_mapping(definition: Definition, fields: dict[str, str]) -> Body:
         "_meta": about,
         "_source": {"excludes": [TERMS, BYTES]},
     }
-    settings = {
-        "number_of_shards": 1,
-        "auto_expand_replicas": "0-1",
-        "max_docvalue_fields_search": 1_000,
-    }
+    settings = {"max_docvalue_fields_search": 1_000, **_settings(definition)}
     return {"mappings": mappings, "settings": {"index": settings}}
+
+
+def _settings(definition: Definition) -> Body:
+    """Shards and replicas; raises StoreError for an option that no release writes."""
+    text = dict(definition.options).get("index_settings", "{}")
+    try:
+        chosen = index_settings(read_index_settings(text))
+    except (KeyError, ValueError):
+        raise StoreError(
+            f"the index of {definition.name} has index_settings that no release writes: "
+            "drop it and create it anew"
+        ) from None
+    replicas = {} if "number_of_replicas" in chosen else {"auto_expand_replicas": "0-1"}
+    return {"number_of_shards": 1, **replicas, **chosen}
 
 
 def folder_of(type: pa.DataType) -> str:

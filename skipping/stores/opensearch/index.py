@@ -213,6 +213,18 @@ class Entries:
             if len(part):
                 yield part
 
+    def size(self) -> int | None:
+        """Bytes of its primary shards; None where that may not be asked."""
+        if not self._head.generation:
+            return 0
+        try:
+            found = self._client.call("GET", f"/{self._name}/_stats/store")
+        except Refused as error:
+            if error.status in (401, 403):
+                return None
+            raise
+        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+
     def unswept(self, *, timeout: float | None = None) -> list[int]:
         """Ordinals that were removed and may still have documents."""
         if self._head.unswept is None:

@@ -79,6 +79,9 @@ class OpenSearchStore:
     'opensearch://127.0.0.1:9200/skipping-'
     """
 
+    has_index_settings = True
+    """Whether an index may have the option `index_settings`; other stores have no such thing."""
+
     def __init__(
         self,
         server: str,
@@ -247,6 +250,11 @@ class OpenSearchStore:
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         return self._entries(self._catalogues.head(index)).entries()
+
+    @_understood
+    def size(self, index: IndexId) -> int | None:
+        """Bytes of its primary shards; None where the server does not let one ask."""
+        return self._entries(self._catalogues.head(index)).size()
 
     @_understood
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:

@@ -24,7 +24,7 @@ from providers.errors import Damaged
 from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head, digest
 
-__all__ = ["Run", "add", "blocks", "delete", "runs", "small_runs"]
+__all__ = ["Run", "add", "blocks", "delete", "runs", "small_runs", "stored_bytes"]
 
 _MASK = 2**63 - 1
 _AT_ONCE = 500  # rows of one statement
@@ -136,3 +136,17 @@ def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
         chosen.append(run)
         items += run.items
     return chosen[::-1]
+
+
+def stored_bytes(connection: sqlite3.Connection, index: int) -> int:
+    """Bytes of the blocks of an index, and of the names of its files, which are there twice."""
+    (blocks,) = connection.execute(
+        "SELECT ifnull(sum(length(b.data)), 0) FROM run r"
+        " JOIN block b ON b.id >= r.first AND b.id < r.first + length(r.checksums) / 4"
+        " WHERE r.index_ = ?",
+        (index,),
+    ).fetchone()
+    (names,) = connection.execute(
+        "SELECT ifnull(sum(2 * length(path) + 32), 0) FROM entry WHERE index_ = ?", (index,)
+    ).fetchone()
+    return int(blocks + names)

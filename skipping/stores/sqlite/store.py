@@ -37,6 +37,7 @@ from skipping.stores.sqlite.entries import (
 from skipping.stores.sqlite.evaluate import Snapshot
 from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
 from skipping.stores.sqlite.heads import Head, open_head
+from skipping.stores.sqlite.runs import stored_bytes
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection
 
 __all__ = ["SqliteStore"]
@@ -187,6 +188,11 @@ class SqliteStore:
             if since is not None and not head.has_been(since):
                 raise rewound_error(self.location, index)
             return catalogue(connection, head, since=since, fields=fields)
+
+    def size(self, index: IndexId) -> int | None:
+        """Bytes of its blocks, and of the names of its files."""
+        with self._reading() as connection:
+            return stored_bytes(connection, open_head(connection, index).id)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""

@@ -138,6 +138,9 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
     if isinstance(type, dict) and type["type"] == "struct":
         inner = ", ".join(_dotted([*branch, field]) for field in type["fields"])
         return f"{name} is a struct; name its leaves: {inner}"
+    if isinstance(type, dict) and type["type"] in ("list", "map"):
+        what = "arrays" if type["type"] == "list" else "maps"
+        return f"{what} cannot be indexed: {name} is a {type['type']}"
     if isinstance(type, dict) or (type not in _SPARK and not type.startswith("decimal(")):
         return f"{name} is {_spark_type(type)}, which has no index"
     return None

@@ -84,7 +84,7 @@ class TestRefresh:
             ("s", "string", "VALUE_LIST", "limit = 20"),
         ]
         assert opened(spark, f"SELECT * FROM {t} WHERE id = 3") == 1
-        assert [row.flint_index_name for row in indexes(spark, t)] == [described["index"]]
+        assert [row["index"] for row in indexes(spark, t)] == [described["index"]]
 
         spark.sql(f"CREATE OR REPLACE TABLE {t} (other INT) USING delta")
         assert "no longer has any of the indexed columns" in refused(
@@ -141,19 +141,24 @@ class TestShow:
 
         def shown(scope: str) -> set[tuple[str, str, str, bool]]:
             rows = spark.sql(f"SHOW SKIPPING INDEXES {scope}").collect()
-            mine = [row for row in rows if row.table in (t, f"file:{tmp_path}/p")]
+            mine = [row for row in rows if row.table in (t, f"{tmp_path}/p")]
             return {(row.catalog, row.database, row.table, row.orphan) for row in mine}
 
         one = ("spark_catalog", "default", t, False)
         two = ("spark_catalog", other, t, False)
-        path = ("delta", "", f"file:{tmp_path}/p", False)
+        path = ("delta", "", f"{tmp_path}/p", False)
         try:
             assert shown("") == {one, two, path}
             assert shown("IN spark_catalog") == shown("IN SPARK_CATALOG") == {one, two}
             assert shown("IN spark_catalog.`cmd_db`") == {two}
             assert shown("IN spark_catalog.Default") == {one}
             assert shown("IN delta") == {path}
-            assert shown("IN nowhere") == set()
+            message = refused(spark, "SHOW SKIPPING INDEXES IN nowhere", StatementError)
+            assert (message.split("\n")[0], word(message)) == ("no catalog nowhere", "nowhere")
+            message = refused(spark, "SHOW SKIPPING INDEXES IN spark_catalog.nope", StatementError)
+            assert message.startswith("no database spark_catalog.nope\n")
+            assert word(message) == "spark_catalog"
+            assert shown("IN spark_catalog.default EXTENDED") == {one}
 
             spark.sql(f"DROP TABLE `{other}`.{t}")
             shutil.rmtree(tmp_path / "p")
@@ -165,6 +170,48 @@ class TestShow:
             spark.sql(f"DROP DATABASE `{other}` CASCADE")
         assert shown("") == {one}
 
+    def test_flints_name_of_an_index(self, spark: SparkSession, t: str) -> None:
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
+        (row,) = (r for r in spark.sql("SHOW FLINT INDEXES").collect() if r.table == t)
+        assert row.flint_index_name == f"flint_spark_catalog_default_{t}_skipping_index"
+        assert row["index"] == facts(spark, t)["index"]
+
+    def test_it_starts_no_job(self, spark: SparkSession) -> None:
+        """Of rows that Python has Spark makes one, and workers that take seconds to start."""
+        tracker = spark.sparkContext.statusTracker()
+        before = set(tracker.getJobIdsForGroup(None))
+        spark.sql("SHOW SKIPPING INDEXES IN delta").collect()
+        spark.sql("SHOW SKIPPING STREAMS").collect()
+        assert set(tracker.getJobIdsForGroup(None)) == before
+
+
+class TestFiles:
+    def test_which_survive_and_what_disproves_the_others(self, spark: SparkSession, t: str) -> None:
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, n VALUE_LIST)")
+        make(spark, t, files=1, start=100)
+        described = spark.sql(f"DESCRIBE SKIPPING FILES ON {t} WHERE id < 15 AND n = 4")
+        assert described.columns == ["path", "size", "indexed", "disproved", "disproved_by"]
+        rows = described.collect()
+        assert {r.path for r in rows} == {r.path for r in spark.table(t).selectExpr(
+            "_metadata.file_path AS path").distinct().collect()}  # fmt: skip
+        assert sorted((r.indexed, r.disproved, tuple(r.disproved_by)) for r in rows) == [
+            (False, False, ()),
+            (True, False, ()),
+            (True, True, ("id < ?  MIN_MAX", "n = ?  VALUE_LIST")),
+            (True, True, ("id < ?  MIN_MAX", "n = ?  VALUE_LIST")),
+            (True, True, ("n = ?  VALUE_LIST",)),
+        ]
+
+    def test_errors_point_at_the_condition(self, spark: SparkSession, t: str) -> None:
+        text = f"DESCRIBE SKIPPING FILES ON {t} WHERE nope = 5"
+        assert "has no skipping index" in refused(spark, text, StatementError)
+        spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
+        message = refused(spark, text, StatementError)
+        assert message.startswith("no column nope: there are id, s, n\n")
+        assert word(message) == "nope"
+        message = refused(spark, text.replace("nope = 5", "id = 'five'"), StatementError)
+        assert message.startswith("id is bigint: 'five' is not a valid integer\n")
+
 
 class TestDrop:
     def test_it_is_not_asked_any_more(self, spark: SparkSession, t: str) -> None:
@@ -174,7 +221,8 @@ class TestDrop:
         assert (plan.reason, plan.opened) == ("the table has no index", 4)
         assert not indexes(spark, t)
         message = refused(spark, f"DROP SKIPPING INDEX ON {t}", StatementError)
-        assert f"{t} has no skipping index in sqlite:" in message
+        assert f"{t} has no skipping index, so there is nothing to drop: SHOW SKIPPING" in message
+        assert "CREATE" not in message
         assert word(message) == t
         spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {t}")
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
@@ -193,9 +241,9 @@ class TestDrop:
         assert "cannot open table" in refused(spark, f"DROP SKIPPING INDEX ON {name}")
         spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
         store = store_of(spark, settings_of(spark))
-        assert row.flint_index_name in [d.value.index for d in store.definitions()]
+        assert row["index"] in [d.value.index for d in store.definitions()]
         spark.sql(f"VACUUM SKIPPING INDEX ON {name}")
-        assert row.flint_index_name not in [d.value.index for d in store.definitions()]
+        assert row["index"] not in [d.value.index for d in store.definitions()]
 
 
 class TestVacuum:

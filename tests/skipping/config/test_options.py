@@ -44,7 +44,12 @@ def test_what_changes_nothing_is_accepted():
     assert IndexOptions.of(given) == IndexOptions.of(given, alter=True) == IndexOptions()
 
 
+SHARDS = '{"number_of_replicas": 0, "number_of_shards": 2}'
 HONOURED = {
+    "index_settings": (
+        '{"index": {"number_of_shards": "2"}, "index.number_of_replicas": 0}',
+        SHARDS,
+    ),
     "auto_refresh": ("TRUE", True),
     "scheduler_mode": ("External", "external"),
     "refresh_interval": ("30 Seconds", 30.0),
@@ -75,6 +80,13 @@ def test_intervals(given, seconds):
     assert IndexOptions.of(dict(options.pairs())) == options
 
 
+def test_index_settings_expand_replicas():
+    options = IndexOptions.of({"index_settings": '{"auto_expand_replicas": "1-all"}'})
+    assert options.index_settings == '{"auto_expand_replicas": "1-all"}'
+    with pytest.raises(DefinitionError, match="ALTER cannot change it"):
+        IndexOptions.of({"index_settings": SHARDS}, alter=True)
+
+
 def test_who_streams():
     assert not IndexOptions().streamed
     assert IndexOptions(auto_refresh=True).streamed
@@ -86,6 +98,23 @@ def test_who_streams():
     [
         *(("refresh_interval", v) for v in ("soon", "0 s", -1, True, "", "3 fortnights")),
         *(("max_files_per_batch", v) for v in (0, -3, 1.5, "many", True)),
+        *(
+            ("index_settings", v)
+            for v in (
+                *("", "hush", "[]", "2", "null", "{", 5, True, "[" * 900, '{"a":' * 150 + "1"),
+                *(
+                    '{"number_of_shards": 0}',
+                    '{"number_of_shards": 65}',
+                    '{"number_of_shards": NaN}',
+                ),
+                *('{"number_of_shards": 1.0}', '{"number_of_shards": true}', '{"codec": "hush"}'),
+                *('{"number_of_shards": 1, "number_of_shards": 2}', '{"number_of_replicas": "-1"}'),
+                *('{"number_of_shards": 1, "index": {"number_of_shards": 2}}', '{"index": 1}'),
+                *('{"auto_expand_replicas": "3-1"}', '{"auto_expand_replicas": false}'),
+                *('{"number_of_replicas": 1, "auto_expand_replicas": "0-1"}', "{}" + " " * 1_000),
+                '{"analysis": {"analyzer": {"hush": {}}}}',
+            )
+        ),
         *(("checkpoint_location", v) for v in ("", " ", 5, True, "s3://me:hush@bucket/c")),
     ],
 )
@@ -99,6 +128,7 @@ def test_values_that_are_refused_are_not_repeated(name, value):
     ("name", "value", "message"),
     [
         ("incremental_refresh", True, "incremental_refresh = true is not supported yet: leave"),
+        ("index_mappings", "{}", "index_mappings has no meaning here: each field is mapped for"),
         ("extra_options", "{}", "extra_options has no meaning here: the table's log is followed"),
         ("autoRefresh", True, "no option autoRefresh: did you mean auto_refresh?"),
         ("BUILD", True, "no option BUILD: did you mean build?"),

@@ -131,6 +131,7 @@ def test_schemas_are_known_before_a_statement_runs():
     assert plain[:7] == flint
     assert extended[:8] == [*flint, "error"]
     assert set(plain) <= set(extended)
+    assert plain[7:] == ["catalog", "orphan", "index"]
 
 
 def test_a_deep_condition_is_no_recursion():

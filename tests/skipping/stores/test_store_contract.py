@@ -217,6 +217,16 @@ def test_an_old_token_writes_nothing(store: IndexStore) -> None:
 # Ordinals
 
 
+def test_an_index_has_a_size_that_grows(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    empty = store.size("i")
+    store.reserve("i", 100)
+    store.write("i", entries(range(100), bounds(range(100))), revision=1)
+    size = store.size("i")
+    # A store need not tell.
+    assert (empty, size) == (None, None) or (empty or 0) + 1_000 < (size or 0) < 1_000_000
+
+
 def test_ordinals_of_files(store: IndexStore) -> None:
     store.define(definition(), expect=None)
     asked = entries([0, 1, 7, 8], path=["f0", "f1", "f1", "x"], size=[100, 101, 9, 9])

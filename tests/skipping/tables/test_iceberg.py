@@ -222,7 +222,7 @@ def test_columns_that_are_refused(spark: SparkSession, name: str) -> None:
         "n": "timestamp_ntz",
     }
     assert columns["u"].refusal == "u is uuid, which has no index"
-    assert columns["l"].refusal == "l is list, which has no index"
+    assert columns["l"].refusal == "arrays cannot be indexed: l is a list"
 
 
 @pytest.mark.parametrize(

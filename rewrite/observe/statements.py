@@ -1,0 +1,87 @@
+"""The statements about queries: the rows of what the functions beside this file say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from rewrite.bridge.counters import TableCounters
+from rewrite.observe.explain import explain, foresee, require_hooks
+from rewrite.observe.history import rows_of_history
+from rewrite.observe.prometheus import counters
+from rewrite.observe.queries import frame_of, plan_of
+from rewrite.observe.verify import verify
+from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.identifiers import plain_name, qualified
+from skipping.parser import Explain, ShowCounters, ShowHistory, Verify
+from skipping.parser.statements import Report
+
+__all__ = ["report"]
+
+
+def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
+    """The rows of a statement's answer; raises SessionError without `rewrite.enable`."""
+    require_hooks(spark)
+    match statement:
+        case Explain(query, dry_run):
+            return _explained(spark, query, dry_run=dry_run)
+        case Verify(query):
+            found = verify(frame_of(spark, query))
+            return [(found.rows, found.opened, found.without, found.note)]
+        case ShowHistory(table):
+            rows = rows_of_history(spark)
+            if table is None:
+                return rows
+            name = plain_name(qualified(spark, table))
+            return [row for row in rows if row[_TABLE].casefold() == name.casefold()]
+        case ShowCounters():
+            names = [field.name for field in fields(TableCounters)]
+            return [
+                tuple(_plain(getattr(each, name)) for name in names) for each in counters(spark)
+            ]
+
+
+_TABLE = 5
+"""The place of `table` in a row of history."""
+
+
+def _plain(value: object) -> object:
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+def _explained(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[Any, ...]]:
+    if dry_run:
+        found = foresee(spark, plan_of(spark, query))
+    else:
+        frame = frame_of(spark, query)
+        require_hooks(spark).java.executions().run(frame._jdf.queryExecution())
+        found = explain(frame)
+    return [_row(number, scan) for number, scan in enumerate(found.scans)]
+
+
+def _row(number: int, scan: ScanPlan) -> tuple[Any, ...]:
+    asked = scan.total is not None
+    read, left = scan.rows or (None, None)
+    return (
+        number,
+        scan.table,
+        scan.total,
+        scan.disproved if asked else None,
+        scan.unknown if asked else None,
+        scan.kept,
+        scan.opened,
+        scan.bytes,
+        scan.disproved_bytes if asked else None,
+        scan.opened_bytes,
+        read,
+        left,
+        scan.seconds,
+        [{"condition": label, "disproved": count} for label, count in scan.legs],
+        [str(keys) for keys in scan.keys],
+        scan.reason,
+        list(scan.unused),
+        str(scan),
+    )

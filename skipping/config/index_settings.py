@@ -1,0 +1,75 @@
+"""The option `index_settings`: what an index in OpenSearch is made with.
+
+It is JSON as Flint has it, and comes from who writes the statement or from whoever may write to the
+store. Only settings that change no answer are taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from providers.base import Param
+
+__all__ = ["index_settings", "read_index_settings"]
+
+_LONGEST = 1_000
+"""Characters."""
+
+_EXPANDED = re.compile(r"(\d{1,2})-(\d{1,2}|all)")
+_COUNTS = {"number_of_shards": range(1, 65), "number_of_replicas": range(21)}
+
+
+def read_index_settings(given: Param) -> str:
+    """The settings in one spelling, as a definition keeps them; raises ValueError for others."""
+    if not isinstance(given, str) or len(given) > _LONGEST:
+        raise ValueError(given)
+    return json.dumps(dict(sorted(index_settings(given).items())))
+
+
+def index_settings(text: str) -> dict[str, int | str]:
+    """The settings that JSON holds, without `index.` before their names; raises ValueError.
+
+    >>> index_settings('{"index": {"number_of_shards": "2"}, "index.number_of_replicas": 0}')
+    {'number_of_shards': 2, 'number_of_replicas': 0}
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    inner = found.pop("index", {})
+    if not isinstance(inner, dict):
+        raise ValueError("not an object")
+    given = [*inner.items(), *found.items()]
+    plain = _once([(name.removeprefix("index."), value) for name, value in given])
+    settings = {name: _setting(name, value) for name, value in plain.items()}
+    if {"number_of_replicas", "auto_expand_replicas"} <= settings.keys():
+        raise ValueError("replicas are given twice")
+    return settings
+
+
+def _setting(name: str, value: Any) -> int | str:
+    if name == "auto_expand_replicas":
+        ends = _EXPANDED.fullmatch(value) if isinstance(value, str) else None
+        if ends is None or not (ends[2] == "all" or int(ends[1]) <= int(ends[2]) <= 20):
+            raise ValueError(name)
+        return str(value)
+    if isinstance(value, str) and re.fullmatch(r"\d{1,3}", value):
+        value = int(value)  # as OpenSearch takes it
+    if type(value) is not int or value not in _COUNTS[name]:
+        raise ValueError(name)
+    return value
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is given twice")
+    return dict(pairs)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)

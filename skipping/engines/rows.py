@@ -1,0 +1,30 @@
+"""Rows that Python has, as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+__all__ = ["frame_of_rows"]
+
+
+def frame_of_rows(spark: SparkSession, schema: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """Rows as a DataFrame that is there at once; `schema` is Spark DDL, empty for no columns.
+
+    By way of Arrow: of a list of Python's Spark makes a job for workers, which take two seconds to
+    start, also if the list is empty.
+    """
+    if not schema:
+        return DataFrame(spark._jsparkSession.emptyDataFrame(), spark)
+    columns = StructType.fromDDL(schema)
+    assert isinstance(columns, StructType), "it has names"
+    arrow = to_arrow_schema(columns)
+    values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(arrow)
+    arrays = [pa.array(v, type) for v, type in zip(values, arrow.types, strict=True)]
+    table: Any = pa.Table.from_arrays(arrays, schema=arrow)
+    return spark.createDataFrame(table, columns)

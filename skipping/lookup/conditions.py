@@ -1,0 +1,188 @@
+"""A condition's text as a predicate: `"user = 'u1' AND day > '2024-01-31'"`.
+
+Values are what Spark compares the column with: text beside a date or a time is cast to that, and
+times without a zone are those of the session's. What depends on more than that is Unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from providers.predicate import And, Between, Compare, In, IsNull, Op, Or, Predicate, StartsWith
+from providers.predicate import Unknown as Unanswerable
+from skipping.parser import condition as tree
+from skipping.parser.condition import Condition, Constant, Operand, parse_condition
+from skipping.parser.literals import join_name
+from skipping.tables import Columns, TableColumn
+
+__all__ = ["as_predicate"]
+
+_FLIPPED: dict[str, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)(Z|[+-]\d{2}:\d{2})?)?"
+)
+
+
+def as_predicate(given: object, columns: Columns, *, zone: str | None = None) -> Predicate:
+    """A predicate as it is, or what SQL text says of the columns of a table.
+
+    Text is what WHERE of CREATE SKIPPING INDEX takes; `zone` is the session's time zone, None
+    where there is no session. Raises StatementError for other text, DefinitionError for a column
+    that is not there, TypeError for what is neither.
+    """
+    if isinstance(given, str):
+        return _Translation(columns, _zone(zone)).predicate(parse_condition(given), negated=False)
+    if isinstance(given, And | Or | Compare | Between | In | IsNull | StartsWith | Unanswerable):
+        return given
+    raise TypeError(
+        "a predicate is SQL text such as \"user = 'u1'\", or made of Compare, In, IsNull, "
+        f"StartsWith, And and Or of providers, not {type(given).__name__}"
+    )
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # one of Java's own, such as GMT+8
+        return None
+
+
+class _Translation:
+    def __init__(self, columns: Columns, zone: tzinfo | None) -> None:
+        self._columns = columns
+        self._zone = zone
+
+    def predicate(self, node: Condition, *, negated: bool) -> Predicate:
+        """Negations go down to the leaves, as nulls satisfy neither a leaf nor its opposite."""
+        match node:
+            case tree.Negation(leg):
+                return self.predicate(leg, negated=not negated)
+            case tree.Both(legs) | tree.Either(legs):
+                below = tuple(self.predicate(leg, negated=negated) for leg in legs)
+                return And(below) if isinstance(node, tree.Both) is not negated else Or(below)
+            case tree.Comparison():
+                return self._comparison(node, negated)
+        operand, refuses = node.operand, node.negated is not negated
+        if not isinstance(operand, tree.ColumnName):
+            return Unanswerable("a test of a constant")
+        column = self._columns.resolve(join_name(operand.parts))
+        match node:
+            case tree.NullTest():
+                return IsNull(column.name, negated=refuses)
+            case tree.Like(_, pattern, escape):
+                return _like(column.name, pattern, escape, refuses)
+            case tree.Membership(_, values):
+                return self._among(column, values, refuses)
+            case tree.Between(_, low, high):
+                return self._between(column, low, high, refuses)
+
+    def _comparison(self, node: tree.Comparison, negated: bool) -> Predicate:
+        left, op, right = node.left, node.op, node.right
+        if isinstance(left, Constant) and isinstance(right, tree.ColumnName):
+            left, right = right, left
+            op = _FLIPPED.get(op, op)
+        if not isinstance(left, tree.ColumnName) or not isinstance(right, Constant):
+            return Unanswerable("a comparison that is not of a column with a constant")
+        column = self._columns.resolve(join_name(left.parts))
+        value = self._value(right, column)
+        if op != "<=>":
+            return Compare(column.name, _OPPOSITE[op] if negated else op, value)
+        if value is None:
+            return IsNull(column.name, negated=negated)
+        if negated:
+            return Or((Compare(column.name, "!=", value), IsNull(column.name)))
+        return Compare(column.name, "=", value)
+
+    def _between(
+        self, column: TableColumn, low: Operand, high: Operand, refuses: bool
+    ) -> Predicate:
+        if not isinstance(low, Constant) or not isinstance(high, Constant):
+            return Unanswerable(f"{column.name} BETWEEN other columns")
+        name, least, most = column.name, self._value(low, column), self._value(high, column)
+        if refuses:
+            return Or((Compare(name, "<", least), Compare(name, ">", most)))
+        return And((Compare(name, ">=", least), Compare(name, "<=", most)))
+
+    def _among(self, column: TableColumn, values: Sequence[Operand], refuses: bool) -> Predicate:
+        constants = [value for value in values if isinstance(value, Constant)]
+        if len(constants) < len(values):
+            return Unanswerable(f"{column.name} IN other columns")
+        # Without ANSI a list with text is compared as text: dates are spelled alike, times are not.
+        keys: Any = [
+            self._value(c, column)
+            if c.type is not None or (column.type == "date" and _is_date(c.value))
+            else c.value
+            for c in constants
+        ]
+        return In(column.name, keys, refuses)
+
+    def _value(self, constant: Constant, column: TableColumn) -> Any:
+        """What the column is compared with; text that is no plain date or time stays as it is."""
+        value, type = constant.value, constant.type
+        if not isinstance(value, str) or (type is None and not _has_time(column.type)):
+            return value
+        found = _TIME.fullmatch(value.strip())
+        try:
+            day = date.fromisoformat(found[1]) if found is not None else None
+        except ValueError:  # the 30th of February
+            day = None
+        if found is None or day is None:
+            return value
+        if type == "date" or (type is None and column.type == "date"):
+            return self._midnight(day) if column.type == "timestamp" else day
+        moment = datetime.fromisoformat(f"{found[1]} {found[2] or '00:00:00'}{_offset(found[3])}")
+        return self._moment(moment, type, column.type)
+
+    def _midnight(self, day: date) -> date:
+        """Of a day, where that is known: in the session's zone."""
+        if self._zone is None:
+            return day
+        return datetime(day.year, day.month, day.day, tzinfo=self._zone)
+
+    def _moment(self, moment: datetime, literal: str | None, type: str) -> Any:
+        """A time as one of a column: an instant, or what a clock shows in the session's zone."""
+        naive = moment.tzinfo is None
+        if type == "timestamp":
+            local = naive or literal == "timestamp_ntz"
+            return moment.replace(tzinfo=self._zone) if local and self._zone else moment
+        if literal in (None, "timestamp_ntz"):
+            # A cast to a time without a zone does not look at one.
+            return moment.replace(tzinfo=None)
+        if naive and type == "date":
+            return moment
+        return moment if not naive else moment.replace(tzinfo=self._zone)
+
+
+def _has_time(type: str) -> bool:
+    return type in ("date", "timestamp", "timestamp_ntz")
+
+
+def _is_date(value: object) -> bool:
+    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+def _offset(zone: str | None) -> str:
+    return "" if zone is None else zone.replace("Z", "+00:00")
+
+
+def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
+    """Text with nothing before a last %, or no sign at all; of others a prefix, if one is asked."""
+    prefix, at = "", 0
+    while at < len(pattern) and pattern[at] not in "%_":
+        at += pattern[at] == escape
+        prefix += pattern[at : at + 1]
+        at += 1
+    rest = pattern[at:]
+    if not rest:
+        return Compare(column, "!=" if refuses else "=", prefix)
+    if rest == "%":
+        return StartsWith(column, prefix, refuses)
+    if refuses or not prefix:
+        return Unanswerable(f"{column} LIKE with more than a prefix")
+    return StartsWith(column, prefix)

@@ -1,0 +1,213 @@
+"""Conditions as text: what they disprove is what Spark would not find, and no less is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from providers import And, Compare, In, IsNull, Or, StartsWith, Unknown
+from providers.errors import DefinitionError, StatementError
+from skipping import SkippingIndex, plots
+from skipping.lookup.conditions import as_predicate
+from skipping.stores.memory.store import MemoryStore
+from skipping.tables import Columns, TableColumn
+from tests.rewrite.differential import settings
+
+COLUMNS = Columns(
+    TableColumn(name, name, type, (name,))
+    for name, type in (
+        ("id", "bigint"),
+        ("s", "string"),
+        ("day", "date"),
+        ("ts", "timestamp"),
+        ("ntz", "timestamp_ntz"),
+        ("a.b", "int"),
+        ("x.y z", "int"),
+    )
+)
+BAD = "a comparison that is not of a column with a constant"
+
+
+@pytest.mark.parametrize(
+    ("text", "predicate"),
+    [
+        ("id = 5", Compare("id", "=", 5)),
+        ("ID <> 5", Compare("id", "!=", 5)),
+        ("5 <= id", Compare("id", ">=", 5)),
+        ("NOT (5 < id)", Compare("id", "<=", 5)),
+        ("id = NULL", Compare("id", "=", None)),
+        ("id <=> NULL", IsNull("id")),
+        ("NOT id <=> NULL", IsNull("id", negated=True)),
+        ("NULL <=> id", IsNull("id")),
+        ("NOT id <=> 5", Or((Compare("id", "!=", 5), IsNull("id")))),
+        ("s IS NULL", IsNull("s")),
+        ("NOT s IS NOT NULL", IsNull("s")),
+        ("a.b = 1 AND s = 'x' AND id < 2", And((Compare("a.b", "=", 1), Compare("s", "=", "x"),
+                                                Compare("id", "<", 2)))),
+        ("NOT (a.b = 1 OR s = 'x')", And((Compare("a.b", "!=", 1), Compare("s", "!=", "x")))),
+        ("NOT (a.b = 1 AND NOT s = 'x')", Or((Compare("a.b", "!=", 1), Compare("s", "=", "x")))),
+        ("id BETWEEN 2 AND 3", And((Compare("id", ">=", 2), Compare("id", "<=", 3)))),
+        ("id NOT BETWEEN 2 AND 3", Or((Compare("id", "<", 2), Compare("id", ">", 3)))),
+        ("NOT id NOT BETWEEN 2 AND 3", And((Compare("id", ">=", 2), Compare("id", "<=", 3)))),
+        ("s LIKE 'ab%'", StartsWith("s", "ab")),
+        ("s NOT LIKE 'ab%'", StartsWith("s", "ab", negated=True)),
+        ("s LIKE 'ab'", Compare("s", "=", "ab")),
+        ("NOT s LIKE 'ab'", Compare("s", "!=", "ab")),
+        ("s LIKE 'a_b%'", StartsWith("s", "a")),
+        (r"s LIKE 'a\\_b%'", StartsWith("s", "a_b")),
+        ("s LIKE 'a!%b%' ESCAPE '!'", StartsWith("s", "a%b")),
+        ("s NOT LIKE 'a_b%'", Unknown("s LIKE with more than a prefix")),
+        ("s LIKE '%ab'", Unknown("s LIKE with more than a prefix")),
+        ("id = a.b", Unknown(BAD)),
+        ("1 = 1", Unknown(BAD)),
+        ("NOT 1 = 2", Unknown(BAD)),
+        ("1 IN (1, 2)", Unknown("a test of a constant")),
+        ("id IN (1, a.b)", Unknown("id IN other columns")),
+        ("id BETWEEN a.b AND 3", Unknown("id BETWEEN other columns")),
+    ],
+)  # fmt: skip
+def test_text(text: str, predicate: object) -> None:
+    assert as_predicate(text, COLUMNS, zone="UTC") == predicate
+
+
+def test_lists_keep_their_nulls() -> None:
+    assert as_predicate("id NOT IN (1, NULL)", COLUMNS) == In("id", [1, None], negated=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [And(()), Compare("id", "=", 5), Unknown("why")])
+def test_predicates_stay_as_they_are(given: Any) -> None:
+    assert as_predicate(given, COLUMNS) is given
+
+
+@pytest.mark.parametrize("given", [None, 5, True, b"id = 5", ["id = 5"], object(), Compare])
+def test_anything_else_is_a_type_error(given: object) -> None:
+    says = f"a predicate is SQL text such as .*, not {type(given).__name__}$"
+    with pytest.raises(TypeError, match=says):
+        as_predicate(given, COLUMNS)
+
+
+def test_wrong_text_points_at_the_word() -> None:
+    with pytest.raises(StatementError, match=r"abs is a function.*\n.*\n.*abs\(id\)"):
+        as_predicate("abs(id) = 5", COLUMNS)
+    with pytest.raises(DefinitionError, match="no column nope: there are id, s, day"):
+        as_predicate("nope = 5", COLUMNS)
+    with pytest.raises(StatementError, match="the condition ends too early"):
+        as_predicate("", COLUMNS)
+
+
+# How many of eight files are kept, in UTC. A file has three days, the last one nulls besides.
+KEPT = {
+    "id = 3": 1,
+    "id = '3'": 1,
+    "id > 3.5 AND id < 5": 1,
+    "id <=> 3 OR id = 23": 2,
+    "id IN (1, 22, NULL)": 2,
+    "id NOT IN (1, NULL)": 0,
+    "NOT (id < 21 OR s = 's22')": 1,
+    "s LIKE 's1%'": 5,  # 1, and 10 to 19
+    "s LIKE 's1'": 1,
+    "s = 's5' AND s <> 's5'": 1,
+    "s IS NULL": 1,
+    "NOT (s IS NOT NULL)": 1,
+    "x = 1.5": 1,
+    "x BETWEEN 1 AND 1.25": 1,
+    "price < 0.75": 1,
+    "price = 0.7500": 1,
+    "flag <=> NULL": 1,
+    "day = '2024-03-09'": 1,
+    "day = DATE '2024-03-09'": 1,
+    "day = '2024-03-09 23:00:00'": 1,  # text is cast to a date
+    "day > TIMESTAMP '2024-03-09 23:00:00'": 5,
+    "day < TIMESTAMP_NTZ '2024-03-04 01:00:00'": 2,
+    "day IN ('2024-03-02', DATE '2024-03-20')": 2,
+    "day BETWEEN '2024-03-02' AND '2024-03-03'": 1,
+    "day > 'soon'": 8,
+    "ts = '2024-03-09 12:00:00'": 1,
+    "ts >= TIMESTAMP '2024-03-24 12:00:00'": 1,
+    "ts > '2024-03-10'": 5,
+    "ts > DATE '2024-03-10'": 5,
+    "ts < '2024-03-02T13:00:00Z'": 1,
+    "ts <= TIMESTAMP '2024-03-01 12:00:00+00:00'": 1,
+    "ts = TIMESTAMP_NTZ '2024-03-09 12:00:00'": 1,
+    "ts IN ('2024-03-09 12:00:00')": 8,
+    "ntz < '2024-03-01 13:00:00'": 1,
+    "ntz = TIMESTAMP_NTZ '2024-03-09 12:00:00'": 1,
+    "ntz < TIMESTAMP '2024-03-01 13:00:00'": 8,
+    "ntz > DATE '2024-03-24'": 1,
+    "s = DATE '2024-03-24'": 8,
+}
+FAILING = {"day > 'soon'", "s = DATE '2024-03-24'"}  # where ANSI is as it is by default
+WHEREVER = {"day", "ntz", "id", "s", "x", "price", "flag", "NOT"}
+
+
+@pytest.fixture(scope="module")
+def index(spark: SparkSession) -> Iterator[SkippingIndex]:
+    """24 rows in eight files: noon of each day from the first of March on, in UTC."""
+    with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
+        rows = spark.range(0, 24, 1, 8).selectExpr(
+            "id",
+            "if(id = 23, NULL, concat('s', id)) AS s",
+            "id / 4 AS x",
+            "cast(id / 4 AS decimal(10, 2)) AS price",
+            "if(id = 23, NULL, id % 2 = 0) AS flag",
+            "date'2024-03-01' + cast(id AS int) AS day",
+            "timestamp'2024-03-01 12:00:00' + make_dt_interval(cast(id AS int)) AS ts",
+            "timestamp_ntz'2024-03-01 12:00:00' + make_dt_interval(cast(id AS int)) AS ntz",
+        )
+        rows.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable(
+            "conditions"
+        )
+    columns = ", ".join(
+        f"{c} MIN_MAX" for c in ("id", "s", "x", "price", "flag", "day", "ts", "ntz")
+    )
+    yield SkippingIndex.create(
+        spark, "conditions", f"{columns}, s VALUE_LIST", store=MemoryStore("conditions")
+    )
+    spark.sql("DROP TABLE conditions")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "GMT+8"])
+def test_as_spark_finds_them(spark: SparkSession, index: SkippingIndex, zone: str) -> None:
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
+        asked = [text for text in KEPT if text not in FAILING]
+        tests = [f"coalesce(max({text}), false) AS c{i}" for i, text in enumerate(asked)]
+        found = spark.table("conditions").selectExpr("*", "_metadata.file_path AS path")
+        found.createOrReplaceTempView("found")
+        rows = spark.sql(f"SELECT path, {', '.join(tests)} FROM found GROUP BY path").collect()
+        holding = {t: {r.path for r in rows if r[f"c{i}"]} for i, t in enumerate(asked)}
+        spark.catalog.dropTempView("found")
+        kept = {}
+        for text in KEPT:
+            why = index.why(text).select(["path", "disproved"]).to_pylist()
+            left = {row["path"] for row in why if not row["disproved"]}
+            kept[text] = len(left)
+            assert holding.get(text, set()) <= left, text
+    if zone == "UTC":
+        assert kept == KEPT
+    elif zone != "GMT+8":  # one of Java's own, in which Python knows no time
+        assert {t: n for t, n in kept.items() if t.split()[0] in WHEREVER} == {
+            t: n for t, n in KEPT.items() if t.split()[0] in WHEREVER
+        }
+        assert sum(n == 8 for n in kept.values()) == sum(n == 8 for n in KEPT.values())
+
+
+def test_everything_that_takes_a_predicate_takes_text(index: SkippingIndex) -> None:
+    assert index.lookup("id = 3") == index.lookup(Compare("id", "=", 3))
+    assert len(index.files("id = 3 OR s = 's23'")) == 1
+    assert len(index.files("s IS NULL OR id = 3")) == 2
+    assert index.files("id < 30").num_rows == index.files().num_rows == 8
+    assert plots.file_map(index, "id", "id = 3").get_title(loc="left").startswith("8 files: 1 kept")
+    for ask in (index.lookup, index.why, index.files, lambda p: plots.file_map(index, "id", p)):
+        with pytest.raises(TypeError, match="a predicate is SQL text"):
+            ask(5)  # type: ignore[arg-type]
+
+
+def test_two_legs_of_one_name_are_two_columns(index: SkippingIndex) -> None:
+    why = index.why("s < 's1' OR s < 's3' AND id > 3")
+    assert [n for n in why.column_names[4:] if n.startswith("s <") and "MIN_MAX" in n] == [
+        "s < ?  MIN_MAX",
+        "s < ?  MIN_MAX (2)",
+    ]
