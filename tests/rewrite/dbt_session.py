@@ -7,12 +7,18 @@ from pyspark.sql import SparkSession
 
 import rewrite
 
-spark = rewrite.session(
-    SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
-)
-where = ["--project-dir", sys.argv[1], "--profiles-dir", sys.argv[1], "--target", "session"]
-for _ in range(2):
-    assert dbtRunner().invoke(["--no-version-check", "run", *where]).success
-scans = rewrite.history(spark).where("disproved > 0").collect()
-print("looked in", [(scan.files, scan.opened) for scan in scans])
-spark.stop()
+
+def main(project: str) -> None:
+    spark = rewrite.session(
+        SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
+    )
+    where = ["--project-dir", project, "--profiles-dir", project, "--target", "session"]
+    for _ in range(2):
+        assert dbtRunner().invoke(["--no-version-check", "run", *where]).success
+    scans = rewrite.history(spark).where("disproved > 0").collect()
+    print("looked in", [(scan.files, scan.opened) for scan in scans])
+    spark.stop()
+
+
+if __name__ == "__main__":  # dbt starts processes that import this
+    main(sys.argv[1])
