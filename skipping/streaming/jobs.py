@@ -50,8 +50,11 @@ class Stream:
     error: str | None
 
 
-def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
-    """Keep the index of a table from here on, or look after it at once where that is so."""
+def keep(spark: SparkSession, store: IndexStore, name: str, *, table: str | None = None) -> None:
+    """Keep the index of a name from here on, or look after it at once where that is so.
+
+    `table` is what the session calls the table, where another catalog had the index made.
+    """
     key = store.location, name
     with _lock:
         there = _maintainers.get(key)
@@ -60,7 +63,7 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
             return
         if there is not None:
             there.stop()  # of an earlier session
-        _maintainers[key] = maintainer = Maintainer(spark, store, name)
+        _maintainers[key] = maintainer = Maintainer(spark, store, name, table=table)
         maintainer.start()
 
 
@@ -148,7 +151,8 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     version = versions = files = seconds = None
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
-        index = SkippingIndex.on(spark, definition.name, store=store)
+        table = maintainer.table if here and maintainer is not None else definition.name
+        index = SkippingIndex.on(spark, table, store=store)
         version, files = index.table.version(), len(index.pending())
         if index.table.has_log and state.covered is not None and not index.replaced:
             versions = version - state.covered
