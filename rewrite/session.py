@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError
 from rewrite.bridge.callbacks import find_original_error
 from rewrite.bridge.install import Hooks, find_hooks
+from rewrite.jars import Jars
 from rewrite.preflight import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
@@ -86,7 +87,9 @@ def session(
         raise SessionError(str(error)) from None
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in _settings(given, formats).items():
+    settings = _settings(given, formats)
+    jars = Jars(given, settings)
+    for key, value in {**settings, **jars.settings()}.items():
         builder.config(key, value)
     try:
         spark = builder.getOrCreate()
@@ -96,9 +99,10 @@ def session(
         raise SessionError(
             "Java ended while Spark was starting; its reason stands above. If it could not "
             "resolve io.delta:delta-spark or iceberg-spark-runtime, the first start needs the "
-            "network (or a mirror in spark.jars.repositories); later ones take the jars from "
-            "~/.ivy2.5.2"
+            "network (or a mirror in spark.jars.repositories or spark.jars.ivySettings, or all of "
+            "the jars in spark.jars); later ones take the jars from ~/.ivy2.5.2"
         ) from error
+    jars.remember(spark)
     if "delta" in formats:
         require_extension(spark)
     return enable(spark)
@@ -115,7 +119,8 @@ def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict
         extensions.append(_ICEBERG_EXTENSION)
         made |= _iceberg_catalog(given)
     if "delta" in formats:
-        packages = _with_delta(packages)
+        if "delta-spark" not in given.get("spark.jars", ""):
+            packages = _with_delta(packages)
         extensions.insert(0, DELTA_EXTENSION)
         made["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
     given_extensions = _listed(given.get("spark.sql.extensions", ""))

@@ -68,5 +68,9 @@ def test_what_a_session_is_given() -> None:
     plain = _settings({"spark.jars.packages": "a:b:1"}, [])
     assert plain["spark.jars.packages"] == "a:b:1"
     assert not any("iceberg" in key or "extensions" in key for key in plain)
+    jars = "/jars/delta-spark_4.1_2.13-4.4.0.jar,/jars/iceberg-spark-runtime-4.1_2.13-1.11.0.jar"
+    brought = _settings({"spark.jars": jars})
+    assert brought["spark.jars"] == jars
+    assert "spark.jars.packages" not in brought, "nothing has to be fetched"
     with pytest.raises(SessionError, match="formats are delta and iceberg, not hudi"):
         rewrite.session(formats=["hudi"])

@@ -193,6 +193,39 @@ rewrite.session(SparkSession.builder.config("spark.jars.ivy", {str(tmp_path)!r})
     assert "unresolved dependency: io.delta#delta-spark" in run.stderr
 
 
+def test_a_plain_start_prints_little_and_nothing_that_looks_like_a_fault(tmp_path: Path) -> None:
+    program = """
+import rewrite
+from pyspark.sql import SparkSession
+spark = rewrite.session(SparkSession.builder.master("local[1]"))
+spark.sql("CREATE TABLE t USING delta AS SELECT 5L AS id")
+spark.sql("CREATE SKIPPING INDEX ON t (id MIN_MAX)")
+print(spark.sql("SELECT id FROM t WHERE id = 5").collect())
+spark.stop()
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("PYSPARK_PYTHON", None)
+    told = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=folder,
+            timeout=300,
+        )
+        assert run.returncode == 0, run.stderr
+        assert run.stdout == "[Row(id=5)]\n"
+        told.append(run.stderr)
+    first, second = told
+    assert "resolution report" in first, "Ivy was asked, once"
+    assert "resolution report" not in second
+    assert not re.search(r"ERROR|Exception|Traceback|\n\tat ", second), second
+    assert len(second.splitlines()) < 20, second
+
+
 def test_jars_come_too_late_for_a_java_that_runs(tmp_path: Path) -> None:
     program = """
 import rewrite
