@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError
 from rewrite.bridge.callbacks import find_original_error
 from rewrite.bridge.install import Hooks, find_hooks
-from skipping.requirements import DELTA, SPARK, require_delta, require_release
+from rewrite.jars import Jars
+from rewrite.preflight import (
+    DELTA_CATALOG,
+    DELTA_EXTENSION,
+    ICEBERG_JAR,
+    asks_for_connect,
+    connect_error,
+    require_extension,
+    require_java,
+    require_session,
+)
+from skipping.requirements import require_delta
 
 __all__ = ["Session", "disable", "enable", "session"]
 
 log = logging.getLogger("skipping")
 
-_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+FORMATS = ("delta", "iceberg")
+"""What `session` brings; plain Parquet is Spark's own."""
 
-_ICEBERG_JAR = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 _ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ICEBERG = "spark.sql.catalog.iceberg"
 _ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
@@ -58,24 +64,32 @@ class Session(SparkSession):
             raise ours from None
 
 
-def session(builder: SparkSession.Builder | None = None) -> Session:
+def session(
+    builder: SparkSession.Builder | None = None, *, formats: Collection[str] = FORMATS
+) -> Session:
     """A working Delta and Iceberg session with file skipping; `builder` may hold any settings.
 
     Sets the jars, the extensions, the catalogs and the workers' interpreter where you did not: the
-    session's own catalog is Delta's, and `iceberg` is Iceberg's, in the warehouse directory. Raises
+    session's own catalog is Delta's, and `iceberg` is Iceberg's, in the warehouse directory. Of
+    `formats` only those named: `["iceberg"]` needs no Delta, and `[]` is for plain Parquet. Raises
     SessionError where a session cannot be had: Spark Connect, no suitable JDK, no jars.
     """
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise SessionError(f"formats are {' and '.join(FORMATS)}, not {unknown[0]}")
     builder = builder or SparkSession.builder
     given: dict[str, Any] = builder._options
-    if _asks_for_connect(given):
-        raise SessionError(_CONNECT)
+    if asks_for_connect(given):
+        raise connect_error()
     try:
-        require_delta()
+        if "delta" in formats:
+            require_delta()
     except ImportError as error:
         raise SessionError(str(error)) from None
-    _require_java()
+    require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in _settings(given).items():
+    settings = _settings(given, formats)
+    jars = Jars(given, settings)
+    for key, value in {**settings, **jars.settings()}.items():
         builder.config(key, value)
     try:
         spark = builder.getOrCreate()
@@ -85,31 +99,42 @@ def session(builder: SparkSession.Builder | None = None) -> Session:
         raise SessionError(
             "Java ended while Spark was starting; its reason stands above. If it could not "
             "resolve io.delta:delta-spark or iceberg-spark-runtime, the first start needs the "
-            "network (or a mirror in spark.jars.repositories); later ones take the jars from "
-            "~/.ivy2.5.2"
+            "network (or a mirror in spark.jars.repositories or spark.jars.ivySettings, or all of "
+            "the jars in spark.jars); later ones take the jars from ~/.ivy2.5.2"
         ) from error
+    jars.remember(spark)
+    if "delta" in formats:
+        require_extension(spark)
     return enable(spark)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, str]:
-    """What a Delta and Iceberg session needs, beside what the builder has."""
+def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:
+    """What a session with some formats needs, beside what the builder has."""
+    made = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
+    packages = _listed(given.get("spark.jars.packages", ""))
+    extensions = []
+    if "iceberg" in formats:
+        if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
+            packages.append(ICEBERG_JAR)
+        extensions.append(_ICEBERG_EXTENSION)
+        made |= _iceberg_catalog(given)
+    if "delta" in formats:
+        if "delta-spark" not in given.get("spark.jars", ""):
+            packages = _with_delta(packages)
+        extensions.insert(0, DELTA_EXTENSION)
+        made["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
+    given_extensions = _listed(given.get("spark.sql.extensions", ""))
+    extensions = list(dict.fromkeys([*given_extensions, *extensions]))
+    listed = {"spark.jars.packages": packages, "spark.sql.extensions": extensions}
+    return {**made, **given, **{key: ",".join(some) for key, some in listed.items() if some}}
+
+
+def _with_delta(packages: list[str]) -> list[str]:
     from delta.pip_utils import configure_spark_with_delta_pip
 
-    packages = _listed(given.get("spark.jars.packages", ""))
-    if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
-        packages.append(_ICEBERG_JAR)
     # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
-    extensions = _listed(given.get("spark.sql.extensions", ""))
-    extensions += [e for e in (_DELTA_EXTENSION, _ICEBERG_EXTENSION) if e not in extensions]
-    return {
-        **_iceberg_catalog(given),
-        "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
-        "spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK),
-        **given,
-        "spark.jars.packages": probe._options["spark.jars.packages"],
-        "spark.sql.extensions": ",".join(extensions),
-    }
+    return _listed(probe._options["spark.jars.packages"])
 
 
 def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
@@ -133,15 +158,13 @@ def _listed(text: str) -> list[str]:
 def enable(spark: SparkSession) -> Session:
     """Put the hooks into a session; does nothing where they are.
 
-    A session that has run SQL has its plan rules built, so a clone is returned: it keeps temporary
-    views and settings, and becomes the active session. Raises SessionError where the hooks cannot
-    work, with what to do about it, and SettingError for an unknown `spark.skipping.` setting.
+    It may have Delta, Iceberg, both, or neither, for plain Parquet. A session that has run SQL has
+    its plan rules built, so a clone is returned: it keeps temporary views and settings, and becomes
+    the active session. Raises SessionError where the hooks cannot work, with what to do about it,
+    and SettingError for an unknown `spark.skipping.` setting.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise SessionError(_CONNECT)
-    # The server's, which a client of another release may have started.
-    _require_release("Spark", spark.version, SPARK)
-    _require_delta(spark)
+    require_session(spark)
+    _choose_python(spark)
     hooks = find_hooks(spark) or Hooks(spark)
     in_clone = not hooks.prove(spark)
     if in_clone:
@@ -166,34 +189,15 @@ def disable(spark: SparkSession) -> None:
         hooks.detach()
 
 
-def _require_delta(spark: SparkSession) -> None:
-    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
-    if _DELTA_EXTENSION not in spark.sparkContext.getConf().get("spark.sql.extensions", ""):
-        raise SessionError(
-            "the session has no Delta, and a running one cannot get it: spark.stop(), restart "
-            "Python, and start with rewrite.session(), or with "
-            f"spark.sql.extensions={_DELTA_EXTENSION}, "
-            f"spark.sql.catalog.spark_catalog={_DELTA_CATALOG} and the delta-spark jar"
-        )
-    jvm: Any = spark.sparkContext._jvm
-    try:
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        loader.loadClass(_DELTA_EXTENSION)
-        package = loader.loadClass("io.delta.package$").getField("MODULE$").get(None)
-    except Py4JError as error:
-        raise SessionError(
-            "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
-            "an earlier session of this process started it without them: restart Python"
-        ) from error
-    # The jar's, which spark.jars or a cluster may bring beside delta-spark.
-    _require_release("Delta Lake", package.VERSION(), DELTA)
+def _choose_python(spark: SparkSession) -> None:
+    """Let workers on this host be of the interpreter that runs, unless one was named.
 
-
-def _require_release(what: str, found: str, needed: str) -> None:
-    try:
-        require_release(what, found, needed)
-    except ImportError as error:
-        raise SessionError(str(error)) from None
+    Spark takes `python3` of the PATH, which is not that of a virtual environment. On other hosts
+    this path may mean nothing.
+    """
+    context = spark.sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _activate(spark: SparkSession) -> None:
@@ -204,35 +208,3 @@ def _activate(spark: SparkSession) -> None:
     # What SparkSession.builder.getOrCreate() and SparkSession.getActiveSession() give.
     SparkSession._instantiatedSession = spark
     SparkSession._activeSession = spark
-
-
-_CONNECT = (
-    "Spark Connect keeps query plans on its server, out of reach of this process: "
-    "use a classic session (no spark.remote, no SPARK_REMOTE)"
-)
-
-
-def _asks_for_connect(given: Mapping[str, Any]) -> bool:
-    modes = (given.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
-    return (
-        "spark.remote" in given
-        or bool(os.environ.get("SPARK_REMOTE"))
-        or "connect" in [mode.lower() for mode in modes if mode]
-    )
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
-        raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "((\d+)[^"]*)', said)
-    # Spark's releases are tested on 17 and 21. From 23 on Java refuses Subject.getSubject, which
-    # Hadoop calls while Spark starts.
-    if version is None or not 17 <= int(version[2]) < 23:
-        found = f"is {version[1]}" if version else "does not tell its version"
-        raise SessionError(
-            f"Spark 4.1 needs a JDK 17 or 21, {java} {found}: install one and set JAVA_HOME to it"
-        )

@@ -1,5 +1,8 @@
-"""What is done from outside a session: `python -m skipping refresh [--all | table]`, for cron, and
-`python -m skipping copy FROM TO`, which copies a store, as a backup or to another place.
+"""The command `file-skipping`, or `python -m skipping`: what is done from outside a session.
+
+    file-skipping refresh [--all | table ...]   index the files that came since, for cron
+    file-skipping copy FROM TO                  copy a store, as a backup or to another place
+    file-skipping serve ...                     a server whose sessions skip files (rewrite.serve)
 
 Refresh ends with 0 when every index asked for covers its table's newest version as it was at the
 start, with 1 when one could not be refreshed (the others were, and each reason is on stderr), with
@@ -14,7 +17,9 @@ import pkgutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from providers.errors import NoStore, SkippingError
 from skipping.index import SkippingIndex
@@ -27,13 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_PACKAGE = "lakehouse-file-skipping"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
+    as_module = Path(sys.argv[0]).name == "__main__.py"
     parser = argparse.ArgumentParser(
-        prog="python -m skipping", description="Keep skipping indexes from outside a session."
+        prog="python -m skipping" if as_module else "file-skipping",
+        description="Keep skipping indexes from outside a session.",
     )
-    commands = parser.add_subparsers(required=True, metavar="command")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     refresh = commands.add_parser("refresh", help="index the files that came since")
     refresh.add_argument("tables", nargs="*", metavar="table", help="a table as SQL names it")
     refresh.add_argument("--all", action="store_true", help="every index of the session's store")
@@ -44,11 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="key=value",
         help="a setting of the Spark session, as spark.skipping.store=sqlite:/var/lib/skipping.db",
     )
+    refresh.add_argument(
+        "--formats",
+        metavar="names",
+        help="what the session brings, as iceberg; unless given delta,iceberg",
+    )
     copying = commands.add_parser("copy", help="copy a store of indexes, as it is at one moment")
     copying.add_argument("source", metavar="FROM", help="a store as spark.skipping.store names it")
     copying.add_argument("target", metavar="TO", help="one that has no indexes yet")
-    given = parser.parse_args(arguments)
-    if "source" in given:
+    # Its arguments, --help too, are its own.
+    commands.add_parser("serve", help="a server for SQL and Connect clients", add_help=False)
+    given, rest = parser.parse_known_args(arguments)
+    if given.command == "serve":
+        return _serve(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if given.command == "copy":
         return _copy(given.source, given.target)
     if given.all == bool(given.tables):
         refresh.error("name tables, or say --all")
@@ -56,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong:
         refresh.error(f"--conf takes key=value, not {wrong[0]}")
     try:
-        spark = _session(dict(each.split("=", 1) for each in given.conf))
+        spark = _session(dict(each.split("=", 1) for each in given.conf), given.formats)
     except (SkippingError, ImportError) as error:
         print(f"no session: {error}", file=sys.stderr)
         return 1
@@ -66,14 +87,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark.stop()
 
 
-def _session(conf: Mapping[str, str]) -> SparkSession:
+def _version() -> str:
+    try:
+        return version(_PACKAGE)
+    except PackageNotFoundError:  # a folder on the path
+        return "not installed"
+
+
+def _session(conf: Mapping[str, str], formats: str | None) -> SparkSession:
     require_spark()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("skipping refresh").config(map=dict(conf))
-    # A name: this is the program, which may know the rooms above; the library does not.
-    spark: SparkSession = pkgutil.resolve_name("rewrite:session")(builder)
+    options = {} if formats is None else {"formats": [f for f in formats.split(",") if f]}
+    spark: SparkSession = _above("rewrite:session")(builder, **options)
     return spark
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    try:
+        require_spark()
+        code: int = _above("rewrite.serve:main")(arguments)
+    except (SkippingError, ImportError) as error:
+        print(f"no server: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _above(name: str) -> Any:
+    """By its name: this is the program, which may know the rooms above; the library does not."""
+    return pkgutil.resolve_name(name)
 
 
 def _copy(source: str, target: str) -> int:

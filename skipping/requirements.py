@@ -5,13 +5,24 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-__all__ = ["DELTA", "INSTALL", "SPARK", "require_delta", "require_release", "require_spark"]
+__all__ = [
+    "DELTA",
+    "ICEBERG",
+    "INSTALL",
+    "SPARK",
+    "require_delta",
+    "require_release",
+    "require_spark",
+]
 
 SPARK = "4.1"
 """The release of Spark whose plans are known."""
 
 DELTA = "4.4"
 """The release of Delta whose scans are known; delta-spark asks for the jar of its own version."""
+
+ICEBERG = ("1.11", "1.12")
+"""The releases of Iceberg whose scans are known; a session brings the first."""
 
 INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
 """What brings all of it."""
@@ -38,9 +49,10 @@ def require_delta() -> None:
     require_release("delta-spark", found, DELTA)
 
 
-def require_release(what: str, found: str, needed: str) -> None:
-    """Raise ImportError unless a version is of a release, in any of its patches."""
-    if found.split(".")[:2] != needed.split("."):
+def require_release(what: str, found: str, *needed: str, install: str = INSTALL) -> None:
+    """Raise ImportError unless a version is of one of some releases, in any of its patches."""
+    if ".".join(found.split(".")[:2]) not in needed:
         raise ImportError(
-            f"{what} {found} is here, and this release works with {needed} only: {INSTALL}"
+            f"{what} {found} is here, and this release works with {' or '.join(needed)} only: "
+            f"{install}"
         )

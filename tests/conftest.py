@@ -26,6 +26,8 @@ EXTENDED = (
     "rewrite/test_conformance.py",
     "rewrite/test_conformance_tables.py",
     "rewrite/iceberg/test_writes.py",
+    "rewrite/test_alone.py",
+    "rewrite/test_iceberg_catalogs.py",
     "rewrite/test_commands.py",
     "rewrite/test_dml_concurrency.py",
     "rewrite/test_dml_random.py",

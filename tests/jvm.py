@@ -22,8 +22,14 @@ CACHE = Path(
 )
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>t</groupId><artifactId>t</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>
-<version>{version}</version></dependency></dependencies></project>"""
+<dependencies>{dependencies}</dependencies></project>"""
+FIELDS = ("groupId", "artifactId", "version", "classifier")
+IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+<info organisation="t" module="t"/><dependencies>{}</dependencies></ivy-module>"""
+PART = (
+    """<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default">{}</dependency>"""
+)
+JAR = """<artifact name="{}" type="jar" ext="jar" {}/>"""
 
 
 def javas() -> list[tuple[Path, int]]:
@@ -58,6 +64,8 @@ class Artifact:
     sha256: str
     passed_over: str = ""
     """Jars of this name do not count: Ivy passes over those with a classifier."""
+    parts: tuple[str, ...] = ()
+    """If any, it is these jars and no others: group:name:version, and :classifier where it has."""
 
     def jars(self, java: Path) -> Path:
         """Their folder; fetched the first time, checked, then taken from a cache."""
@@ -84,12 +92,18 @@ class Artifact:
 
     def _fetch(self, java: Path, work: Path) -> list[str | Path]:
         if shutil.which("mvn"):
-            pom = POM.format(group=self.group, name=self.name, version=self.version)
-            (work / "pom.xml").write_text(pom)
+            parts = self.parts or (f"{self.group}:{self.name}:{self.version}",)
+            named = ""
+            for part in parts:
+                fields = zip(FIELDS, part.split(":"), strict=False)
+                said = "".join(f"<{field}>{value}</{field}>" for field, value in fields)
+                named += f"<dependency>{said}</dependency>"
+            (work / "pom.xml").write_text(POM.format(dependencies=named))
             goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
             return [
                 *("mvn", "-q", "-B", "-ntp", goal),
                 *("-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"),
+                f"-DexcludeTransitive={str(bool(self.parts)).lower()}",
             ]
         spec = find_spec("pyspark")
         ivy = [*(Path(str(spec.origin)).parent / "jars").glob("ivy-*.jar")] if spec else []
@@ -101,9 +115,23 @@ class Artifact:
         return [
             *(java, *trust, "-cp", ivy[0], "org.apache.ivy.Main", "-cache", work / "ivy"),
             *("-confs", "default", "-types", "jar", "bundle"),
-            *("-dependency", self.group, self.name, self.version),
+            *self._asked(work),
             *("-retrieve", f"{work / 'jars'}/{files}"),
         ]
+
+    def _asked(self, work: Path) -> list[str | Path]:
+        """What Ivy is told to fetch."""
+        if not self.parts:
+            return ["-dependency", self.group, self.name, self.version]
+        modules: dict[tuple[str, ...], str] = {}
+        for part in self.parts:
+            group, name, version, *classifier = part.split(":")
+            jar = JAR.format(name, "".join(f'm:classifier="{each}"' for each in classifier))
+            module = group, name, version
+            modules[module] = modules.get(module, "") + jar
+        named = "".join(PART.format(*module, jars) for module, jars in modules.items())
+        (work / "ivy.xml").write_text(IVY.format(named))
+        return ["-ivy", work / "ivy.xml"]
 
     def _digest(self, folder: Path) -> str:
         """One hash of all jars, whatever they are called."""

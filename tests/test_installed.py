@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -27,18 +29,26 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built of what git would take, so that nothing old in `build/` gets in."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built of it and of nothing else.
+
+    The sdist is of what git would take, so that nothing old in `build/` gets in.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     for name in tracked():
         if name.partition("/")[0] not in ("tests", "notebooks"):
             copy = folder / "source" / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes((ROOT / name).read_bytes())
-    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir")
+    build = ("-m", "build", "--no-isolation", "--outdir")
     run(sys.executable, *build, folder, folder / "source")
-    (built,) = folder.glob("*.whl")
-    return built
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (wheel,) = built.glob("*.whl")
+    return wheel
 
 
 def environment(folder: Path, wheel: Path, extra: str) -> Path:
@@ -74,6 +84,37 @@ def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
     needed = {str(path.relative_to(ROOT)) for path in sources()}
     needed |= {f"{package}/py.typed" for package in PACKAGES}
     assert packed == needed
+
+
+def test_the_sdist_holds_what_builds_the_wheel(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(path.relative_to(ROOT)) for path in sources()} <= packed
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= packed
+    assert any(name.endswith(".java") for name in packed)
+    assert any(name.endswith(".lark") for name in packed)
+
+
+def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        said = email.message_from_bytes(archive.read(name))
+        assert name.replace("METADATA", "licenses/LICENSE") in archive.namelist()
+    assert said["License-Expression"] == "Apache-2.0"
+    assert "Typing :: Typed" in said.get_all("Classifier", [])
+    assert {"spark", "iceberg", "all"} <= set(said.get_all("Provides-Extra", []))
+    assert f"\n## [{said['Version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_command_without_spark(plain: Path, wheel: Path, tmp_path: Path) -> None:
+    command = plain.with_name("file-skipping")
+    assert run(command, "--version").strip() == wheel.name.split("-")[1]
+    assert "refresh" in run(command, "--help")
+    source, target = (f"sqlite:{tmp_path}/{name}.sqlite" for name in ("from", "to"))
+    done = subprocess.run([command, "copy", source, target], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "from.sqlite is not there" in done.stderr
 
 
 def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
@@ -119,6 +160,7 @@ NO_SPARK = "this needs Apache Spark 4.1: pip install 'lakehouse-file-skipping[sp
         "import skipping; skipping.sql",
         "import skipping; skipping.streams()",
         "import sys; from skipping.__main__ import main; sys.exit(main(['refresh', 't']))",
+        "import sys; from skipping.__main__ import main; sys.exit(main(['serve', '--help']))",
     ],
 )
 def test_without_spark_it_says_what_to_install(plain: Path, program: str) -> None:

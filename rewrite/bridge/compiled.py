@@ -2,7 +2,7 @@
 
 They run with all rights of this process, so they are taken only from a folder and a file that
 nobody else can write, and only if each has the hash that the manifest names. Whatever is not as
-it should be is as if it were not there.
+it should be is as if it were not there. Which jars a start had (rewrite/jars.py) is kept likewise.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ _ABANDONED = 3600.0
 _MANIFEST = "manifest.json"
 
 
-def folder() -> Path:
+def folder(kind: str = "classes") -> Path:
     """Where entries are kept: `$XDG_CACHE_HOME/lakehouse-file-skipping/classes`."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
-    return base / "lakehouse-file-skipping" / "classes"
+    return base / "lakehouse-file-skipping" / kind
 
 
-def load(key: str) -> dict[str, bytes] | None:
+def load(key: str, kind: str = "classes") -> dict[str, bytes] | None:
     """The class files under a key (hexadecimal), by resource name; None if there are none."""
     try:
-        with _opened(create=False) as within:
+        with _opened(kind, create=False) as within:
             content = _read(within, f"{key}.zip")
             os.utime(f"{key}.zip", dir_fd=within)
         return _unpacked(key, content)
     except FileNotFoundError:
         return None
     except Exception as error:
-        log.info("compiled classes are not used: %s: %s", type(error).__name__, error)
+        log.info("kept %s are not used: %s: %s", kind, type(error).__name__, error)
         return None
 
 
-def save(key: str, classes: Mapping[str, bytes]) -> None:
+def save(key: str, classes: Mapping[str, bytes], kind: str = "classes") -> None:
     """Keep class files under a key; where that is not possible, they are not kept."""
     try:
-        with _opened(create=True) as within:
+        with _opened(kind, create=True) as within:
             unfinished = f"{secrets.token_hex(8)}.unfinished"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(unfinished, flags, 0o600, dir_fd=within), "wb") as file:
@@ -69,13 +69,13 @@ def save(key: str, classes: Mapping[str, bytes]) -> None:
             with suppress(FileNotFoundError):  # another process cleans too
                 _clean(within)
     except Exception as error:
-        log.info("compiled classes are not kept: %s: %s", type(error).__name__, error)
+        log.info("%s are not kept: %s: %s", kind, type(error).__name__, error)
 
 
 @contextmanager
-def _opened(*, create: bool) -> Iterator[int]:
+def _opened(kind: str, *, create: bool) -> Iterator[int]:
     """The folder, by a handle that stays the same if its name is given to another."""
-    path = folder()
+    path = folder(kind)
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)

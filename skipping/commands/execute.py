@@ -194,7 +194,7 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
         case SetOptions(options):
             index.alter(lambda definition: _optioned(spark, definition, options))
             if index.options.streamed:
-                keep(spark, index.store, index.definition.name)
+                keep(spark, index.store, index.definition.name, table=index.table.name)
             else:
                 leave(index.store, index.definition.name)
     return []

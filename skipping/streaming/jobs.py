@@ -61,8 +61,11 @@ class Stream:
     error: str | None
 
 
-def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
-    """Keep the index of a table from here on, or look after it at once where that is so."""
+def keep(spark: SparkSession, store: IndexStore, name: str, *, table: str | None = None) -> None:
+    """Keep the index of a name from here on, or look after it at once where that is so.
+
+    `table` is what the session calls the table, where another catalog had the index made.
+    """
     key = store.location, name
     with _lock:
         there = _maintainers.get(key)
@@ -71,7 +74,8 @@ def keep(spark: SparkSession, store: IndexStore, name: str) -> None:
             return
         if there is not None:
             there.stop()  # of an earlier session
-        _maintainers[key] = maintainer = Maintainer(_lasting(spark), store, name)
+        lasting = _lasting(spark)
+        _maintainers[key] = maintainer = Maintainer(lasting, store, name, table=table)
         maintainer.start()
 
 
@@ -187,7 +191,8 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     counted = True
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
-        index = SkippingIndex.on(spark, definition.name, store=store)
+        table = maintainer.table if here and maintainer is not None else definition.name
+        index = SkippingIndex.on(spark, table, store=store)
         counted = index.table.has_log
         version, files = index.table.version(), len(index.pending())
         if counted and state.covered is not None and not index.replaced:

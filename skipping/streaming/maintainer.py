@@ -59,12 +59,21 @@ class Maintainer:
     """
 
     def __init__(
-        self, spark: SparkSession, store: IndexStore, name: str, *, patience: float = PATIENCE
+        self,
+        spark: SparkSession,
+        store: IndexStore,
+        name: str,
+        *,
+        table: str | None = None,
+        patience: float = PATIENCE,
     ) -> None:
-        """`name` is that of the definition; `patience` makes a silent owner a dead one."""
+        """`name` is that of the definition, and `table` what this session calls its table, if it
+        is not the same; `patience` makes a silent owner a dead one.
+        """
         self._spark = spark
         self._store = store
         self._name = name
+        self.table = table or name
         self._patience = patience
         self._application = spark.sparkContext.applicationId
         self._owner = owner_of(self._application)
@@ -277,7 +286,7 @@ class Maintainer:
             )
 
     def _opened(self) -> SkippingIndex:
-        return SkippingIndex.on(self._spark, self._name, store=self._store)
+        return SkippingIndex.on(self._spark, self.table, store=self._store)
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
         if self._stopping.is_set():

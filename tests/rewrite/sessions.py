@@ -389,15 +389,18 @@ def a_remote_warehouse_names_the_setting(folder: Path) -> None:
 
 
 @scenario
-def without_delta_it_says_what_to_do(folder: Path) -> None:
+def without_delta_only_that_is_missing(folder: Path) -> None:
     # What the JVM was started with stays a default; only an empty setting undoes it.
     made = builder(folder, spark_sql_extensions="")
+    made.config("spark.sql.catalog.spark_catalog", "")
     with running(made.getOrCreate()) as spark:
-        with raises(SessionError, "has no Delta", "rewrite.session()", DELTA):
-            rewrite.enable(spark)
-        with raises(SessionError, "has no Delta", "spark.stop()"):
+        with raises(SessionError, "has no Delta", "spark.stop()", "rewrite.session()", DELTA):
             rewrite.session(builder(folder))
-        assert spark.range(3).count() == 3
+        path = str(folder / "plain")
+        enabled = rewrite.enable(spark)
+        enabled.range(0, 40, 1, 4).write.parquet(path)
+        enabled.sql(f"CREATE SKIPPING INDEX ON parquet.`{path}` (id VALUE_LIST)")
+        assert opened(enabled, f"SELECT * FROM parquet.`{path}` WHERE id = 5") == 1
 
 
 @scenario

@@ -156,6 +156,11 @@ def test_a_format_that_is_not_there_or_has_changed(spark: SparkSession, tmp_path
     gateway = spark.sparkContext._gateway
     parent = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
     sources = {path: path.read_text("utf-8") for path in java._SOURCES.rglob("*.java")}
+    keys = {
+        java._key(spark._jvm, parent, sources, formats)
+        for formats in ({}, *({mark: "a jar"} for mark in java._FORMATS), {"other": "a jar"})
+    }
+    assert len(keys) == 2 + len(java._FORMATS), "classes for some formats are not those for others"
     without = java._compile(gateway, parent, sources, ())
     assert "rewrite/jvm/source/ScanSources.class" in without
     assert not any("Delta" in name or "IcebergS" in name for name in without)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SessionError
+from rewrite import preflight
 
 SCRIPT = Path(__file__).with_name("sessions.py")
 SCENARIOS = re.findall(r"^@scenario\ndef (\w+)", SCRIPT.read_text(), re.MULTILINE)
@@ -115,18 +117,53 @@ class TestWhatCannotBe:
         )
 
 
-@pytest.mark.parametrize(("of", "what"), [("SPARK", "Spark 4.1"), ("DELTA", "Delta Lake 4.4")])
-def test_a_session_of_another_release_is_refused_by_name(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, of: str, what: str
-) -> None:
-    # The release that is wanted changes here, since only one can be loaded.
-    monkeypatch.setattr(sys.modules["rewrite.session"], of, "3.5")
-    with pytest.raises(SessionError) as caught:
-        rewrite.enable(spark)
-    assert str(caught.value).startswith(what)
-    assert str(caught.value).endswith(
-        "this release works with 3.5 only: pip install 'lakehouse-file-skipping[spark]'"
+class TestAnotherRelease:
+    """What is wanted changes here, since only one can be loaded."""
+
+    def refused(self, spark: SparkSession) -> str:
+        with pytest.raises(SessionError) as caught:
+            rewrite.enable(spark)
+        return str(caught.value)
+
+    def test_of_spark(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(preflight, "SPARK", "3.5")
+        said = self.refused(spark)
+        assert said.startswith("Spark 4.1")
+        assert said.endswith(
+            "this release works with 3.5 only: pip install 'lakehouse-file-skipping[spark]'"
+        )
+
+    @pytest.mark.parametrize(
+        ("of", "what", "install"),
+        [
+            ("_DELTA", "Delta Lake 4.4", "pip install 'lakehouse-file-skipping[spark]'"),
+            ("_ICEBERG", "Iceberg 1.", f"spark.jars.packages={preflight.ICEBERG_JAR}"),
+        ],
     )
+    def test_of_a_format(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, of: str, what: str, install: str
+    ) -> None:
+        wanted = replace(getattr(preflight, of), releases=("3.5", "3.6"))
+        monkeypatch.setattr(preflight, of, wanted)
+        said = self.refused(spark)
+        assert said.startswith(what)
+        assert f"works with 3.5 or 3.6 only: {install}" in said
+
+    def test_of_a_format_for_another_scala(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(preflight, "_SCALA", "2.12")
+        said = self.refused(spark)
+        assert "delta-spark_4.1_2.13-4.4.0.jar is for another Spark or Scala" in said
+        assert "than 4.1 and 2.12: pip install" in said
+
+    def test_of_java(self, spark: SparkSession) -> None:
+        system: Any = spark._jvm.System  # type: ignore[union-attr]
+        real = system.setProperty("java.version", "25.0.1")
+        try:
+            assert "needs a JDK 17 or 21, this session's is 25.0.1: install" in self.refused(spark)
+        finally:
+            system.setProperty("java.version", real)
 
 
 def test_jars_that_cannot_be_had_say_what_to_do(tmp_path: Path) -> None:
@@ -154,6 +191,39 @@ rewrite.session(SparkSession.builder.config("spark.jars.ivy", {str(tmp_path)!r})
     assert "the first start needs the network" in last
     assert "spark.jars.repositories" in last
     assert "unresolved dependency: io.delta#delta-spark" in run.stderr
+
+
+def test_a_plain_start_prints_little_and_nothing_that_looks_like_a_fault(tmp_path: Path) -> None:
+    program = """
+import rewrite
+from pyspark.sql import SparkSession
+spark = rewrite.session(SparkSession.builder.master("local[1]"))
+spark.sql("CREATE TABLE t USING delta AS SELECT 5L AS id")
+spark.sql("CREATE SKIPPING INDEX ON t (id MIN_MAX)")
+print(spark.sql("SELECT id FROM t WHERE id = 5").collect())
+spark.stop()
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("PYSPARK_PYTHON", None)
+    told = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=folder,
+            timeout=300,
+        )
+        assert run.returncode == 0, run.stderr
+        assert run.stdout == "[Row(id=5)]\n"
+        told.append(run.stderr)
+    first, second = told
+    assert "resolution report" in first, "Ivy was asked, once"
+    assert "resolution report" not in second
+    assert not re.search(r"ERROR|Exception|Traceback|\n\tat ", second), second
+    assert len(second.splitlines()) < 20, second
 
 
 def test_jars_come_too_late_for_a_java_that_runs(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.stores.sqlite.store import SqliteStore
+from tests.test_house import ROOT
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -32,6 +35,30 @@ def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out.strip()
+    assert f'\nversion = "{said}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_serve_has_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[list[str]] = []
+    module: Any = ModuleType("rewrite.serve")
+    module.main = lambda arguments: served.append(list(arguments)) or 7
+    monkeypatch.setitem(sys.modules, "rewrite.serve", module)
+    given = ["--connect", "15002", "--conf", "a=b", "--help"]
+    assert main(["serve", *given]) == 7
+    assert served == [given]
+
+
+def test_a_session_without_delta(tmp_path: Path) -> None:
+    done = run("--all", "--formats", "hudi", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no session: formats are delta and iceberg, not hudi" in done.stderr
 
 
 def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ _AT_ONCE = 16
 class PyIcebergTable:
     """A table of a PyIceberg catalog, asked for anew each time; the one given stays as it is.
 
-    Its name begins with the catalog's: a catalog that Spark shares should have one name in both.
+    Its name begins with the catalog's, which may have another name in Spark: the index is one.
     """
 
     table: PyIceberg

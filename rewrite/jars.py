@@ -1,0 +1,78 @@
+"""The jars that an earlier start resolved: Ivy then need not be asked, which prints fifty lines.
+
+Spark loads them by `spark.jars`, as it does what Ivy found. Only those that `session` asks for by
+itself are remembered, and only for the same settings; where a file has changed, Ivy is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+from rewrite.bridge import compiled
+
+__all__ = ["Jars"]
+
+_KIND = "jars"
+_ASKED = ("packages", "excludes", "repositories", "ivy", "ivySettings")
+
+
+class Jars:
+    """The jars of one start; `given` is what the user said, `settings` what Spark is told."""
+
+    def __init__(self, given: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+        # A Java that runs takes no more jars, and a user's own may bring Python with them.
+        own = any(given.get(key) for key in ("spark.jars", "spark.jars.packages"))
+        packages = settings.get("spark.jars.packages")
+        self._key = None
+        if packages and not own and SparkContext._gateway is None:
+            self._key = _key(settings)
+
+    def settings(self) -> dict[str, str]:
+        """What takes the place of `spark.jars.packages`, if all jars are here as they were."""
+        kept = None if self._key is None else compiled.load(self._key, _KIND)
+        if kept is None:
+            return {}
+        sizes: dict[str, int] = json.loads(kept["jars.json"])
+        if {location: _size(location) for location in sizes} != sizes:
+            return {}
+        self._key = None
+        return {"spark.jars": ",".join(sizes), "spark.jars.packages": ""}
+
+    def remember(self, spark: SparkSession) -> None:
+        """Keep what Ivy has found for this start."""
+        if self._key is None:
+            return
+        found = (spark.sparkContext.getConf().get("spark.jars") or "").split(",")
+        sizes = {location: _size(location) for location in found}
+        if None not in sizes.values():
+            compiled.save(self._key, {"jars.json": json.dumps(sizes).encode()}, _KIND)
+        self._key = None
+
+
+def _key(settings: Mapping[str, str]) -> str:
+    """A hash of all that says which jars Spark is started with."""
+    folder = os.environ.get("SPARK_CONF_DIR") or f"{_find_spark_home()}/conf"  # type: ignore[no-untyped-call]
+    defaults = Path(folder, "spark-defaults.conf")
+    parts = [str(settings.get(f"spark.jars.{name}")) for name in _ASKED]
+    parts += [str(Path.home()), os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    parts += [defaults.read_text("utf-8", "replace") if defaults.is_file() else ""]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _size(location: str) -> int | None:
+    """The bytes of a file by its URL; None for what is no file here."""
+    parts = urlsplit(location)
+    try:
+        return Path(unquote(parts.path)).stat().st_size if parts.scheme == "file" else None
+    except OSError:
+        return None

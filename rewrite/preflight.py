@@ -1,0 +1,188 @@
+"""What a session must have before the hooks are put into it, and what to install where it has not.
+
+Nothing of a table format is loaded where a resource tells as much: a session may be without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from providers.errors import SessionError
+from skipping.requirements import DELTA, ICEBERG, INSTALL, SPARK, require_release
+
+__all__ = [
+    "DELTA_CATALOG",
+    "DELTA_EXTENSION",
+    "ICEBERG_JAR",
+    "asks_for_connect",
+    "connect_error",
+    "require_extension",
+    "require_java",
+    "require_session",
+]
+
+log = logging.getLogger("skipping")
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+_SCALA = "2.13"
+_LINE = f"{SPARK}_{_SCALA}"
+"""How jars say which Spark and Scala they are for."""
+
+ICEBERG_JAR = f"org.apache.iceberg:iceberg-spark-runtime-{_LINE}:{ICEBERG[0]}.0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Jar:
+    """A format's jar: a class of it, what tells its version, and where its name has the line.
+
+    `version` is a static method without arguments, or one of Scala's object of that name.
+    """
+
+    format: str
+    probe: str
+    version: tuple[str, str]
+    name: str
+    releases: Collection[str]
+    install: str
+
+
+_DELTA = _Jar(
+    "Delta Lake",
+    DELTA_EXTENSION,
+    ("io.delta.package$", "VERSION"),
+    r"delta-spark_(?:(\d+\.\d+)_)?(\d+\.\d+)-",
+    (DELTA,),
+    INSTALL,
+)
+_ICEBERG = _Jar(
+    "Iceberg",
+    "org.apache.iceberg.spark.SparkCatalog",
+    ("org.apache.iceberg.IcebergBuild", "version"),
+    r"iceberg-spark-runtime-(\d+\.\d+)_(\d+\.\d+)-",
+    ICEBERG,
+    f"spark.jars.packages={ICEBERG_JAR}, and restart Python",
+)
+
+
+def require_session(spark: SparkSession) -> None:
+    """Raise SessionError, with what to install, unless Spark, Java and jars are known to work.
+
+    Of the formats none has to be there; one that is, in a release that is known.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise connect_error()
+    # The server's, which a client of another release may have started.
+    _require_release("Spark", spark.version, (SPARK,))
+    jvm: Any = spark.sparkContext._jvm
+    _require_java_release(str(jvm.System.getProperty("java.version")), "this session's")
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    has_delta = _require_jar(_DELTA, loader)
+    _require_jar(_ICEBERG, loader)
+    if _has_extension(spark) and not has_delta:
+        raise SessionError(
+            "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
+            "an earlier session of this process started it without them: restart Python"
+        )
+    if has_delta and not _has_extension(spark):
+        log.info("Delta's jar is here without spark.sql.extensions=%s: no Delta", DELTA_EXTENSION)
+
+
+def require_extension(spark: SparkSession) -> None:
+    """Raise SessionError unless the session was started with Delta's extension."""
+    if not _has_extension(spark):
+        raise SessionError(
+            "the session has no Delta, and a running one cannot get it: spark.stop(), restart "
+            "Python, and start with rewrite.session(), or with "
+            f"spark.sql.extensions={DELTA_EXTENSION}, "
+            f"spark.sql.catalog.spark_catalog={DELTA_CATALOG} and the delta-spark jar; "
+            "rewrite.enable(spark) serves a session without Delta"
+        )
+
+
+def _has_extension(spark: SparkSession) -> bool:
+    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
+    return DELTA_EXTENSION in (spark.sparkContext.getConf().get("spark.sql.extensions") or "")
+
+
+def _require_jar(jar: _Jar, loader: Any) -> bool:
+    """Whether a format is there; raises SessionError for one that this release does not know."""
+    # Asked, not tried: see `_origin` in bridge/compiler.py.
+    found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
+    if found is None:
+        return False
+    file = unquote(str(found)).partition("!")[0].rpartition("/")[2]
+    line = re.search(jar.name, file)
+    if line is not None and (line[1] not in (None, SPARK) or line[2] != _SCALA):
+        raise SessionError(
+            f"{file} is for another Spark or Scala than {SPARK} and {_SCALA}: {jar.install}"
+        )
+    holder, method = jar.version
+    loaded = loader.loadClass(holder)
+    instance = loaded.getField("MODULE$").get(None) if holder.endswith("$") else None
+    version = loaded.getMethod(method, None).invoke(instance, None)
+    _require_release(jar.format, str(version), jar.releases, install=jar.install)
+    return True
+
+
+def _require_release(
+    what: str, found: str, needed: Collection[str], *, install: str = INSTALL
+) -> None:
+    try:
+        require_release(what, found, *needed, install=install)
+    except ImportError as error:
+        raise SessionError(str(error)) from None
+
+
+def connect_error() -> SessionError:
+    """For who comes with a session of Spark Connect."""
+    return SessionError(
+        "Spark Connect keeps query plans on its server, out of reach of this process: "
+        "use a classic session (no spark.remote, no SPARK_REMOTE)"
+    )
+
+
+def asks_for_connect(given: Mapping[str, Any]) -> bool:
+    """Whether a builder's settings, or the environment, ask for Spark Connect."""
+    modes = (given.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
+    return (
+        "spark.remote" in given
+        or bool(os.environ.get("SPARK_REMOTE"))
+        or "connect" in [mode.lower() for mode in modes if mode]
+    )
+
+
+def require_java() -> None:
+    """Raise SessionError unless the Java that a session would be started with can run Spark."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
+        raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "([^"]*)', said)
+    _require_java_release(version[1] if version else "", java)
+
+
+def _require_java_release(version: str, java: str) -> None:
+    # Spark's releases are tested on 17 and 21. From 23 on Java refuses Subject.getSubject, which
+    # Hadoop calls while Spark starts.
+    major = re.match(r"\d+", version)
+    if major is None or not 17 <= int(major[0]) < 23:
+        found = f"is {version}" if version else "does not tell its version"
+        raise SessionError(
+            f"Spark {SPARK} needs a JDK 17 or 21, {java} {found}: "
+            "install one and set JAVA_HOME to it"
+        )
