@@ -154,6 +154,10 @@ class Thrift:
         java = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
         # Hive keeps a Derby for itself, which would write a log into the current folder.
         jvm.System.getProperties().putIfAbsent("derby.stream.error.file", os.devnull)
+        # What asks LDAP, or a class of one's own, takes its configuration from there, not of Spark.
+        for key, value in spark.sparkContext._conf.getAll():
+            if key.startswith("spark.hadoop.hive.server2."):
+                jvm.System.setProperty(key.removeprefix("spark.hadoop."), value)
         try:
             self._java = java.startWithSparkSession(spark._jsparkSession, False)
         except Py4JJavaError as error:

@@ -2,8 +2,8 @@
 
 Each line of standard input is JSON, `[tag, session, statement]`; each line of the output too:
 `[tag, rows]` or `[tag, error]`, rows as lists, in the order in which they come. Sessions are made
-when they are first named; statements of several sessions run at once. INTERRUPT cancels those of its
-session.
+when they are first named; statements of several sessions run at once. INTERRUPT cancels those of
+its session.
 """
 
 from __future__ import annotations

@@ -183,18 +183,21 @@ def tls_proxy(certificate: Path, key: Path, to: int) -> Iterator[int]:
     ended = threading.Event()
 
     def serve(peer: socket.socket) -> None:
-        with contextlib.suppress(OSError), context.wrap_socket(peer, server_side=True) as outer:
-            with socket.create_connection(("127.0.0.1", to)) as inner:
-                outer.settimeout(0.05)
-                inner.settimeout(0.05)
-                while not ended.is_set():  # one thread: an SSL socket is not for two
-                    for source, target in ((outer, inner), (inner, outer)):
-                        try:
-                            if not (piece := source.recv(1 << 16)):
-                                return
-                        except TimeoutError:
-                            continue
-                        target.sendall(piece)
+        with (
+            contextlib.suppress(OSError),
+            context.wrap_socket(peer, server_side=True) as outer,
+            socket.create_connection(("127.0.0.1", to)) as inner,
+        ):
+            outer.settimeout(0.05)
+            inner.settimeout(0.05)
+            while not ended.is_set():  # one thread: an SSL socket is not for two
+                for source, target in ((outer, inner), (inner, outer)):
+                    try:
+                        if not (piece := source.recv(1 << 16)):
+                            return
+                    except TimeoutError:
+                        continue
+                    target.sendall(piece)
 
     def accept() -> None:
         while not ended.is_set():
