@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.rewrite.served import Server, ThriftClient
 
 from tests.rewrite.differential import spoiled
+from tests.rewrite.served import Server, ThriftClient
 from tests.test_house import ROOT
 
 PROJECT = Path(__file__).with_name("dbt_shop")

@@ -147,33 +147,71 @@ def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSessio
     assert [opened(2, 6) for _ in range(4)] == [[6, 6], [FILES]] * 2
 
 
-def test_tuples(spark: SparkSession) -> None:
-    """(0, 1) and (2, 3) are not (0, 3): a file for each pair, and two pairs are joined."""
+@pytest.fixture
+def pairs(spark: SparkSession) -> Iterator[None]:
+    """A file for each pair of `a` and `b`, and some pairs to join with."""
     rows = """SELECT int(id / 16) AS a, int(id / 4) % 4 AS b, id, repeat(md5(string(id)), 8) AS pad,
         int(id / 4) AS _f FROM range(64)"""
     make_table(spark, "pairs", rows, "a VALUE_LIST, b VALUE_LIST")
     spark.sql(
         "SELECT * FROM VALUES (0, 1, 1), (2, 3, 1), (3, 3, 2), (NULL, 2, 1) t(a, b, n)"
     ).coalesce(1).write.format("delta").saveAsTable("pair_dim")
-    query = "SELECT * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b WHERE n = 1"
-    assert scan_of(same_rows(spark, query), "pairs").opened == 2
-    found = scan_of(same_rows(spark, query, conf=SMJ), "pairs")
-    assert found.opened == 2
-    assert "tuples" in str(found)
-    assert scan_of(same_rows(spark, query, conf=SMJ | PLAIN), "pairs").opened == 2
-    assert scan_of(same_rows(spark, query, conf=PLAIN), "pairs").opened == 2
-    # Of another type on the other side, more than are few, and of keys that another column has.
-    casts = query.replace(
-        "pair_dim d", "(SELECT bigint(a) AS a, string(b) AS b, n FROM pair_dim) d"
-    )
-    same_rows(spark, casts, conf=SMJ)
-    many = "(SELECT int(id div 16) AS a, int(id div 4) % 4 AS b, id AS c FROM range(64)) d"
-    query = f"SELECT * FROM pairs f JOIN {many} ON f.a = d.a AND f.b = d.b AND f.id = d.c"
-    same_rows(spark, f"{query} WHERE d.c > 5", conf=SMJ)
-    same_rows(spark, f"{query} WHERE d.c > 5 AND d.b = 9", conf=SMJ)
+    yield
     spark.sql("DROP SKIPPING INDEX ON pairs")
     for name in ("pairs", "pair_dim"):
         spark.sql(f"DROP TABLE {name}")
+
+
+EVERY_WAY = pytest.mark.parametrize(
+    "conf", [{}, SMJ, PLAIN, SMJ | PLAIN], ids=["adaptive", "sort-merge", "plain", "plain, sort"]
+)
+
+
+@EVERY_WAY
+def test_tuples(spark: SparkSession, pairs: None, conf: dict[str, str]) -> None:
+    """(0, 1) and (2, 3) are not (0, 3)."""
+    query = "SELECT * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b WHERE n = 1"
+    found = scan_of(same_rows(spark, query, conf=conf), "pairs")
+    assert found.opened == 2
+    assert ("tuples" in str(found)) is (SMJ.items() <= conf.items())
+    cast = "(SELECT bigint(a) AS a, string(b) AS b, n FROM pair_dim) d"
+    same_rows(spark, query.replace("pair_dim d", cast), conf=conf)
+
+
+@EVERY_WAY
+def test_many_tuples(spark: SparkSession, pairs: None, conf: dict[str, str]) -> None:
+    """A few are asked for; of more none are, and no row is lost."""
+    make_table(
+        spark, "many", "SELECT id, int(id div 8) AS a, int(id % 8) AS b, 0 AS _f FROM range(64)"
+    )
+    for b in ("b", "string(b)"):
+        for last in (48, 49, 50, 51, 52, 60):
+            some = f"(SELECT a, {b} AS b FROM many WHERE id <= {last}) d"
+            for join in ("JOIN", "LEFT ANTI JOIN", "LEFT SEMI JOIN"):
+                fact = f"(SELECT a, {b} AS b, id FROM many WHERE id <> {last % 7}) f"
+                query = f"SELECT * FROM {fact} {join} {some} ON f.a = d.a AND f.b = d.b"
+                same_rows(spark, query, conf=conf)
+    query = "SELECT f.* FROM pairs f JOIN many d ON f.a = d.a AND f.b = d.b WHERE d.id > 3"
+    found = scan_of(same_rows(spark, query, conf=conf), "pairs")
+    if SMJ.items() <= conf.items():
+        assert "there are many tuples" in str(found), str(found)
+    spark.sql("DROP TABLE many")
+
+
+@EVERY_WAY
+def test_a_dimension_in_two_roles(spark: SparkSession, pairs: None, conf: dict[str, str]) -> None:
+    """Spark broadcasts it once for both, but a row may have a partner in each."""
+    for query in (
+        "SELECT f.id, p.n FROM pairs f JOIN pair_dim p ON f.a = p.a JOIN pair_dim q ON f.b = q.a"
+        " WHERE p.n = 1 AND q.n = 1",
+        "SELECT id FROM pairs WHERE a IN (SELECT a FROM pair_dim WHERE n = 1)"
+        " AND b IN (SELECT a FROM pair_dim WHERE n = 1)",
+        "WITH c AS (SELECT a + 0 AS k, b AS l FROM pair_dim WHERE n = 1) SELECT f.id FROM pairs f"
+        " JOIN c p ON f.a = p.k JOIN c q ON f.b = q.k",
+        "WITH c AS (SELECT a + 0 AS k, b AS l FROM pair_dim WHERE n = 1) SELECT f.id FROM pairs f"
+        " JOIN c p ON f.a = p.k AND f.b = p.l JOIN c q ON f.b = q.k AND f.a = q.l - 1",
+    ):
+        assert same_rows(spark, query, conf=conf).skipped > 0
 
 
 @pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])

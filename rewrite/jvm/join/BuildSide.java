@@ -43,6 +43,7 @@ public class BuildSide {
   private final boolean hinted;
   private int hops;
   private boolean strict;
+  private Object join = new Object();
 
   /** `hinted`: the query says that it is to be broadcast. */
   public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
@@ -61,6 +62,17 @@ public class BuildSide {
   BuildSide strictly() {
     strict = true;
     return this;
+  }
+
+  /** The same where others are of the same join: their keys are columns of the same rows. */
+  BuildSide of(Object join) {
+    this.join = join;
+    return this;
+  }
+
+  /** What stands for its join. */
+  Object join() {
+    return join;
   }
 
   public Expression key() {

@@ -192,13 +192,14 @@ public final class JoinPruningRule extends Rule {
     private void addEqual(Join join, scala.Option equal, boolean left, List keys, List others) {
       if (equal.isEmpty()) return;
       List own = EquiJoins.keys(equal, left);
+      Object one = new Object();
       for (int i = 0; i < own.size(); i++) {
         if (own.get(i) instanceof IsNull) continue; // the other half of `<=>`
         keys.add(own.get(i));
         others.add(
             new BuildSide(
                 left ? join.right() : join.left(), EquiJoins.keys(equal, !left), i,
-                PlanSize.isHinted(join, !left)));
+                PlanSize.isHinted(join, !left)).of(one));
       }
     }
 

@@ -136,7 +136,7 @@ public final class PruningCost {
     ExprId id = NamedExpression$.MODULE$.newExprId();
     feedback.note(
         id, shape(dimension, alike), String.valueOf(dimension.price()), alike, dimension.name(),
-        dimension.fleeting());
+        dimension.fleeting(), dimension.join());
     return dimension.on(key, id, onlyInBroadcast(dimension));
   }
 

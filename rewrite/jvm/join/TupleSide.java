@@ -52,7 +52,9 @@ final class TupleSide {
       List group = null;
       for (int j = 0; j < groups.size() && group == null; j++) {
         List some = (List) groups.get(j);
-        if (areAlike((DynamicPruningSubquery) some.get(0), keys)) group = some;
+        DynamicPruningSubquery first = (DynamicPruningSubquery) some.get(0);
+        boolean isOne = feedback.areOfOneJoin(first.exprId(), keys.exprId());
+        if (isOne && areAlike(first, keys)) group = some;
       }
       if (group == null) groups.add(group = new ArrayList());
       group.add(keys);

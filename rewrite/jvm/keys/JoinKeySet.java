@@ -40,11 +40,14 @@ import rewrite.jvm.predicate.KeyValues;
 public final class JoinKeySet implements KeyValues {
   private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
 
+  private static final String TOO_MANY_TUPLES = "there are many tuples";
+
   private final InSubqueryExec in;
   private final boolean areRanges;
   private final boolean areTuples;
   private final Inversion cast;
   private final String dimension;
+  private final PruningFeedback feedback;
   private String fleeting;
   private List values;
   private KeyRanges ranges;
@@ -55,12 +58,20 @@ public final class JoinKeySet implements KeyValues {
   private boolean keepsRows;
 
   /** `isAside`: the keys are pairs of ends, or tuples. */
-  private JoinKeySet(InSubqueryExec in, boolean isAside, String dimension) {
+  private JoinKeySet(
+      InSubqueryExec in, boolean isAside, String dimension, PruningFeedback feedback) {
     this.in = in;
+    this.feedback = feedback;
     this.areTuples = isAside && TupleKeys.areOf(in.child());
     this.areRanges = isAside && !areTuples;
     this.cast = in == null || areTuples ? null : Inversion.of(asked());
     this.dimension = dimension;
+  }
+
+  /** Whether both are columns of the same rows: of one broadcast, that of one join. */
+  boolean isOfOneJoin(JoinKeySet other) {
+    return feedback != null && feedback.areOfOneJoin(in.exprId(), other.in.exprId())
+        && broadcast().isOf(other.broadcast());
   }
 
   /** The keys that a condition of a physical plan stands for; null: it is none of ours or of
@@ -72,7 +83,8 @@ public final class JoinKeySet implements KeyValues {
     if (child instanceof InSubqueryExec) {
       InSubqueryExec in = (InSubqueryExec) child;
       JoinKeySet set =
-          new JoinKeySet(in, Conditions.isAside(condition), feedback.dimension(in.exprId()));
+          new JoinKeySet(
+              in, Conditions.isAside(condition), feedback.dimension(in.exprId()), feedback);
       set.fleeting = feedback.fleeting(in.exprId());
       return set.fleeting == null || set.isDue() ? set : none(set.elsewhere());
     }
@@ -80,7 +92,7 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private static JoinKeySet none(String reason) {
-    JoinKeySet none = new JoinKeySet(null, false, "a dimension");
+    JoinKeySet none = new JoinKeySet(null, false, "a dimension", null);
     none.reason = reason;
     return none;
   }
@@ -99,6 +111,7 @@ public final class JoinKeySet implements KeyValues {
     if (fleeting == null || !isAvailable() || broadcast().isJoined(stage, scan)) return;
     values = null;
     ranges = null;
+    tuples = null;
     reason = elsewhere();
   }
 
@@ -147,9 +160,9 @@ public final class JoinKeySet implements KeyValues {
     return values != null && !keepsRows;
   }
 
-  /** Whether there are values or ranges. */
+  /** Whether there are values, ranges, or tuples. */
   public boolean isAvailable() {
-    return values != null || ranges != null;
+    return values != null || ranges != null || tuples != null;
   }
 
   /** Whether they were to be collected, and could not be: too many, too late, a failure. */
@@ -263,7 +276,7 @@ public final class JoinKeySet implements KeyValues {
       Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
       isLost = found == null;
       if (found == null) {
-        reason = TOO_MANY;
+        reason = areTuples ? TOO_MANY_TUPLES : TOO_MANY;
       } else {
         take(found);
       }
@@ -375,12 +388,25 @@ public final class JoinKeySet implements KeyValues {
     private Collection readAgain() {
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
-      if (set.areTuples) most = Math.min(most, TupleKeys.MOST);
+      if (set.areTuples) return fewTuples(type);
       if (maxBytes > 0 && KeyBytes.varies(type)) {
         Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;
       }
       InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
+      KeyBytes bytes = new KeyBytes(type, maxBytes);
+      List out = new ArrayList(rows.length);
+      for (int i = 0; i < rows.length; i++) {
+        out.add(rows[i].get(0, type));
+        if (!bytes.fits(out.get(i))) return null;
+      }
+      return out;
+    }
+
+    /** The tuples; null if there are more than a few, or they do not fit. */
+    private Collection fewTuples(DataType type) {
+      InternalRow[] rows = (InternalRow[]) set.child().executeTake(TupleKeys.MOST + 1);
+      if (rows.length > TupleKeys.MOST) return null;
       KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);
       for (int i = 0; i < rows.length; i++) {

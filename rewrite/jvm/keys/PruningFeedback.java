@@ -53,17 +53,27 @@ public final class PruningFeedback {
   }
 
   /** Remembers what an expression that was put into a plan asks for. `fleeting`: what may give the
-      dimension other rows when it is computed again; null: nothing. */
+      dimension other rows when it is computed again; null: nothing. `join` is what the keys have
+      in common with others of the same rows. */
   public synchronized void note(
-      ExprId id, String shape, String price, int alike, String dimension, String fleeting) {
-    asked.put(id, new Asked(shape, price, alike, dimension, fleeting));
+      ExprId id, String shape, String price, int alike, String dimension, String fleeting,
+      Object join) {
+    asked.put(id, new Asked(shape, price, alike, dimension, fleeting, join));
+  }
+
+  /** Whether the keys of two expressions are columns of the same rows of one dimension: those of
+      one join. A dimension that is joined twice is two, though Spark broadcasts it once. */
+  public synchronized boolean areOfOneJoin(ExprId one, ExprId other) {
+    Asked first = (Asked) asked.get(one);
+    Asked second = (Asked) asked.get(other);
+    return first != null && second != null && first.join == second.join;
   }
 
   /** The same of an expression for tuples, where there is one for the keys of one column. */
   public synchronized void noteTuples(ExprId id, ExprId keys) {
     Asked of = (Asked) asked.get(keys);
     if (of == null) return;
-    note(id, of.shape + "\ntuples", of.price, of.alike, of.dimension, of.fleeting);
+    note(id, of.shape + "\ntuples", of.price, of.alike, of.dimension, of.fleeting, of.join);
   }
 
   /** Whether the tuples of keys were lost lately. */
@@ -131,13 +141,16 @@ public final class PruningFeedback {
     private final int alike;
     private final String dimension;
     private final String fleeting;
+    private final Object join;
 
-    Asked(String shape, String price, int alike, String dimension, String fleeting) {
+    Asked(
+        String shape, String price, int alike, String dimension, String fleeting, Object join) {
       this.shape = shape;
       this.price = price;
       this.alike = alike;
       this.dimension = dimension;
       this.fleeting = fleeting;
+      this.join = join;
     }
   }
 

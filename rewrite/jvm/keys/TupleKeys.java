@@ -75,7 +75,7 @@ public final class TupleKeys {
       for (int j = i; j < sets.size(); j++) {
         JoinKeySet set = (JoinKeySet) sets.get(j);
         if (set.values() == null || set.broadcast() == null || done.contains(set)) continue;
-        if (group.isEmpty() || ((JoinKeySet) group.get(0)).broadcast().isOf(set.broadcast())) {
+        if (group.isEmpty() || set.isOfOneJoin((JoinKeySet) group.get(0))) {
           group.add(set);
           done.add(set);
         }

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
@@ -26,6 +27,8 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 /** `WHERE ... [ORDER BY column] LIMIT n` of a scan: what is ordered first, and how many rows are
     wanted. */
 public final class TopRows {
+  private static final String IS_DELETED = "__delta_internal_is_row_deleted";
+
   private final SortOrder order;
   private final SparkPlan scan;
   private final long rows;
@@ -70,8 +73,10 @@ public final class TopRows {
   /** `rows` includes those that an OFFSET leaves out. */
   private static TopRows of(SparkPlan plan, SortOrder order, int rows) {
     List all = new ArrayList();
-    SparkPlan below = below(plan, order == null);
-    for (SparkPlan next = below; next != null; next = below(next, order == null)) {
+    SparkPlan below = null;
+    // Another limit on the way drops rows, and so all of a file, whatever it orders by.
+    SparkPlan next = (SparkPlan) plan.children().apply(0);
+    for (; next != null; next = below(next, order == null)) {
       if (next instanceof FilterExec) {
         all.addAll(Conditions.conjuncts(((FilterExec) next).condition()));
       }
@@ -84,6 +89,7 @@ public final class TopRows {
     boolean hasNoNulls = false;
     for (int i = 0; i < all.size(); i++) {
       Expression condition = (Expression) all.get(i);
+      if (isOfDeletes(condition)) continue;
       boolean isThere = condition instanceof IsNotNull;
       if (!isThere && !(condition instanceof BinaryComparison)) return null;
       // A column that is made on the way may have the name of one of the table's.
@@ -95,6 +101,15 @@ public final class TopRows {
     return new TopRows(order, below, rows, conditions, hasNoNulls);
   }
 
+  /** Whether a condition is Delta's own, that a row is not deleted: those that are do not count
+      as rows of a file. */
+  private static boolean isOfDeletes(Expression condition) {
+    if (!(condition instanceof EqualTo)) return false;
+    Expression column = ((EqualTo) condition).left();
+    return column instanceof AttributeReference
+        && ((AttributeReference) column).name().equals(IS_DELETED);
+  }
+
   /** What a node has its rows from, if none is lost on the way but by a filter; else null. */
   private static SparkPlan below(SparkPlan plan, boolean isUnordered) {
     int side = 0;
@@ -104,7 +119,6 @@ public final class TopRows {
       if (!isLeft && type != RightOuter$.MODULE$) return null;
       side = isLeft ? 0 : 1;
     } else if (!(plan instanceof ProjectExec || plan instanceof FilterExec
-        || plan instanceof TakeOrderedAndProjectExec || plan instanceof CollectLimitExec
         || isUnordered && plan instanceof LocalLimitExec)) {
       return null;
     }
