@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -45,14 +43,13 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert f'\nversion = "{said}"\n' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_serve_has_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[list[str]] = []
-    module: Any = ModuleType("rewrite.serve")
-    module.main = lambda arguments: served.append(list(arguments)) or 7
-    monkeypatch.setitem(sys.modules, "rewrite.serve", module)
-    given = ["--connect", "15002", "--conf", "a=b", "--help"]
-    assert main(["serve", *given]) == 7
-    assert served == [given]
+def test_serve_has_arguments_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--help"])
+    assert ended.value.code == 0
+    assert "--thrift" in capsys.readouterr().out
+    assert main(["serve", "--connect", "0.0.0.0:0"]) == 1
+    assert "--without-authentication" in capsys.readouterr().err
 
 
 def test_a_session_without_delta(tmp_path: Path) -> None:
