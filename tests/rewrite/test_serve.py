@@ -149,6 +149,28 @@ def test_statements(client: Client, way: str, folder: Path) -> None:
         client.sql(f"DESCRIBE SKIPPING INDEX ON ddl_{way}")
 
 
+def test_reports(client: Client, way: str, folder: Path) -> None:
+    name = f"told_{way}"
+    make(client, folder, name)
+    client.sql(f"CREATE SKIPPING INDEX ON {name} (k VALUE_LIST)")
+    query = f"SELECT count(*) FROM {name} WHERE k = 7"
+    for dry in ("", "DRY RUN "):
+        (scan,) = client.sql(f"EXPLAIN SKIPPING {dry}{query}")
+        assert name in scan[1]
+        assert scan[2:4] == ("8", "7")
+    assert client.sql(query) == [("10",)]
+    assert any(row[6:8] == ("8", "7") for row in client.sql(f"SHOW SKIPPING HISTORY FOR {name}"))
+    (verified,) = client.sql(f"VERIFY SKIPPING {query}")
+    assert verified[:3] == ("1", "1", "8")
+    files = client.sql(f"DESCRIBE SKIPPING FILES ON {name} WHERE k = 7")
+    assert sorted(row[3].lower() for row in files) == ["false"] + ["true"] * 7
+    assert name in str(client.sql("SHOW SKIPPING COUNTERS"))
+    client.sql("SHOW SKIPPING STREAMS")
+    with pytest.raises(ClientError, match="expected a query"):
+        client.sql(f"EXPLAIN SKIPPING DELETE FROM {name}")
+    assert client.sql(query) == [("10",)]
+
+
 def test_a_wrong_statement_is_marked(client: Client, way: str, folder: Path) -> None:
     make(client, folder, f"wrong_{way}")
     with pytest.raises(ClientError) as caught:
