@@ -31,6 +31,8 @@ log = logging.getLogger("skipping")
 _LEAVING = 20.0
 """Seconds in which it ends; supervisors kill after 30."""
 
+_HIVE = "spark.hadoop.hive.server2."
+
 _EXAMPLES = """\
 examples:
   %(prog)s                                    Spark Connect on 127.0.0.1:15002
@@ -47,30 +49,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to end; the exit code."""
     given = _parse(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    end = _Ending()
+    end.listen()
     wanted = [address for address in (given.connect, given.thrift, given.health) if address]
     try:
         _require_authentication(given)
         for address in wanted:
             address.require_free()
+        Thrift.forget_environment()
         spark = session(_builder(given))
     except (SkippingError, ImportError) as error:
         print(f"no server: {error}", file=sys.stderr)
         return 1
-    end = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(1) if end.is_set() else end.set())
+    end.listen()  # PySpark takes SIGINT for itself
+    end.process = getattr(spark.sparkContext._gateway, "proc", None)
     services: list[Service] = []
+    is_told = True
     try:
         fix_settings(spark)
-        _start(spark, given, services)
-        _resume(spark)
-        print(f"ready: {', '.join(_named(service) for service in services)}", flush=True)
-        is_told = _wait(spark, end)
+        if not end.is_told():
+            _start(spark, given, services)
+        if not end.is_told():
+            _resume(spark)
+        if not end.is_told():
+            print(f"ready: {', '.join(_named(service) for service in services)}", flush=True)
+            is_told = _wait(spark, end)
     except SkippingError as error:
         print(f"no server: {error}", file=sys.stderr)
         is_told = False
-    end.set()  # from here on a signal ends it at once
-    return 0 if _within(_LEAVING, lambda: _stop(spark, services)) and is_told else 1
+    end.begin()  # from here on a signal ends it at once
+    _stop(spark, services)
+    end.cancel()
+    return 0 if is_told else 1
+
+
+class _Ending:
+    """Whether it was told to end, by the first signal; a second one ends it at once.
+
+    From the first on there are so many seconds, whatever hangs.
+    """
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        """Java's, which would outlive this one."""
+        self._told = threading.Event()
+        self._timer = threading.Timer(_LEAVING, self._late)
+        self._timer.daemon = True
+
+    def listen(self) -> None:
+        """Take the signals from here on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._exit() if self.is_told() else self.begin())
+
+    def is_told(self) -> bool:
+        return self._told.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._told.wait(seconds)
+
+    def begin(self) -> None:
+        """Have it ended in time."""
+        if not self._told.is_set():
+            self._told.set()
+            self._timer.start()
+
+    def cancel(self) -> None:
+        """It has ended in time."""
+        self._timer.cancel()
+
+    def _late(self) -> None:
+        print(f"not ended within {_LEAVING:.0f} s", file=sys.stderr, flush=True)
+        self._exit()
+
+    def _exit(self) -> None:
+        if self.process is not None:
+            with suppress(OSError):
+                self.process.kill()
+        os._exit(1)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -109,6 +164,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for key, _ in given.conf:
         if key in owned:
             parser.error(f"{key} is what --connect and --thrift say")
+        if key.startswith("spark.hive.server2."):
+            parser.error(f"{key} is spark.hadoop.{key.removeprefix('spark.')} here")
     return given
 
 
@@ -132,14 +189,22 @@ def _builder(given: argparse.Namespace) -> SparkSession.Builder:
     conf = {
         "spark.app.name": "skipping server",
         "spark.ui.showConsoleProgress": "false",
+        # It shows everybody who reaches it what clients ask, and listens on every address.
+        "spark.ui.enabled": "false",
         # A client is told what is wrong, not where in Java.
         "spark.sql.connect.serverStacktrace.enabled": "false",
     }
+    if dict(given.conf).get("spark.master", "").startswith("local"):
+        # No executor of another machine has to find the driver.
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if given.connect:
         conf |= Connect.settings(given.connect)
     if given.thrift:
         conf |= Thrift.settings(given.thrift)
-    return SparkSession.builder.config(map={**conf, **dict(given.conf)})
+    conf |= dict(given.conf)
+    # Spark hands on both to Hive, and one in spark-defaults.conf would win.
+    twins = {k.replace(".hadoop.", ".", 1): v for k, v in conf.items() if k.startswith(_HIVE)}
+    return SparkSession.builder.config(map={**conf, **twins})
 
 
 def _require_authentication(given: argparse.Namespace) -> None:
@@ -173,7 +238,7 @@ def _named(service: Service) -> str:
     return f"{type(service).__name__.lower()} {service.url}"
 
 
-def _wait(spark: SparkSession, end: threading.Event) -> bool:
+def _wait(spark: SparkSession, end: _Ending) -> bool:
     """Whether it was told to end; false if Spark ended by itself."""
     over = threading.Event()
 
@@ -183,11 +248,13 @@ def _wait(spark: SparkSession, end: threading.Event) -> bool:
                 pass
         over.set()
 
+    # Java may hang: then the watch does, and a signal still counts.
     threading.Thread(target=watch, name="watch", daemon=True).start()
-    over.wait()
-    if not end.is_set():
+    while not end.is_told() and not over.wait(0.2):
+        pass
+    if not end.is_told():
         print("Spark ended by itself; its reason stands above", file=sys.stderr)
-    return end.is_set()
+    return end.is_told()
 
 
 def _stop(spark: SparkSession, services: Sequence[Service]) -> None:
@@ -207,17 +274,6 @@ def _try(work: Callable[[], Any]) -> None:
         work()
     except Exception as error:
         log.warning("while ending: %s: %s", type(error).__name__, error)
-
-
-def _within(seconds: float, work: Callable[[], None]) -> bool:
-    """Whether it was done in time."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        print(f"not ended within {seconds:.0f} s", file=sys.stderr, flush=True)
-        os._exit(1)
-    return True
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ _AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
 
 _EVERY, _PATIENCE = 1.0, 10.0
 """Seconds between two questions to Spark, and without an answer until that is a fault."""
+_AT_ONCE = 32
+"""Who may ask for the health at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +170,23 @@ class Thrift:
 
     @staticmethod
     def settings(address: Address) -> dict[str, str]:
-        """What makes it listen there."""
-        return {
-            "spark.hadoop.hive.server2.thrift.bind.host": address.host,
-            "spark.hadoop.hive.server2.thrift.port": str(address.port),
+        """What makes it listen there, by each of the names that Spark hands on to Hive."""
+        thrift = {
+            "bind.host": address.host,
+            "port": str(address.port),
+            "http.port": str(address.port),
         }
+        return {
+            f"spark.{prefix}hive.server2.thrift.{key}": value
+            for prefix in ("hadoop.", "")
+            for key, value in thrift.items()
+        }
+
+    @staticmethod
+    def forget_environment() -> None:
+        """Keep Hive, which puts it above all settings, from listening elsewhere."""
+        for name in ("BIND_HOST", "PORT", "HTTP_PORT"):
+            os.environ.pop(f"HIVE_SERVER2_THRIFT_{name}", None)
 
     @property
     def url(self) -> str:
@@ -252,7 +266,29 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], fault: Callable[[], str | None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.fault = fault
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
         super().__init__(address, _Answer)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, if there are not many that ask already."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Within a time, however slowly somebody asks."""
+        timer = threading.Timer(_PATIENCE, self.shutdown_request, [request])
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who went is no news."""
 
 
 class _Answer(BaseHTTPRequestHandler):

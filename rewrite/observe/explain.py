@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError
@@ -118,7 +120,8 @@ def require_settled_hooks(spark: SparkSession) -> Hooks:
     """The hooks of a session once they know all that has run; raises SessionError without."""
     hooks = require_hooks(spark)
     # Executions are noted on a thread of Spark's, which may still be behind.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    with suppress(Py4JJavaError):  # on a busy server it always is: then what is known has to do
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return hooks
 
 

@@ -18,7 +18,7 @@ __all__ = ["index_settings", "read_index_settings"]
 _LONGEST = 1_000
 """Characters."""
 
-_EXPANDED = re.compile(r"(\d{1,2})-(\d{1,2}|all)")
+_EXPANDED = re.compile(r"(\d{1,2})-(\d{1,2}|all)", re.ASCII)
 _COUNTS = {"number_of_shards": range(1, 65), "number_of_replicas": range(21)}
 
 
@@ -55,12 +55,13 @@ def index_settings(text: str) -> dict[str, int | str]:
 def _setting(name: str, value: Any) -> int | str:
     if name == "auto_expand_replicas":
         ends = _EXPANDED.fullmatch(value) if isinstance(value, str) else None
-        if ends is None or not (ends[2] == "all" or int(ends[1]) <= int(ends[2]) <= 20):
+        most = None if ends is None else 20 if ends[2] == "all" else int(ends[2])
+        if ends is None or most is None or not int(ends[1]) <= most <= 20:
             raise ValueError(name)
         return str(value)
-    if isinstance(value, str) and re.fullmatch(r"\d{1,3}", value):
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}", value):
         value = int(value)  # as OpenSearch takes it
-    if type(value) is not int or value not in _COUNTS[name]:
+    if type(value) is not int or value not in _COUNTS.get(name, ()):
         raise ValueError(name)
     return value
 

@@ -234,6 +234,7 @@ class Settings:
         text="false",
         takes="true or false",
         meaning="whether explain shows the values of conditions, which are data, or only counts",
+        fixed=True,
     )
     checkpoint_roots: tuple[str, ...] = _setting(
         (),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,10 +23,14 @@ __all__ = ["as_predicate"]
 
 _FLIPPED: dict[str, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)(Z|[+-]\d{2}:\d{2})?)?"
+    r"(\d{4}-\d{2}-\d{2})"
+    r"(?:[T ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?(?:(Z)|([+-]\d{2}):(\d{2}))?)?",
+    re.ASCII,
 )
+_FURTHEST = timedelta(hours=18)
+"""How far from UTC Java's zones are."""
 
 
 def as_predicate(given: object, columns: Columns, *, zone: str | None = None) -> Predicate:
@@ -46,6 +50,10 @@ def as_predicate(given: object, columns: Columns, *, zone: str | None = None) ->
     )
 
 
+class _UnclearError(Exception):
+    """A value depends on more than is known here."""
+
+
 def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else ZoneInfo(name)
@@ -60,6 +68,12 @@ class _Translation:
 
     def predicate(self, node: Condition, *, negated: bool) -> Predicate:
         """Negations go down to the leaves, as nulls satisfy neither a leaf nor its opposite."""
+        try:
+            return self._predicate(node, negated)
+        except _UnclearError as why:
+            return Unanswerable(str(why))
+
+    def _predicate(self, node: Condition, negated: bool) -> Predicate:
         match node:
             case tree.Negation(leg):
                 return self.predicate(leg, negated=not negated)
@@ -76,6 +90,8 @@ class _Translation:
             case tree.NullTest():
                 return IsNull(column.name, negated=refuses)
             case tree.Like(_, pattern, escape):
+                if column.type != "string":
+                    return Unanswerable(f"{column.name} LIKE, which is no text")
                 return _like(column.name, pattern, escape, refuses)
             case tree.Membership(_, values):
                 return self._among(column, values, refuses)
@@ -127,17 +143,14 @@ class _Translation:
         value, type = constant.value, constant.type
         if not isinstance(value, str) or (type is None and not _has_time(column.type)):
             return value
-        found = _TIME.fullmatch(value.strip())
-        try:
-            day = date.fromisoformat(found[1]) if found is not None else None
-        except ValueError:  # the 30th of February
-            day = None
-        if found is None or day is None:
-            return value
+        moment = _moment(value)
+        if moment is None:
+            if type is None:
+                return value
+            raise _UnclearError(f"{column.name} and {type} '{value}', which is not written in full")
         if type == "date" or (type is None and column.type == "date"):
-            return self._midnight(day) if column.type == "timestamp" else day
-        moment = datetime.fromisoformat(f"{found[1]} {found[2] or '00:00:00'}{_offset(found[3])}")
-        return self._moment(moment, type, column.type)
+            return self._midnight(moment.date()) if column.type == "timestamp" else moment.date()
+        return self._as_column(moment, type, column)
 
     def _midnight(self, day: date) -> date:
         """Of a day, where that is known: in the session's zone."""
@@ -145,18 +158,49 @@ class _Translation:
             return day
         return datetime(day.year, day.month, day.day, tzinfo=self._zone)
 
-    def _moment(self, moment: datetime, literal: str | None, type: str) -> Any:
+    def _as_column(self, moment: datetime, literal: str | None, column: TableColumn) -> Any:
         """A time as one of a column: an instant, or what a clock shows in the session's zone."""
-        naive = moment.tzinfo is None
-        if type == "timestamp":
-            local = naive or literal == "timestamp_ntz"
-            return moment.replace(tzinfo=self._zone) if local and self._zone else moment
+        if column.type == "timestamp":
+            if moment.tzinfo is None or literal == "timestamp_ntz":
+                return moment.replace(tzinfo=self._zone)
+            return moment
         if literal in (None, "timestamp_ntz"):
             # A cast to a time without a zone does not look at one.
             return moment.replace(tzinfo=None)
-        if naive and type == "date":
-            return moment
-        return moment if not naive else moment.replace(tzinfo=self._zone)
+        if column.type == "date":
+            return self._beside_days(moment, column.name)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=self._zone)
+
+    def _beside_days(self, moment: datetime, name: str) -> datetime:
+        """An instant that days are compared with: each as the first moment of it."""
+        if self._zone is not None:
+            local = moment if moment.tzinfo is None else moment.astimezone(self._zone)
+            first = datetime(local.year, local.month, local.day, tzinfo=self._zone)
+            if first.astimezone(timezone.utc).astimezone(self._zone) != first:
+                raise _UnclearError(f"{name} and a day that begins after midnight")
+        return moment
+
+
+def _moment(text: str) -> datetime | None:
+    """A day, or a time with its zone if it has one; None for what is not written in full."""
+    found = _TIME.fullmatch(text.strip(" \t\n\r\v\f"))
+    if found is None:
+        return None
+    day, time, fraction, is_utc, hours, minutes = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day} {time or '00:00:00'}")
+    except ValueError:  # the 30th of February, or 25 o'clock
+        return None
+    moment = moment.replace(microsecond=int((fraction or "").ljust(6, "0")))
+    if is_utc:
+        return moment.replace(tzinfo=timezone.utc)
+    if hours is None:
+        return moment
+    sign = -1 if hours[0] == "-" else 1
+    offset = timedelta(hours=int(hours), minutes=sign * int(minutes))
+    if int(minutes) > 59 or abs(offset) > _FURTHEST:
+        return None
+    return moment.replace(tzinfo=timezone(offset))
 
 
 def _has_time(type: str) -> bool:
@@ -165,10 +209,6 @@ def _has_time(type: str) -> bool:
 
 def _is_date(value: object) -> bool:
     return isinstance(value, str) and _DATE.fullmatch(value) is not None
-
-
-def _offset(zone: str | None) -> str:
-    return "" if zone is None else zone.replace("Z", "+00:00")
 
 
 def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:

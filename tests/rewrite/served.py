@@ -42,7 +42,6 @@ class Server:
     def __init__(self, folder: Path, *arguments: str, wait: float = 120) -> None:
         command = [sys.executable, "-m", "rewrite.serve", "--conf", "spark.master=local[2]"]
         for pair in (
-            "spark.ui.enabled=false",
             "spark.driver.memory=1g",
             "spark.sql.shuffle.partitions=2",
             "spark.databricks.delta.snapshotPartitions=2",
@@ -56,7 +55,11 @@ class Server:
                 stderr=log,
                 text=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "HIVE_SERVER2_THRIFT_BIND_HOST": "0.0.0.0",
+                },
             )
         timer = threading.Timer(wait, self.process.kill)
         timer.start()

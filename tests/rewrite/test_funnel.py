@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from providers.errors import SessionError
+from providers.errors import SessionError, StatementError
 from skipping import ScanPlan
 from skipping.lookup.scan_plan import Step
 from tests.rewrite.differential import files_of, make_table, settings, spoiled
@@ -154,12 +154,18 @@ class TestDryRun:
         assert only(dry).disproved == only(rewrite.explain(df)).disproved
         assert only(dry).rows is None
 
-    def test_of_a_text(self, spark: SparkSession, table: str) -> None:
+    def test_of_a_text(self, spark: SparkSession, table: str, tmp_path: Path) -> None:
         assert only(rewrite.explain(QUERY)).disproved == 2
-        # Nothing in it is executed.
+        # A command is not executed.
         before = spark.sql("SHOW SKIPPING INDEXES").collect()
-        rewrite.explain("DROP SKIPPING INDEX ON funnel")
-        rewrite.explain("CREATE TABLE never USING delta AS SELECT * FROM funnel")
+        for command in (
+            "DROP SKIPPING INDEX ON funnel",
+            "CREATE TABLE never USING delta AS SELECT * FROM funnel",
+            f"INSERT OVERWRITE DIRECTORY '{tmp_path / 'never'}' USING parquet SELECT 1",
+        ):
+            with pytest.raises(StatementError, match="expected a query, this is a command"):
+                rewrite.explain(command)
+        assert not (tmp_path / "never").exists()
         assert spark.sql("SHOW SKIPPING INDEXES").collect() == before
         assert not spark.catalog.tableExists("never")
 

@@ -13,12 +13,14 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import psutil
@@ -27,6 +29,7 @@ import pytest
 from pyhive import hive
 from thrift.transport.TTransport import TTransportException
 
+from rewrite import serve
 from rewrite.services import Address
 from skipping.config.settings import PREFIX, SETTINGS
 from skipping.stores.open import open_store
@@ -383,6 +386,7 @@ def test_a_port_that_is_taken(server: Server, service: str) -> None:
         (["--connect", "70000"], "'70000' is not"),
         (["--conf", "spark.master"], "'spark.master' is not spark.key=value"),
         (["--conf", "spark.connect.grpc.binding.port=1"], "is what --connect and --thrift say"),
+        (["--conf", "spark.hive.server2.authentication=NONE"], "is spark.hadoop.hive.server2.auth"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str) -> None:
@@ -427,6 +431,23 @@ def test_health(server: Server) -> None:
     eventually(lambda: healthy(server) == 200, 30)
 
 
+def test_many_that_ask_slowly(server: Server) -> None:
+    peers = [socket.create_connection(("127.0.0.1", server.port("health"))) for _ in range(40)]
+    for peer in peers:
+        peer.sendall(b"GET /heal")
+    eventually(lambda: healthy(server) == 200, 30)
+    for peer in peers:
+        peer.close()
+
+
+def test_nothing_else_listens(server: Server) -> None:
+    """Hive would obey its environment, and Spark's UI shows everybody what clients ask."""
+    java = psutil.Process(server.process.pid).children()[0]
+    listening = [c.laddr for c in java.net_connections() if c.status == psutil.CONN_LISTEN]
+    assert server.port("thrift") in {at.port for at in listening}
+    assert {at.ip for at in listening} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, listening
+
+
 def test_garbage_and_clients_that_are_killed(server: Server, clients: Connect) -> None:
     for service in ("connect", "thrift", "health"):
         for said in (b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
@@ -440,6 +461,38 @@ def test_garbage_and_clients_that_are_killed(server: Server, clients: Connect) -
     assert clients.of("one").sql("SELECT 1") == [("1",)]
     assert ThriftClient(server.port("thrift")).sql("SELECT 1") == [("1",)]
     assert healthy(server) == 200
+
+
+class Hanging:
+    """A session whose Java does not answer."""
+
+    @property
+    def sparkContext(self) -> Any:
+        return time.sleep(30)
+
+
+def test_told_to_end_while_java_hangs() -> None:
+    end = serve._Ending()
+    threading.Timer(0.5, end.begin).start()
+    began = time.monotonic()
+    assert serve._wait(Hanging(), end)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 5
+    end.cancel()
+
+
+def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rewrite.serve", "--connect", "0"]
+    conf = ["--conf", "spark.master=local[1]"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *conf], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=log
+        )
+        time.sleep(4)
+        process.terminate()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, (tmp_path / "log").read_text()[-2000:]
+    assert said == b""
 
 
 # The end: these stop the server of this module

@@ -4,7 +4,6 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -133,7 +132,7 @@ public final class PruningCost {
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
   public Expression let(BuildSide dimension, int alike) {
-    ExprId id = NamedExpression$.MODULE$.newExprId();
+    ExprId id = feedback.newId(dimension.fleeting() != null);
     feedback.note(
         id, shape(dimension, alike), String.valueOf(dimension.price()), alike, dimension.name(),
         dimension.fleeting(), dimension.join());

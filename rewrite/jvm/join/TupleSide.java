@@ -8,12 +8,11 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
-import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Conditions;
 
 /**
@@ -46,7 +45,7 @@ final class TupleSide {
       if (!feedback.isOurs(condition)) continue;
       DynamicPruningSubquery keys = (DynamicPruningSubquery) Conditions.dynamic(condition);
       boolean isAside = Conditions.isAside(condition);
-      if (isAside && !TupleKeys.areOf(keys.pruningKey())) continue;
+      if (isAside && !TupleRow.areOf(keys.pruningKey())) continue;
       if (keys.onlyInBroadcast() || PlanSize.isBroadcast(keys.buildQuery())) continue;
       if (isAside) return new ArrayList(); // Spark runs the rule until nothing changes
       List group = null;
@@ -76,14 +75,14 @@ final class TupleSide {
       keys.add(one.buildKeys().apply(((Integer) one.broadcastKeyIndices().apply(0)).intValue()));
     }
     DynamicPruningSubquery first = (DynamicPruningSubquery) group.get(0);
-    ExprId id = NamedExpression$.MODULE$.newExprId();
+    ExprId id = feedback.newId(false); // of a fleeting one keys are only in the broadcast
     feedback.noteTuples(id, first.exprId());
-    List row = Collections.singletonList(TupleKeys.row(keys));
+    List row = Collections.singletonList(TupleRow.row(keys));
     List one = Collections.singletonList(Integer.valueOf(0));
     return new Or(
         Literal$.MODULE$.TrueLiteral(),
         new DynamicPruningSubquery(
-            TupleKeys.row(columns), first.buildQuery(), ScalaInterop.seq(row),
+            TupleRow.row(columns), first.buildQuery(), ScalaInterop.seq(row),
             ScalaInterop.seq(one), false, id, scala.Option.empty()));
   }
 }

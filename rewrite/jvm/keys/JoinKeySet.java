@@ -62,7 +62,7 @@ public final class JoinKeySet implements KeyValues {
       InSubqueryExec in, boolean isAside, String dimension, PruningFeedback feedback) {
     this.in = in;
     this.feedback = feedback;
-    this.areTuples = isAside && TupleKeys.areOf(in.child());
+    this.areTuples = isAside && TupleRow.areOf(in.child());
     this.areRanges = isAside && !areTuples;
     this.cast = in == null || areTuples ? null : Inversion.of(asked());
     this.dimension = dimension;
@@ -405,8 +405,8 @@ public final class JoinKeySet implements KeyValues {
 
     /** The tuples; null if there are more than a few, or they do not fit. */
     private Collection fewTuples(DataType type) {
-      InternalRow[] rows = (InternalRow[]) set.child().executeTake(TupleKeys.MOST + 1);
-      if (rows.length > TupleKeys.MOST) return null;
+      InternalRow[] rows = (InternalRow[]) set.child().executeTake(TupleRow.MOST + 1);
+      if (rows.length > TupleRow.MOST) return null;
       KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);
       for (int i = 0; i < rows.length; i++) {

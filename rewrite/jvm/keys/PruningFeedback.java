@@ -3,10 +3,12 @@ package rewrite.jvm.keys;
 import java.lang.ref.WeakReference;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.UUID;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import rewrite.jvm.predicate.Conditions;
 
 /**
@@ -21,6 +23,7 @@ public final class PruningFeedback {
   private static final double PAUSE_FOR_LOSS = 10;
   private static final double LEAST = 0.01;
   private static final int KEPT = 10000;
+  private static final UUID FLEETING = UUID.randomUUID();
 
   private final Map shapes = new Recent();
   private final Map asked = new Recent();
@@ -100,10 +103,18 @@ public final class PruningFeedback {
     return noted == null ? "a dimension" : noted.dimension;
   }
 
+  /** A new number for an expression. That its dimension may have other rows when it is computed
+      again is part of it: what is noted may be forgotten before a long query is through. */
+  public ExprId newId(boolean isFleeting) {
+    ExprId id = NamedExpression$.MODULE$.newExprId();
+    return isFleeting ? new ExprId(id.id(), FLEETING) : id;
+  }
+
   /** What may give that dimension other rows when it is computed again; null: nothing. */
   synchronized String fleeting(ExprId id) {
     Asked noted = (Asked) asked.get(id);
-    return noted == null ? null : noted.fleeting;
+    if (noted != null) return noted.fleeting;
+    return FLEETING.equals(id.jvmId()) ? "rows that may be others" : null;
   }
 
   /** Notes which share of the files (0 to 1) an expression's keys disproved. */

@@ -7,16 +7,10 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Or;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructType;
-import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
 /**
@@ -26,39 +20,7 @@ import rewrite.jvm.predicate.Conditions;
  * the broadcast that those are of; where a dimension is read again, it is for the tuples, too.
  */
 public final class TupleKeys {
-  /** How many are few. */
-  static final int MOST = 50;
-
-  private static final String FIELD = "key";
-
   private TupleKeys() {}
-
-  /** A row of several columns, or of the keys that they are compared with. Both sides of a
-      comparison have to be of one type, nulls included. */
-  public static Expression row(List columns) {
-    List fields = new ArrayList();
-    for (int i = 0; i < columns.size(); i++) {
-      fields.add(Literal$.MODULE$.apply(FIELD + i));
-      fields.add(new KnownNullable((Expression) columns.get(i)));
-    }
-    return new CreateNamedStruct(ScalaInterop.seq(fields));
-  }
-
-  /** Whether an expression is such a row. */
-  public static boolean areOf(Expression row) {
-    DataType type = row.dataType();
-    return type instanceof StructType
-        && ((StructType) type).fields()[0].name().startsWith(FIELD);
-  }
-
-  private static List columns(Expression row) {
-    List fields = ScalaInterop.list(row.children());
-    List out = new ArrayList();
-    for (int i = 1; i < fields.size(); i += 2) {
-      out.add(((Expression) fields.get(i)).children().apply(0));
-    }
-    return out;
-  }
 
   /** One condition for each dimension that several of the key sets are of, where the tuples fit
       into so many bytes. */
@@ -68,7 +30,7 @@ public final class TupleKeys {
     for (int i = 0; i < sets.size(); i++) {
       JoinKeySet first = (JoinKeySet) sets.get(i);
       if (first.tuples() != null) {
-        add(out, columns(first.expression().child()), first.tuples());
+        add(out, TupleRow.columns(first.expression().child()), first.tuples());
         continue;
       }
       List group = new ArrayList();
@@ -98,7 +60,7 @@ public final class TupleKeys {
     for (int i = 0; i < group.size(); i++) {
       indices.add(Integer.valueOf(((JoinKeySet) group.get(i)).broadcast().index()));
     }
-    return keys.rows(indices, MOST, maxBytes);
+    return keys.rows(indices, TupleRow.MOST, maxBytes);
   }
 
   private static void add(List conditions, List columns, Collection rows) {

@@ -4,6 +4,7 @@ import java.util.UUID;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -19,9 +20,13 @@ import org.apache.spark.unsafe.Platform;
  *
  * <p>Py4J keeps a connection, and a thread at both ends, for every thread that ever called, and the
  * servers for Connect and JDBC make a thread a query. So threads that Python did not send have
- * others call, which are as many as statements ran at once, and live as long as this JVM.
+ * others call, which live as long as this JVM. Statements beyond their number wait; those that are
+ * only parsed do not wait for those that run.
  */
 public final class StatementCallback {
+  private static final int AT_ONCE = 32;
+  private static final Semaphore PARSING = new Semaphore(AT_ONCE, true);
+  private static final Semaphore RUNNING = new Semaphore(AT_ONCE, true);
   private static final ExecutorService THREADS =
       new ThreadPoolExecutor(
           0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
@@ -42,12 +47,22 @@ public final class StatementCallback {
   Object call(String text, SparkSession session) {
     Call call = new Call(text, session);
     if (hasConnection()) return call.apply();
-    // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
-    Future answer = session == null
-        ? THREADS.submit(call)
-        : SQLExecution$.MODULE$.withThreadLocalCaptured(
-            (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
-    return outcome(answer, call);
+    Semaphore places = session == null ? PARSING : RUNNING;
+    try {
+      places.acquire();
+    } catch (InterruptedException cancelled) {
+      Platform.throwException(cancelled);
+    }
+    try {
+      // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
+      Future answer = session == null
+          ? THREADS.submit(call)
+          : SQLExecution$.MODULE$.withThreadLocalCaptured(
+              (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
+      return outcome(answer, call);
+    } finally {
+      places.release();
+    }
   }
 
   /** Whether the thread is one of these, or one that Python sent and waits for. */
@@ -58,8 +73,8 @@ public final class StatementCallback {
         && stack[stack.length - 2].getClassName().equals("py4j.ClientServerConnection");
   }
 
-  /** Waits until it is over. Who cancels a query interrupts its thread, and no other: then what the
-      statement runs is cancelled, so that nothing goes on behind the client's back. */
+  /** Waits until it is over. Who cancels a query interrupts its thread, and no other: then the jobs
+      of the statement are cancelled, and it ends with them, or with what it does without one. */
   private static Object outcome(Future answer, Call call) {
     boolean interrupted = false;
     try {
@@ -127,6 +142,7 @@ public final class StatementCallback {
   private static final class Caller extends Thread {
     Caller(Runnable work) {
       super(null, work, "skipping-statement", 0, false);
+      setContextClassLoader(ClassLoader.getSystemClassLoader());
       setDaemon(true);
     }
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -71,6 +72,46 @@ BAD = "a comparison that is not of a column with a constant"
 )  # fmt: skip
 def test_text(text: str, predicate: object) -> None:
     assert as_predicate(text, COLUMNS, zone="UTC") == predicate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Spark casts the text, or the number, which is spelled in more than one way.
+        "s = DATE '2024-1-5'", "s >= TIMESTAMP '2024-03-09 12:00'", "s IN (DATE '2024-1-5')",
+        "id NOT LIKE '015'", "NOT id LIKE '-0'", "ts NOT LIKE '2024-03-09 12:00:00Z'",
+        # A day that begins at one o'clock.
+        "day = TIMESTAMP '2018-11-04 01:00:00'", "day >= TIMESTAMP '2018-11-04 03:00:00Z'",
+        "day < TIMESTAMP '2024-03-09 25:00:00'",
+    ],
+)  # fmt: skip
+def test_what_depends_on_more_is_not_answered(text: str) -> None:
+    assert isinstance(as_predicate(text, COLUMNS, zone="America/Sao_Paulo"), Unknown), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-01-31 25:00:00", "2024-01-31 23:59:60", "2024-01-31 12:00:00+19:00", "2024-02-30",
+     "2024-01-31 12:00:00+18:01", "2024-01-31 12:00:00+01:60", "\u00a02024-01-31",
+     "\u0662024-01-31"],
+)  # fmt: skip
+def test_times_that_are_none_stay_text(text: str) -> None:
+    assert as_predicate(f"ts > '{text}'", COLUMNS, zone="UTC") == Compare("ts", ">", text)
+
+
+def test_times() -> None:
+    def read(text: str, zone: str = "UTC") -> object:
+        (value,) = as_predicate(f"ts IN ({text})", COLUMNS, zone=zone).values  # type: ignore[union-attr]
+        return value
+
+    noon = datetime(2024, 1, 31, 12, tzinfo=timezone.utc)
+    assert read("TIMESTAMP '2024-01-31 12:00:00'") == noon
+    assert read("TIMESTAMP '2024-01-31 13:30:00+01:30'") == noon
+    assert read("TIMESTAMP '2024-01-31 10:30:00-01:30'") == noon
+    assert read("TIMESTAMP '2024-01-31 12:00:00.5'") == noon.replace(microsecond=500_000)
+    # What clocks show, in a zone that only Java knows.
+    found = read("TIMESTAMP_NTZ '2024-01-31 12:00:00+00:00'", "GMT+8")
+    assert found == datetime(2024, 1, 31, 12)
 
 
 def test_lists_keep_their_nulls() -> None:

@@ -1,0 +1,49 @@
+package rewrite.jvm.keys;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** Several columns as one expression, whose values are tuples. */
+public final class TupleRow {
+  /** How many tuples are few. */
+  static final int MOST = 50;
+
+  private static final String FIELD = "key";
+
+  private TupleRow() {}
+
+  /** A row of several columns, or of the keys that they are compared with. Both sides of a
+      comparison have to be of one type, nulls included. */
+  public static Expression row(List columns) {
+    List fields = new ArrayList();
+    for (int i = 0; i < columns.size(); i++) {
+      fields.add(Literal$.MODULE$.apply(FIELD + i));
+      fields.add(new KnownNullable((Expression) columns.get(i)));
+    }
+    return new CreateNamedStruct(ScalaInterop.seq(fields));
+  }
+
+  /** Whether an expression is such a row. */
+  public static boolean areOf(Expression row) {
+    DataType type = row.dataType();
+    return type instanceof StructType
+        && ((StructType) type).fields()[0].name().startsWith(FIELD);
+  }
+
+  /** What a row is of. */
+  static List columns(Expression row) {
+    List fields = ScalaInterop.list(row.children());
+    List out = new ArrayList();
+    for (int i = 1; i < fields.size(); i += 2) {
+      out.add(((Expression) fields.get(i)).children().apply(0));
+    }
+    return out;
+  }
+}
