@@ -122,7 +122,7 @@ def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) ->
     jvm: Any = spark.sparkContext._jvm
     feedback = Classes(spark.sparkContext._gateway).new("keys.PruningFeedback")
     id = jvm.org.apache.spark.sql.catalyst.expressions.NamedExpression.newExprId()
-    feedback.note(id, "shape", "10", 1, "d", None)
+    feedback.note(id, "shape", "10", 1, "d", None, "a join")
     feedback.lost(id, "there are too many", 60.0)
     lately = "keys were not collected lately: there are too many"
     assert feedback.refusal("shape", "10", 1) == lately
@@ -130,6 +130,12 @@ def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) ->
     assert feedback.refusal("another", "10", 1) is None
     feedback.lost(id, "there are too many", 0.0)
     assert feedback.refusal("shape", "10", 1) is None
+
+
+def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: SparkSession) -> None:
+    feedback = Classes(spark.sparkContext._gateway).new("keys.PruningFeedback")
+    assert feedback.fleeting(feedback.newId(True)) == "rows that may be others"
+    assert feedback.fleeting(feedback.newId(False)) is None
 
 
 def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSession) -> None:

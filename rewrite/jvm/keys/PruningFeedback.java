@@ -111,7 +111,7 @@ public final class PruningFeedback {
   }
 
   /** What may give that dimension other rows when it is computed again; null: nothing. */
-  synchronized String fleeting(ExprId id) {
+  public synchronized String fleeting(ExprId id) {
     Asked noted = (Asked) asked.get(id);
     if (noted != null) return noted.fleeting;
     return FLEETING.equals(id.jvmId()) ? "rows that may be others" : null;
