@@ -490,7 +490,7 @@ def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [*command, *conf], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=log
         )
-        time.sleep(4)
+        eventually(lambda: psutil.Process(process.pid).children())  # Java is about to start
         process.terminate()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, (tmp_path / "log").read_text()[-2000:]
