@@ -170,16 +170,11 @@ class Thrift:
 
     @staticmethod
     def settings(address: Address) -> dict[str, str]:
-        """What makes it listen there, by each of the names that Spark hands on to Hive."""
-        thrift = {
-            "bind.host": address.host,
-            "port": str(address.port),
-            "http.port": str(address.port),
-        }
+        """What makes it listen there."""
         return {
-            f"spark.{prefix}hive.server2.thrift.{key}": value
-            for prefix in ("hadoop.", "")
-            for key, value in thrift.items()
+            "spark.hadoop.hive.server2.thrift.bind.host": address.host,
+            "spark.hadoop.hive.server2.thrift.port": str(address.port),
+            "spark.hadoop.hive.server2.thrift.http.port": str(address.port),
         }
 
     @staticmethod

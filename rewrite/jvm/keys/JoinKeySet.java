@@ -388,25 +388,13 @@ public final class JoinKeySet implements KeyValues {
     private Collection readAgain() {
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
-      if (set.areTuples) return fewTuples(type);
+      if (set.areTuples) most = Math.min(most, TupleRow.MOST);
       if (maxBytes > 0 && KeyBytes.varies(type)) {
         Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;
       }
       InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
-      KeyBytes bytes = new KeyBytes(type, maxBytes);
-      List out = new ArrayList(rows.length);
-      for (int i = 0; i < rows.length; i++) {
-        out.add(rows[i].get(0, type));
-        if (!bytes.fits(out.get(i))) return null;
-      }
-      return out;
-    }
-
-    /** The tuples; null if there are more than a few, or they do not fit. */
-    private Collection fewTuples(DataType type) {
-      InternalRow[] rows = (InternalRow[]) set.child().executeTake(TupleRow.MOST + 1);
-      if (rows.length > TupleRow.MOST) return null;
+      if (rows.length > most) return null;
       KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);
       for (int i = 0; i < rows.length; i++) {
