@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Read", "reads"]
+__all__ = ["Read", "opened", "reads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,51 @@ class Read:
 
 def reads(df: DataFrame) -> list[Read]:
     """The scans of files of the last run of `df`; one that was reused counts once."""
-    return list(_below(df._jdf.queryExecution().executedPlan(), None))
+    return [_read(scan, filtered) for scan, filtered in _scans(df)]
 
 
-def _below(plan: Any, filtered: int | None) -> Iterator[Read]:
+def opened(df: DataFrame) -> dict[str, set[str]]:
+    """The paths of the files that the last run of `df` opened, by the location of their table."""
+    paths: dict[str, set[str]] = {}
+    for scan, _ in _scans(df):
+        if _kind(scan) == FILES:
+            found = paths.setdefault(_location(scan), set())
+            partitions = scan.inputRDDs().head().filePartitions()
+            for i in range(partitions.size()):
+                found.update(
+                    file.filePath().toPath().toString() for file in partitions.apply(i).files()
+                )
+    return paths
+
+
+FILES = "FileSourceScanExec"
+CONNECTOR = "BatchScanExec"
+
+
+def _kind(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
+
+
+def _location(scan: Any) -> str:
+    return str(scan.relation().location().rootPaths().head().toString())
+
+
+def _read(scan: Any, filtered: int | None) -> Read:
+    rows = _metric(scan, "numOutputRows")
+    joined = rows if filtered is None else filtered
+    if _kind(scan) == CONNECTOR:
+        return Read(scan.table().name(), 0, 0, rows, joined)
+    files, size = _metric(scan, "numFiles"), _metric(scan, "filesSize")
+    return Read(_location(scan), files, size, rows, joined)
+
+
+def _scans(df: DataFrame) -> Iterator[tuple[Any, int | None]]:
+    return _below(df._jdf.queryExecution().executedPlan(), None)
+
+
+def _below(plan: Any, filtered: int | None) -> Iterator[tuple[Any, int | None]]:
     """`filtered`: the rows out of the filter above, with nothing but projections between."""
-    name = plan.getClass().getSimpleName()
+    name = _kind(plan)
     if name == "AdaptiveSparkPlanExec":
         yield from _below(plan.executedPlan(), None)
         return
@@ -42,18 +81,8 @@ def _below(plan: Any, filtered: int | None) -> Iterator[Read]:
         return
     if name.startswith("Reused"):
         return
-    if name == "FileSourceScanExec":
-        rows = _metric(plan, "numOutputRows")
-        yield Read(
-            plan.relation().location().rootPaths().head().toString(),
-            _metric(plan, "numFiles"),
-            _metric(plan, "filesSize"),
-            rows,
-            rows if filtered is None else filtered,
-        )
-    if name == "BatchScanExec":
-        rows = _metric(plan, "numOutputRows")
-        yield Read(plan.table().name(), 0, 0, rows, rows if filtered is None else filtered)
+    if name in (FILES, CONNECTOR):
+        yield plan, filtered
     if name == "FilterExec":
         filtered = _metric(plan, "numOutputRows") if filtered is None else filtered
     elif name not in ("ProjectExec", "WholeStageCodegenExec", "InputAdapter", "ColumnarToRowExec"):
