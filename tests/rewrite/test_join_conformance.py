@@ -287,6 +287,18 @@ def test_conformance_47_padded_keys(spark: SparkSession) -> None:
     spark.sql("DROP TABLE padded47")
 
 
+def test_conformance_48_days_that_java_leaves_out(spark: SparkSession) -> None:
+    """Spark's own condition on such a day finds nothing; a join finds its row."""
+    rows = """SELECT date_add(DATE '1582-09-20', int(id)) AS d, repeat(md5(string(id)), 8) AS pad,
+        int(id) AS _f FROM range(40)"""
+    make_table(spark, "days48", rows, "d VALUE_LIST")
+    spark.sql("SELECT DATE '1582-10-10' AS d").createOrReplaceTempView("gap48")
+    for found in on_engines(spark, "SELECT * FROM days48 JOIN gap48 USING (d)"):
+        assert len(found.rows) == 1
+        assert found.explained.scans[0].opened == 1, str(found.explained)
+    spark.sql("DROP TABLE days48")
+
+
 def test_explain_names_what_was_collected(spark: SparkSession) -> None:
     df = spark.sql(f"SELECT * FROM facts30 JOIN {dim('name = 1')} USING (k)")
     df.collect()

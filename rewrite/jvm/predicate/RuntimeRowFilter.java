@@ -8,6 +8,7 @@ import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.CatalystTypeConverters$;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain;
@@ -23,8 +24,6 @@ import org.apache.spark.sql.types.BinaryType$;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.ShortType;
-import org.apache.spark.sql.types.TimestampType;
-import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.sketch.BloomFilter;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -42,8 +41,6 @@ public final class RuntimeRowFilter {
 
   /** Parquet tests a list of values up to spark.sql.parquet.pushdown.inFilterThreshold. */
   private static final int RANGES = 10;
-
-  private static final long YEAR_ONE = -62135596800000000L; // microseconds from 1970
 
   private RuntimeRowFilter() {}
 
@@ -88,11 +85,9 @@ public final class RuntimeRowFilter {
     if (bare != column || keys.size() > EXACT) return null;
     List literals = new ArrayList();
     for (int i = 0; i < keys.size(); i++) {
-      Object key = keys.get(i);
-      // Spark hands the reader texts as Java has them, where bytes that are no text change.
-      if (key instanceof UTF8String && !((UTF8String) key).isValid()) return null;
-      literals.add(new Literal(key, bare.dataType()));
+      literals.add(new Literal(keys.get(i), bare.dataType()));
     }
+    if (!survive(literals)) return null;
     return new In(bare, ScalaInterop.seq(literals));
   }
 
@@ -100,8 +95,6 @@ public final class RuntimeRowFilter {
   private static Expression ranges(Expression column, List keys) {
     long[] sorted = sorted(column.dataType(), keys);
     if (sorted.length == 0) return null;
-    // Spark turns the range into java.sql.Timestamp, which fails far below the year 1.
-    if (column.dataType() instanceof TimestampType && sorted[0] < YEAR_ONE) return null;
     TreeSet splits = new TreeSet(new ByGap(sorted));
     for (int i = 1; i < sorted.length; i++) {
       splits.add(Integer.valueOf(i));
@@ -111,16 +104,38 @@ public final class RuntimeRowFilter {
     from.add(Integer.valueOf(0));
     Collections.sort(from);
     Expression any = null;
+    List ends = new ArrayList();
     for (int i = 0; i < from.size(); i++) {
       int first = ((Integer) from.get(i)).intValue();
       int last = (i + 1 < from.size() ? ((Integer) from.get(i + 1)).intValue() : sorted.length) - 1;
+      Literal least = literal(column.dataType(), sorted[first]);
+      Literal greatest = literal(column.dataType(), sorted[last]);
       Expression range =
-          new And(
-              new GreaterThanOrEqual(column, literal(column.dataType(), sorted[first])),
-              new LessThanOrEqual(column, literal(column.dataType(), sorted[last])));
+          new And(new GreaterThanOrEqual(column, least), new LessThanOrEqual(column, greatest));
       any = any == null ? range : new Or(any, range);
+      ends.add(least);
+      ends.add(greatest);
     }
-    return any;
+    return survive(ends) ? any : null;
+  }
+
+  /** Whether values are the same when Spark hands them to a reader, as Java has them. Not so: bytes
+      that are no text, days that the calendar of java.sql.Date or its time zone leaves out, times
+      far below the year 1. */
+  private static boolean survive(List literals) {
+    if (literals.isEmpty()) return true;
+    DataType type = ((Literal) literals.get(0)).dataType();
+    scala.Function1 toJava = CatalystTypeConverters$.MODULE$.createToScalaConverter(type);
+    scala.Function1 back = CatalystTypeConverters$.MODULE$.createToCatalystConverter(type);
+    try {
+      for (int i = 0; i < literals.size(); i++) {
+        Object value = ((Literal) literals.get(i)).value();
+        if (!value.equals(back.apply(toJava.apply(value)))) return false;
+      }
+    } catch (ArithmeticException beyond) {
+      return false;
+    }
+    return true;
   }
 
   /** The keys that the column's own type can hold. */
