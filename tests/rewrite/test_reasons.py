@@ -91,7 +91,19 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
     "a value that ties decide": (
         "SELECT f.id FROM why f JOIN (SELECT max_by(k, m) AS k FROM (SELECT k, k % 3 AS m, name"
         " FROM whose) WHERE name > 'n1' GROUP BY m) d ON f.k = d.k",
-        "the dimension has an aggregate that goes by the order of rows",
+        "the dimension has an aggregate that may give other values of the same rows",
+        SMJ,
+    ),
+    "a value that chance decides": (
+        "SELECT f.id FROM why f JOIN (SELECT kll_sketch_get_quantile_bigint("
+        "kll_sketch_agg_bigint(k, 8), 0.5D) AS k FROM whose WHERE name > 'n1') d ON f.k = d.k",
+        "the dimension has an aggregate that may give other values of the same rows",
+        SMJ,
+    ),
+    "an average, in floating point": (
+        "SELECT f.id FROM why f JOIN (SELECT int(avg(k)) AS k FROM whose WHERE name > 'n1'"
+        " GROUP BY name) d ON f.k = d.k",
+        "the dimension has an aggregate that may give other values of the same rows",
         SMJ,
     ),
     "files that are listed at each read": (

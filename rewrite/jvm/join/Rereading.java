@@ -5,11 +5,13 @@ import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
-import org.apache.spark.sql.catalyst.expressions.aggregate.ApproximatePercentile;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Average;
-import org.apache.spark.sql.catalyst.expressions.aggregate.CentralMomentAgg;
-import org.apache.spark.sql.catalyst.expressions.aggregate.MaxMinBy;
-import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
+import org.apache.spark.sql.catalyst.expressions.aggregate.BitAggregate;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.expressions.aggregate.HyperLogLogPlusPlus;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
@@ -32,6 +34,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.StringType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.ScanSources;
@@ -126,8 +131,8 @@ final class Rereading {
       return "rows of an RDD";
     }
     if (holdsCode(plan) && !isRowByRow(plan)) return CODE;
-    if (plan.expressions().exists(new HasOrder())) {
-      return "an aggregate that goes by the order of rows";
+    if (plan.expressions().exists(new HasOtherValues())) {
+      return "an aggregate that may give other values of the same rows";
     }
     if (plan.children().isEmpty() && !isCached && !isSettled(plan, strict)) {
       return "a table that may change between two reads";
@@ -150,24 +155,44 @@ final class Rereading {
         || !strict && (leaf instanceof InMemoryRelation || ScanSources.isListed(leaf));
   }
 
-  /** Whether an expression has an aggregate whose value rows decide that come first among equals,
-      or the order in which floating point is summed. */
-  private static final class HasOrder extends scala.runtime.AbstractFunction1 {
+  /** Whether an expression has an aggregate that is not known to give the same value of the same
+      rows: which come first may decide, or chance, or the order in which floating point is
+      summed. */
+  private static final class HasOtherValues extends scala.runtime.AbstractFunction1 {
     public Object apply(Object expression) {
-      return Boolean.valueOf(((Expression) expression).exists(new GoesByOrder()));
+      return Boolean.valueOf(((Expression) expression).exists(new GivesOtherValues()));
     }
   }
 
-  private static final class GoesByOrder extends scala.runtime.AbstractFunction1 {
+  private static final class GivesOtherValues extends scala.runtime.AbstractFunction1 {
     public Object apply(Object expression) {
-      if (expression instanceof Sum || expression instanceof Average) {
-        Expression summed = (Expression) ((Expression) expression).children().apply(0);
-        return Boolean.valueOf(ValueTypes.isFloating(summed.dataType()));
-      }
       return Boolean.valueOf(
-          expression instanceof MaxMinBy || expression instanceof Mode
-              || expression instanceof ApproximatePercentile
-              || expression instanceof CentralMomentAgg);
+          expression instanceof AggregateFunction && !isExact((AggregateFunction) expression));
+    }
+
+    private static boolean isExact(AggregateFunction aggregate) {
+      if (aggregate instanceof Count || aggregate instanceof BitAggregate
+          || aggregate instanceof HyperLogLogPlusPlus) {
+        return true;
+      }
+      if (aggregate.children().size() != 1) return false;
+      DataType of = ((Expression) aggregate.children().apply(0)).dataType();
+      if (aggregate instanceof Min || aggregate instanceof Max) {
+        return !of.existsRecursively(new HasEquals());
+      }
+      // Of integers Spark makes the average in floating point.
+      return aggregate instanceof Sum && !ValueTypes.isFloating(of)
+          || aggregate instanceof Average && of instanceof DecimalType;
+    }
+  }
+
+  /** Whether values of a type may be equal and yet not the same: 0.0 and -0.0; texts in any
+      case. */
+  private static final class HasEquals extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object type) {
+      return Boolean.valueOf(
+          ValueTypes.isFloating((DataType) type)
+              || type instanceof StringType && !((StringType) type).supportsBinaryEquality());
     }
   }
 
