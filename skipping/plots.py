@@ -87,7 +87,9 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None
     if predicate is not None:
         gone = index.why(predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = measure_files(index.spark, live.take(pa.array(picked)), [work])
+    (seen,) = measure_files(
+        index.spark, live.take(pa.array(picked)), [work], name=index.definition.name
+    )
     files = seen.files.filter(seen.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
     scale = _Scale(files, found.type)

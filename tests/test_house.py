@@ -67,6 +67,10 @@ def test_pyiceberg_is_known_in_one_room() -> None:
     assert knowing("pyiceberg") == {f"{room}/pyiceberg.py", f"{room}/scan.py"}
 
 
+def test_how_progress_is_drawn_is_known_in_one_place() -> None:
+    assert knowing("tqdm") == {"skipping/progress.py"}
+
+
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))
