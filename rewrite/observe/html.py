@@ -36,7 +36,8 @@ _SHAPES = """
  color:var(--jp-ui-font-color1,var(--vscode-editor-foreground,var(--ink)));
  background:var(--jp-layout-color0,var(--vscode-editor-background,var(--paper)));
  font:13px/1.45 var(--jp-ui-font-family,system-ui,-apple-system,"Segoe UI",sans-serif)}
-.skipping-explain code{padding:0;border:0;color:inherit;background:none;overflow-wrap:anywhere;
+.skipping-explain :not(pre)>code{padding:0;border:0;color:inherit;background:none;
+ overflow-wrap:anywhere;
  font:12px/1.45 var(--jp-code-font-family,ui-monospace,SFMono-Regular,Menlo,Consolas,monospace)}
 .skipping-explain header,.skipping-explain .scan>p{display:flex;flex-wrap:wrap;
  align-items:baseline;gap:2px 14px;margin:0}
@@ -71,12 +72,12 @@ _SHAPES = """
 .skipping-explain .rows .bar i{background:var(--rows)}
 .skipping-explain .kind{display:inline-block;padding:0 7px;border-radius:9px;
  background:var(--track);font-size:10.5px;line-height:17px;letter-spacing:.03em;white-space:nowrap}
-.skipping-explain ul{margin:8px 0 0;padding:0;list-style:none}
-.skipping-explain li{margin:2px 0;padding-left:14px;position:relative;overflow-wrap:anywhere}
-.skipping-explain li:before{content:"";position:absolute;left:1px;top:.5em;width:6px;height:6px;
- border-radius:50%;background:var(--left)}
-.skipping-explain .why{color:var(--warn)}
-.skipping-explain .why:before{background:var(--warn)}
+.skipping-explain ul.notes{margin:8px 0 0;padding:0;list-style:none}
+.skipping-explain .notes li{margin:2px 0;padding-left:14px;position:relative;overflow-wrap:anywhere}
+.skipping-explain .notes li:before{content:"";position:absolute;left:1px;top:.5em;width:6px;
+ height:6px;border-radius:50%;background:var(--left)}
+.skipping-explain .notes .why{color:var(--warn)}
+.skipping-explain .notes .why:before{background:var(--warn)}
 .skipping-explain .times{width:62%;min-width:340px;margin-top:0}
 .skipping-explain .times .track{width:60%}
 .skipping-explain .times .bar{height:8px}
@@ -116,14 +117,15 @@ def _scan(scan: ScanPlan) -> str:
     most = max((line.bytes or 0 for line in scan.lines), default=0)
     rows = "".join(_line(line, most) for line in scan.lines)
     notes = "".join(map(_note, scan.notes))
+    table = f"<table class='steps'><tbody>{rows}</tbody></table>"
+    listed = f"<ul class='notes'>{notes}</ul>"
     left, files = _last(scan), scan.funnel[0].files if scan.funnel else None
     known = left is not None and files is not None
     what = "opened" if scan.opened is not None else "to read"
     return (
         f"<div class='scan'><p><code>{escape(scan.table)}</code>"
         f"{_share(left or 0, files or 0, what) if known else ''}</p>"
-        f"{f'<table><tbody>{rows}</tbody></table>' if rows else ''}"
-        f"{f'<ul>{notes}</ul>' if notes else ''}</div>"
+        f"{table if rows else ''}{listed if notes else ''}</div>"
     )
 
 
