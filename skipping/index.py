@@ -442,9 +442,12 @@ class SkippingIndex:
 
     @property
     def _asking(self) -> Asking:
-        spark = self._source.spark
-        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
-        return Asking(self.store, self.definition, self._source.settings(), zone)
+        spark, settings = self._source.spark, self._source.settings()
+        if spark is None:
+            return Asking(self.store, self.definition, settings)
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        only_plain = spark.conf.get("spark.sql.parser.escapedStringLiterals") == "true"
+        return Asking(self.store, self.definition, settings, zone, only_plain)
 
 
 def _maintainer(options: IndexOptions) -> str:
