@@ -84,52 +84,6 @@ class SkippingIndex:
         self.store = store
 
     @classmethod
-    def create(
-        cls,
-        source: SparkSession | PyIceberg,
-        table: str,
-        columns: str | None = None,
-        *,
-        where: str | None = None,
-        build: bool = True,
-        store: IndexStore | str | None = None,
-        timeout: float | None = None,
-        if_not_exists: bool = False,
-        options: Mapping[str, Param] | None = None,
-    ) -> SkippingIndex:
-        """Define an index and build it for the files there are, unless `build` is false.
-
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
-        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
-        `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh": True}` starts a stream
-        in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
-        else Conflict if the table has one.
-        """
-        name, columns = (None, table) if columns is None else (table, columns)
-        specs, chosen = column_specs(columns), IndexOptions.of(options or {})
-        streams: Any = None
-        if chosen.streamed or chosen.checkpoint_location is not None:
-            # Streams stand above indexes, and need Spark.
-            if name is None:
-                raise DefinitionError("a stream needs a Spark session: leave out auto_refresh")
-            streams = import_module("skipping.streaming.jobs")
-            streams.require_checkpoint(source, chosen)
-        try:
-            index = cls.define(
-                source, name, specs, where=where, options=chosen, store=store, timeout=timeout
-            )
-        except Conflict:
-            if not if_not_exists:
-                raise
-            return cls.on(source, name, store=store, timeout=timeout)
-        if build and chosen.build:
-            index.refresh()
-        if chosen.streamed:
-            streams.keep(source, index.store, index.table.name)
-        return index
-
-    @classmethod
     def define(
         cls,
         source: SparkSession | PyIceberg,

@@ -73,7 +73,8 @@ _SHAPES = """
 .skipping-explain .kind{display:inline-block;padding:0 7px;border-radius:9px;
  background:var(--track);font-size:10.5px;line-height:17px;letter-spacing:.03em;white-space:nowrap}
 .skipping-explain ul.notes{margin:8px 0 0;padding:0;list-style:none}
-.skipping-explain ul.notes li{margin:2px 0;padding-left:14px;position:relative;overflow-wrap:anywhere}
+.skipping-explain ul.notes li{margin:2px 0;padding-left:14px;position:relative;
+ overflow-wrap:anywhere}
 .skipping-explain .notes li:before{content:"";position:absolute;left:1px;top:.5em;width:6px;
  height:6px;border-radius:50%;background:var(--left)}
 .skipping-explain .notes .why{color:var(--warn)}
