@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import NoStore, SkippingError
-from skipping.index import SkippingIndex
 from skipping.requirements import require_spark
+from skipping.skipping_index import SkippingIndex
 from skipping.stores.copy import copy
 from skipping.stores.open import open_store
 

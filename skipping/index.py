@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Param
 from providers.errors import (
     Conflict,
     DefinitionError,
@@ -56,23 +54,17 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
+    from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
 
-__all__ = ["SkippingIndex"]
+__all__ = ["Index"]
 
 
-class SkippingIndex:
-    """The index of one table in one store.
+class Index:
+    """The index of one table in one store: asked, refreshed and altered.
 
-    >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
-    >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
-
-    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
-
-    >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
-    >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
-    >>> index.scan("tailnum = 'N201AA'").to_pandas()  # doctest: +SKIP
+    `skipping.SkippingIndex` is one that can be created with a stream, too.
     """
 
     def __init__(
@@ -94,8 +86,8 @@ class SkippingIndex:
         options: IndexOptions | None = None,
         store: IndexStore | str | None = None,
         timeout: float | None = None,
-    ) -> SkippingIndex:
-        """`create` with parsed columns, and without building."""
+    ) -> Self:
+        """Define one with parsed columns, without building it."""
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
         indexed = number_columns(columns, opened.columns(), given.settings().providers)
@@ -125,7 +117,7 @@ class SkippingIndex:
         *,
         store: IndexStore | str | None = None,
         timeout: float | None = None,
-    ) -> SkippingIndex:
+    ) -> Self:
         """The index that a table has; raises DefinitionError if it has none.
 
         A question takes `timeout` seconds at most, and so does this one; unless given, a question

@@ -148,8 +148,8 @@ ESCAPED = "spark.sql.parser.escapedStringLiterals"
 
 def test_strings_that_the_session_reads_otherwise_are_refused(index: SkippingIndex) -> None:
     spark = index.spark
-    plain = ("s = 's3' AND ts > '2024-03-01'", r"s = r'\d'", "s LIKE 's%'", "id = 3")
-    texts = (r"s = 'a\\d'", r"s LIKE 'a\_%'", "s = 'it''s'", r"id = 3 OR s IN ('x', '\u0041')")
+    plain = ("s = 's3' AND ts > '2024-03-01'", r"s = r'\d'", r"s LIKE 'a\_%'", "id = 3")
+    texts = (r"s = 'a\\d'", r"s LIKE '\t%'", "s = 'it''s'", r"id = 3 OR s IN ('x', '\u0041')")
     for text in (*plain, *texts):
         index.why(text)
     with settings(spark, {ESCAPED: "true"}):
