@@ -98,7 +98,7 @@ $(BIN)/.docs: $(BIN)/.installed
 	touch $@
 
 # A test that ran has left it there already.
-build/notebooks/%.ipynb: notebooks/%.ipynb $(shell git ls-files providers skipping rewrite)
+build/notebooks/%.ipynb: notebooks/%.ipynb $(wildcard $(shell git ls-files providers skipping rewrite))
 	$(BIN)/python -m pytest 'tests/test_notebooks.py::test_notebook[$*]'
 
 docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the documents and executed notebooks as a site, in build/site/

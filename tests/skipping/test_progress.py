@@ -142,6 +142,21 @@ def test_a_copy_says_how_far_it_is(
     assert re.search(r"^copy \S+: 3 of 3 files", said, re.M), said
 
 
+def test_the_command_prints_it(tmp_path: Path) -> None:
+    filled(SqliteStore(tmp_path / "source.db"), bounds([1, 2, 3]))
+    code = (
+        "import sys, skipping.progress as p; from skipping.__main__ import main\n"
+        "p._EVERY = 0.0; sys.exit(main(['copy', *sys.argv[1:]]))"
+    )
+    stores = [f"sqlite:{tmp_path / name}.db" for name in ("source", "target")]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *stores], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"1 indexes, 3 files: {stores[1]}\n"
+    assert re.search(r"^\d{4}-\S+ \S+ verify \S+: 3 of 3 files", run.stderr, re.M), run.stderr
+
+
 def test_analyze_and_a_build_say_how_far_they_are(
     spark: SparkSession,
     tmp_path: Path,
