@@ -1,4 +1,6 @@
 # make help is the manual.
+# Where the tests leave the notebooks that they ran, for the site.
+export EXECUTED_NOTEBOOKS := $(CURDIR)/build/notebooks
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -21,6 +23,8 @@ demo: install  ## a year of flights: files opened with the index and without
 
 demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
+
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -93,8 +97,13 @@ $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'
 	touch $@
 
-docs: $(BIN)/.docs  ## the documents as a site, in build/site/; a broken link ends it
+# A test that ran has left it there already.
+build/notebooks/%.ipynb: notebooks/%.ipynb $(wildcard $(shell git ls-files providers skipping rewrite))
+	$(BIN)/python -m pytest 'tests/test_notebooks.py::test_notebook[$*]'
+
+docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the documents and executed notebooks as a site, in build/site/
 	$(BIN)/python docs/stage.py build
+	$(BIN)/jupyter-nbconvert --log-level WARN --to markdown --output-dir build/pages/notebooks $(NOTEBOOKS:%=build/%)
 	$(BIN)/zensical build --config-file build/mkdocs.yml --clean --strict
 
 notebooks: install  ## run the notebooks

@@ -2,7 +2,8 @@
 
 `python docs/stage.py FOLDER` makes `FOLDER/pages`, with `mkdocs.yml` beside it. On GitHub a page at
 the top links to `docs/page.md`, and a page in docs/ to `../PAGE.md`; in the folder both are
-neighbours. README.md is the first page, `index.md`.
+neighbours. README.md is the first page, `index.md`. Executed notebooks come into `pages/notebooks`
+(see the Makefile), as Markdown.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def stage(folder: Path) -> None:
         (folder / _staged(name)).write_text(re.sub(r"\]\(docs/", "](", text))
     for page in folder.glob("*.md"):
         text = re.sub(r"\]\(\.\./([A-Z]+(?:\.md)?)", r"](\1", page.read_text())
+        text = re.sub(r"\]\(\.\./(notebooks/\w+)\.ipynb\)", r"](\1.md)", text)
         for name in ("README.md", "LICENSE"):
             text = text.replace(f"]({name})", f"]({_staged(name)})")
         page.write_text(text)

@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to end; the exit code."""
     given = _parse(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("skipping.progress").setLevel(logging.INFO)
     end = _Ending()
     end.listen()
     wanted = [address for address in (given.connect, given.thrift, given.health) if address]

@@ -13,15 +13,15 @@ from skipping.requirements import require_spark
 
 if TYPE_CHECKING:
     from skipping.commands.execute import schema, sql
-    from skipping.index import SkippingIndex
     from skipping.lookup.scan_plan import ScanPlan
+    from skipping.skipping_index import SkippingIndex
     from skipping.streaming.jobs import Stream, streams
 
 __all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "Stream", "schema", "sql", "streams"]
 
 _HOME = {
     "ScanPlan": "skipping.lookup.scan_plan",
-    "SkippingIndex": "skipping.index",
+    "SkippingIndex": "skipping.skipping_index",
     "Stream": "skipping.streaming.jobs",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",

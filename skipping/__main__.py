@@ -13,6 +13,7 @@ with 0 when the copy is whole and was read again, with 1 when there is none.
 from __future__ import annotations
 
 import argparse
+import logging
 import pkgutil
 import sys
 import time
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import NoStore, SkippingError
-from skipping.index import SkippingIndex
 from skipping.requirements import require_spark
+from skipping.skipping_index import SkippingIndex
 from skipping.stores.copy import copy
 from skipping.stores.open import open_store
 
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    # A program says what it does; in a terminal that is a bar.
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("skipping.progress").setLevel(logging.INFO)
     if given.command == "copy":
         return _copy(given.source, given.target)
     if given.all == bool(given.tables):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Param
 from providers.errors import (
     Conflict,
     DefinitionError,
@@ -56,23 +54,17 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
+    from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
 
-__all__ = ["SkippingIndex"]
+__all__ = ["Index"]
 
 
-class SkippingIndex:
-    """The index of one table in one store.
+class Index:
+    """The index of one table in one store: asked, refreshed and altered.
 
-    >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
-    >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
-
-    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
-
-    >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
-    >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
-    >>> index.scan("tailnum = 'N201AA'").to_pandas()  # doctest: +SKIP
+    `skipping.SkippingIndex` is one that can be created with a stream, too.
     """
 
     def __init__(
@@ -82,52 +74,6 @@ class SkippingIndex:
         self._definition = definition
         self.table: Table = source.table
         self.store = store
-
-    @classmethod
-    def create(
-        cls,
-        source: SparkSession | PyIceberg,
-        table: str,
-        columns: str | None = None,
-        *,
-        where: str | None = None,
-        build: bool = True,
-        store: IndexStore | str | None = None,
-        timeout: float | None = None,
-        if_not_exists: bool = False,
-        options: Mapping[str, Param] | None = None,
-    ) -> SkippingIndex:
-        """Define an index and build it for the files there are, unless `build` is false.
-
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
-        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
-        `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh": True}` starts a stream
-        in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
-        else Conflict if the table has one.
-        """
-        name, columns = (None, table) if columns is None else (table, columns)
-        specs, chosen = column_specs(columns), IndexOptions.of(options or {})
-        streams: Any = None
-        if chosen.streamed or chosen.checkpoint_location is not None:
-            # Streams stand above indexes, and need Spark.
-            if name is None:
-                raise DefinitionError("a stream needs a Spark session: leave out auto_refresh")
-            streams = import_module("skipping.streaming.jobs")
-            streams.require_checkpoint(source, chosen)
-        try:
-            index = cls.define(
-                source, name, specs, where=where, options=chosen, store=store, timeout=timeout
-            )
-        except Conflict:
-            if not if_not_exists:
-                raise
-            return cls.on(source, name, store=store, timeout=timeout)
-        if build and chosen.build:
-            index.refresh()
-        if chosen.streamed:
-            streams.keep(source, index.store, index.table.name)
-        return index
 
     @classmethod
     def define(
@@ -140,8 +86,8 @@ class SkippingIndex:
         options: IndexOptions | None = None,
         store: IndexStore | str | None = None,
         timeout: float | None = None,
-    ) -> SkippingIndex:
-        """`create` with parsed columns, and without building."""
+    ) -> Self:
+        """Define one with parsed columns, without building it."""
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
         indexed = number_columns(columns, opened.columns(), given.settings().providers)
@@ -171,7 +117,7 @@ class SkippingIndex:
         *,
         store: IndexStore | str | None = None,
         timeout: float | None = None,
-    ) -> SkippingIndex:
+    ) -> Self:
         """The index that a table has; raises DefinitionError if it has none.
 
         A question takes `timeout` seconds at most, and so does this one; unless given, a question
@@ -442,9 +388,12 @@ class SkippingIndex:
 
     @property
     def _asking(self) -> Asking:
-        spark = self._source.spark
-        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
-        return Asking(self.store, self.definition, self._source.settings(), zone)
+        spark, settings = self._source.spark, self._source.settings()
+        if spark is None:
+            return Asking(self.store, self.definition, settings)
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        only_plain = spark.conf.get("spark.sql.parser.escapedStringLiterals") == "true"
+        return Asking(self.store, self.definition, settings, zone, only_plain)
 
 
 def _maintainer(options: IndexOptions) -> str:

@@ -18,7 +18,7 @@ from skipping.lookup.format import format_value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from skipping.index import SkippingIndex
+    from skipping.index import Index
 
 __all__ = ["DISPROVED", "KEPT", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
@@ -61,7 +61,7 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def file_map(
-    index: SkippingIndex,
+    index: Index,
     column: str,
     predicate: Predicate | str | None = None,
     *,
@@ -77,7 +77,7 @@ def file_map(
     return draw_files(_mapped(index, column, predicate), column, ax=ax)
 
 
-def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
+def _mapped(index: Index, column: str, predicate: Predicate | str | None) -> FileMap:
     found = index.table.columns().resolve(column)
     work = list_kinds(found, ())[:1]
     if not work:
@@ -87,7 +87,9 @@ def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None
     if predicate is not None:
         gone = index.why(predicate)["disproved"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = measure_files(index.spark, live.take(pa.array(picked)), [work])
+    (seen,) = measure_files(
+        index.spark, live.take(pa.array(picked)), [work], name=index.definition.name
+    )
     files = seen.files.filter(seen.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
     scale = _Scale(files, found.type)

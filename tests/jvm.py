@@ -10,12 +10,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["Artifact", "die_with_parent", "javas"]
+__all__ = ["Artifact", "Program", "die_with_parent", "javas"]
 
 CACHE = Path(
     os.environ.get("SKIPPING_TEST_CACHE", Path.home() / ".cache" / "lakehouse-file-skipping")
@@ -141,3 +143,55 @@ class Artifact:
             if not self.passed_over or self.passed_over not in jar.name
         )
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+class Program:
+    """A Java source beside this file, which the JDK runs; it says in a line that it is ready.
+
+    `ready` is that line. The program ends when its standard input does; what it logs is in the file
+    `log`. Raises RuntimeError without a JDK 17 or newer, and where the program does not start.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        artifact: Artifact,
+        *arguments: str | Path,
+        log: Path,
+        options: Sequence[str] = (),
+        classpath: Sequence[str | Path] = (),
+    ) -> None:
+        java = next((java for java, major in javas() if major >= 17), None)
+        if java is None:
+            raise RuntimeError(f"{source} needs a JDK 17 or newer")
+        jars = os.pathsep.join([f"{artifact.jars(java)}/*", *map(str, classpath)])
+        command = [java, "-XX:+UseSerialGC", *options, "-cp", jars]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, Path(__file__).with_name(source), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                bufsize=1,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+        self.ready = self._answer()
+        if not self.ready:
+            self.stop()
+            raise RuntimeError(f"{source} did not start:\n{log.read_text()[-3000:]}")
+
+    def ask(self, line: str) -> str:
+        """What it answers to a line."""
+        assert self._process.stdin is not None, "a pipe"
+        self._process.stdin.write(f"{line}\n")
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None, "a pipe"
+        return self._process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        """End it."""
+        with self._process:  # closes the pipes, which ends it, and waits
+            pass

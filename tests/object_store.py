@@ -7,12 +7,10 @@ S3Proxy from Maven Central behind `SlowStore.java`, which the JDK runs from its 
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.jvm import Artifact, die_with_parent, javas
+from tests.jvm import Artifact, Program
 
 __all__ = ["ACCESS", "BUCKET", "SECRET", "ObjectStore"]
 
@@ -52,9 +50,6 @@ class ObjectStore:
     """
 
     def __init__(self) -> None:
-        java = next((java for java, major in javas() if major >= 17), None)
-        if java is None:
-            raise RuntimeError("the object store needs a JDK 17 or newer")
         self._folder = TemporaryDirectory(prefix="object-store-")
         base = Path(self._folder.name)
         self.folder = base / "data" / BUCKET
@@ -63,34 +58,20 @@ class ObjectStore:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self._log = base / "log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(java, "-Xmx512m", "-XX:+UseSerialGC"),
-                    *(f"-Dlogback.configurationFile={base / 'logback.xml'}", "-cp"),
-                    *(f"{S3PROXY.jars(java)}/*", Path(__file__).with_name("SlowStore.java")),
-                    *(str(self.port), base / "data", ACCESS, SECRET),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,
-            )
-        if self._answer() != "ready":
-            raise RuntimeError(f"the object store did not start:\n{self._log.read_text()[-3000:]}")
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None, "a pipe"
-        return self._process.stdout.readline().strip()
+        self._program = Program(
+            "SlowStore.java",
+            S3PROXY,
+            str(self.port),
+            base / "data",
+            ACCESS,
+            SECRET,
+            log=base / "log",
+            options=["-Xmx512m", f"-Dlogback.configurationFile={base / 'logback.xml'}"],
+        )
 
     def delay(self, milliseconds: int) -> None:
         """How late each request is answered from now on."""
-        assert self._process.stdin is not None, "a pipe"
-        self._process.stdin.write(f"{milliseconds}\n")
-        assert self._answer() == str(milliseconds)
+        assert self._program.ask(str(milliseconds)) == str(milliseconds)
 
     def settings(self) -> dict[str, str]:
         """What Spark reads `s3a://lake/...` with."""
@@ -111,8 +92,7 @@ class ObjectStore:
 
     def stop(self) -> None:
         """End it and delete what it kept."""
-        with self._process:  # closes the pipes, which ends it, and waits
-            pass
+        self._program.stop()
         self._folder.cleanup()
 
     def __enter__(self) -> ObjectStore:

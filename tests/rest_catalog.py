@@ -6,12 +6,10 @@ share with Spark is PySpark's. Listens on 127.0.0.1 only.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.jvm import Artifact, die_with_parent, javas
+from tests.jvm import Artifact, Program
 
 __all__ = ["RestCatalog"]
 
@@ -44,36 +42,24 @@ class RestCatalog:
     """One server, whose tables are below `folder`; `with RestCatalog(folder) as catalog`."""
 
     def __init__(self, folder: Path) -> None:
-        java = next((java for java, major in javas() if major >= 17), None)
         spark = find_spec("pyspark")
-        if java is None or spark is None:
-            raise RuntimeError("the REST catalog needs a JDK 17 or newer, and PySpark")
-        shared = Path(str(spark.origin)).parent / "jars"
+        if spark is None:
+            raise RuntimeError("the REST catalog needs PySpark")
         self.warehouse = folder / "warehouse"
-        self._log = folder / "log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(java, "-Xmx256m", "-XX:+UseSerialGC"),
-                    *("-cp", f"{SERVER.jars(java)}/*:{shared}/*"),
-                    *(Path(__file__).with_name("RestCatalog.java"), folder / "db", self.warehouse),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,
-            )
-        assert self._process.stdout is not None, "a pipe"
-        port = self._process.stdout.readline().strip()
-        if not port:
-            raise RuntimeError(f"the REST catalog did not start:\n{self._log.read_text()[-3000:]}")
-        self.uri = f"http://127.0.0.1:{port}"
+        self._program = Program(
+            "RestCatalog.java",
+            SERVER,
+            folder / "db",
+            self.warehouse,
+            log=folder / "log",
+            options=["-Xmx256m"],
+            classpath=[Path(str(spark.origin)).parent / "jars" / "*"],
+        )
+        self.uri = f"http://127.0.0.1:{self._program.ready}"
 
     def stop(self) -> None:
         """End it."""
-        with self._process:  # closes the pipes, which ends it, and waits
-            pass
+        self._program.stop()
 
     def __enter__(self) -> RestCatalog:
         return self

@@ -85,6 +85,8 @@ def test_every_page_is_in_the_site_and_the_readme() -> None:
     for page in DOCS.glob("*.md"):
         assert f": {page.name}\n" in navigation, page.name
         assert f"](docs/{page.name})" in readme, page.name
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        assert f": notebooks/{notebook.stem}.md\n" in navigation, notebook.name
     assert len(readme.splitlines()) <= 120
 
 

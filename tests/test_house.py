@@ -58,6 +58,16 @@ def test_what_stands_at_the_top() -> None:
     assert there <= TOP
 
 
+def test_no_import_hides_from_the_import_law() -> None:
+    """A name that is imported by its text is seen by no linter; one in a function is."""
+    hidden = re.compile(r"\b(?:import_module|__import__|resolve_name)\(")
+    assert {str(p.relative_to(ROOT)) for p in sources() if hidden.search(p.read_text())} == {
+        "skipping/__init__.py",  # the public names, when they are first used
+        "skipping/__main__.py",  # the program may start the server, which is above the library
+        "skipping/build/preflight.py",  # whether executors have other people's packages
+    }
+
+
 def test_the_client_of_opensearch_is_known_in_one_place() -> None:
     assert knowing("opensearchpy") == {"skipping/stores/opensearch/client.py"}
 
@@ -65,6 +75,10 @@ def test_the_client_of_opensearch_is_known_in_one_place() -> None:
 def test_pyiceberg_is_known_in_one_room() -> None:
     room = "skipping/tables/iceberg"
     assert knowing("pyiceberg") == {f"{room}/pyiceberg.py", f"{room}/scan.py"}
+
+
+def test_how_progress_is_drawn_is_known_in_one_place() -> None:
+    assert knowing("tqdm") == {"skipping/progress.py"}
 
 
 def test_every_setting_is_in_one_place() -> None:

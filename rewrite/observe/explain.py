@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -33,13 +33,14 @@ __all__ = [
 class Explanation:
     """The scans of a DataFrame: of its last execution, or of its plan if it has not run.
 
-    `execution` is the name and id that Spark gave the execution. It is None for a plan, and for
-    what ran as an RDD (`foreach`, `rdd`), which Spark counts as no execution; then the scans say
-    what was opened.
+    `execution` is the name and id that Spark gave the execution, `seconds` how long it took. They
+    are None for a plan, and for what ran as an RDD (`foreach`, `rdd`), which Spark counts as no
+    execution; then the scans say what was opened. In a notebook it is drawn.
     """
 
     scans: tuple[ScanPlan, ...]
     execution: tuple[str, int] | None = None
+    seconds: float | None = field(default=None, compare=False)
 
     @property
     def title(self) -> str:
@@ -50,18 +51,30 @@ class Explanation:
             return "run as an RDD"
         return "plan (not executed; what a run would read)"
 
+    @property
+    def times(self) -> tuple[tuple[str, float], ...]:
+        """What took how many seconds in all: asking for the scans, collecting keys, the run."""
+        asked = [scan.seconds for scan in self.scans if scan.seconds is not None]
+        keys = [k.seconds for scan in self.scans for k in scan.keys if k.keys is not None]
+        ran = [] if self.seconds is None else [self.seconds]
+        named = (("asked", asked), ("collected keys", keys), ("ran", ran))
+        return tuple((name, sum(seconds)) for name, seconds in named if seconds)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         name, id = self.execution or (None, None)
-        ran = {"name": name, "id": id} if self.execution else None
+        ran = {"name": name, "id": id, "seconds": self.seconds} if self.execution else None
         return {"execution": ran, "scans": [scan.to_dict() for scan in self.scans]}
 
     def __str__(self) -> str:
-        body = "\n".join(map(str, self.scans)) or "no file scan"
-        return f"{self.title}\n{body}"
+        lines = [self.title, *(map(str, self.scans) if self.scans else ["no file scan"])]
+        if self.seconds is not None and self.scans:
+            times = ", ".join(f"{name} in {seconds:.3f} s" for name, seconds in self.times)
+            lines.append(f"in all: {times}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return render(self.title, self.scans)
+        return render(self.title, self.scans, self.times)
 
 
 def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
@@ -100,7 +113,7 @@ def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
     parts = [e for e in reading if e["root"] == last["root"]]
     whole = next((e for e in executions if e["id"] == last["root"]), last)
     scans = [scan for part in parts for scan in _scans(part)]
-    return Explanation(read_scans(scans), (whole["name"], whole["id"]))
+    return Explanation(read_scans(scans), (whole["name"], whole["id"]), whole["seconds"])
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:

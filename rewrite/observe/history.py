@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from rewrite.observe.explain import read_scans, require_settled_hooks
+from rewrite.observe.rows import describe_scan, rows_of
 from skipping.engines.rows import frame_of_rows
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.parser import ShowHistory
@@ -26,31 +28,22 @@ def history(spark: SparkSession) -> DataFrame:
     return frame_of_rows(spark, ShowHistory.schema, rows_of_history(spark))
 
 
-def rows_of_history(spark: SparkSession) -> list[tuple[Any, ...]]:
-    """The rows of `history`."""
+def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple[Any, ...]]:
+    """The rows of `history`; of one table by its full name, in any case, if it is given."""
     executions = json.loads(require_settled_hooks(spark).java.executions().recent())
-    return [_row(e, scan) for e in executions for scan in read_scans(e["scans"])]
-
-
-def _row(execution: dict[str, Any], scan: ScanPlan) -> tuple[Any, ...]:
-    asked = scan.total is not None
-    return (
-        execution["id"],
-        execution["root"],
-        execution["name"],
-        datetime.fromtimestamp(execution["ended"] / 1_000, timezone.utc),
-        execution["seconds"],
-        scan.table,
-        scan.total,
-        scan.disproved if asked else None,
-        scan.unknown if asked else None,
-        scan.opened,
-        scan.bytes,
-        scan.disproved_bytes if asked else None,
-        scan.opened_bytes,
-        scan.seconds,
-        [label for label, count in scan.legs if count],
-        [str(keys) for keys in scan.keys],
-        scan.reason,
-        list(scan.unused),
+    described = (_describe(e, scan) for e in executions for scan in read_scans(e["scans"]))
+    return rows_of(
+        ShowHistory.schema,
+        (d for d in described if table is None or d["table"].casefold() == table.casefold()),
     )
+
+
+def _describe(execution: Mapping[str, Any], scan: ScanPlan) -> dict[str, Any]:
+    return {
+        "execution": execution["id"],
+        "root": execution["root"],
+        "action": execution["name"],
+        "ended": datetime.fromtimestamp(execution["ended"] / 1_000, timezone.utc),
+        "seconds": execution["seconds"],
+        **describe_scan(scan),
+    }

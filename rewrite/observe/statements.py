@@ -13,8 +13,8 @@ from rewrite.observe.explain import explain, foresee, require_hooks
 from rewrite.observe.history import rows_of_history
 from rewrite.observe.prometheus import counters
 from rewrite.observe.queries import frame_of, plan_of
+from rewrite.observe.rows import describe_scan, rows_of
 from rewrite.observe.verify import verify
-from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.identifiers import plain_name, qualified
 from skipping.parser import Explain, ShowCounters, ShowHistory, Verify
 from skipping.parser.statements import Report
@@ -32,20 +32,13 @@ def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
             found = verify(frame_of(spark, query))
             return [(found.rows, found.opened, found.without, found.note)]
         case ShowHistory(table):
-            rows = rows_of_history(spark)
-            if table is None:
-                return rows
-            name = plain_name(qualified(spark, table))
-            return [row for row in rows if row[_TABLE].casefold() == name.casefold()]
+            named = None if table is None else plain_name(qualified(spark, table))
+            return rows_of_history(spark, named)
         case ShowCounters():
             names = [field.name for field in fields(TableCounters)]
             return [
                 tuple(_plain(getattr(each, name)) for name in names) for each in counters(spark)
             ]
-
-
-_TABLE = 5
-"""The place of `table` in a row of history."""
 
 
 def _plain(value: object) -> object:
@@ -59,29 +52,10 @@ def _explained(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[
         frame = frame_of(spark, query)
         require_hooks(spark).java.executions().run(frame._jdf.queryExecution())
         found = explain(frame)
-    return [_row(number, scan) for number, scan in enumerate(found.scans)]
-
-
-def _row(number: int, scan: ScanPlan) -> tuple[Any, ...]:
-    asked = scan.total is not None
-    read, left = scan.rows or (None, None)
-    return (
-        number,
-        scan.table,
-        scan.total,
-        scan.disproved if asked else None,
-        scan.unknown if asked else None,
-        scan.kept,
-        scan.opened,
-        scan.bytes,
-        scan.disproved_bytes if asked else None,
-        scan.opened_bytes,
-        read,
-        left,
-        scan.seconds,
-        [{"condition": label, "disproved": count} for label, count in scan.legs],
-        [str(keys) for keys in scan.keys],
-        scan.reason,
-        list(scan.unused),
-        str(scan),
+    return rows_of(
+        Explain.schema,
+        (
+            {"scan": number, **describe_scan(scan), "explanation": str(scan)}
+            for number, scan in enumerate(found.scans)
+        ),
     )

@@ -134,7 +134,7 @@ def analyze(
     samples = dict(
         zip(
             (w[0].column.identity for w in looked),
-            measure_files(spark, sample, looked),
+            measure_files(spark, sample, looked, name=opened.name),
             strict=True,
         )
     )

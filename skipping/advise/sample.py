@@ -22,6 +22,7 @@ from skipping.build.sketch import Work, entry_schema, make_entries, sketch_colum
 from skipping.build.spark import opens
 from skipping.parquet.columns import find, indexed_domain
 from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
+from skipping.progress import progress
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import locate
@@ -68,9 +69,9 @@ def choose_files(files: pa.Table, most: int) -> pa.Table:
 
 
 def measure_files(
-    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
+    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], *, name: str
 ) -> list[Sample]:
-    """Measure the work on each column, none of them a partition column, in these files.
+    """Measure the work on each column, none of them a partition column, in these files of a table.
 
     Raises TableError for storage that Python cannot open.
     """
@@ -83,13 +84,15 @@ def measure_files(
         "file", pa.array(range(len(files)), pa.int64())
     )
     samples: list[Sample] = []
-    for start in range(0, len(columns), _TOGETHER):
-        together = columns[start : start + _TOGETHER]
-        seen = _measure(spark, numbered, together)
-        for work, blobs in zip(together, seen, strict=True):
-            rows = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
-            files_seen = pa.concat_tables(rows) if rows else _schema(work).empty_table()
-            samples.append(Sample(tuple(work), files_seen, len(files) - len(rows)))
+    with progress(len(columns), "columns", f"analyze {name}") as bar:
+        for start in range(0, len(columns), _TOGETHER):
+            together = columns[start : start + _TOGETHER]
+            seen = _measure(spark, numbered, together)
+            for work, blobs in zip(together, seen, strict=True):
+                rows = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
+                files_seen = pa.concat_tables(rows) if rows else _schema(work).empty_table()
+                samples.append(Sample(tuple(work), files_seen, len(files) - len(rows)))
+            bar.update(len(together))
     return samples
 
 

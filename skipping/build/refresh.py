@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tqdm import tqdm
 
 from providers.errors import StoreError
 from providers.values import arrow_type, domain_of
 from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.parquet.reader import SETTLED, Unreadable, read_columns
+from skipping.progress import progress
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 
@@ -272,8 +272,9 @@ def _build(
     total = sum(len(each.files) for each in todo)
     if total and not table.has_log:
         _settle([each.files for each in todo])
-    # disable=None shows the bar on a terminal only, and only where there is something to wait for.
-    with tqdm(total=total, unit="file", desc=f"index {table.name}", disable=None) as bar:
+    # A stream builds with a token, whenever it likes: nobody waits.
+    is_stream = token is not None
+    with progress(total, "files", f"index {table.name}", is_background=is_stream) as bar:
         for each in todo:
             work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
             for entries in build(_numbered(store, index, each.files), work):

@@ -28,7 +28,6 @@ from skipping.config.options import IndexOptions
 from skipping.define import set_options
 from skipping.engines.rows import frame_of_rows
 from skipping.engines.spark import settings_of, store_of
-from skipping.index import SkippingIndex
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
 from skipping.model.identifiers import (
@@ -60,6 +59,7 @@ from skipping.parser import (
     point_at,
 )
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
+from skipping.skipping_index import SkippingIndex
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import job_name, keep, leave, recover, streams

@@ -15,7 +15,13 @@ from zoneinfo import ZoneInfo
 from providers.predicate import And, Between, Compare, In, IsNull, Op, Or, Predicate, StartsWith
 from providers.predicate import Unknown as Unanswerable
 from skipping.parser import condition as tree
-from skipping.parser.condition import Condition, Constant, Operand, parse_condition
+from skipping.parser.condition import (
+    Condition,
+    Constant,
+    Operand,
+    parse_condition,
+    require_plain_strings,
+)
 from skipping.parser.literals import join_name
 from skipping.tables import Columns, TableColumn
 
@@ -33,14 +39,19 @@ _FURTHEST = timedelta(hours=18)
 """How far from UTC Java's zones are."""
 
 
-def as_predicate(given: object, columns: Columns, *, zone: str | None = None) -> Predicate:
+def as_predicate(
+    given: object, columns: Columns, *, zone: str | None = None, only_plain: bool = False
+) -> Predicate:
     """A predicate as it is, or what SQL text says of the columns of a table.
 
     Text is what WHERE of CREATE SKIPPING INDEX takes; `zone` is the session's time zone, None
-    where there is no session. Raises StatementError for other text, DefinitionError for a column
-    that is not there, TypeError for what is neither.
+    where there is no session. `only_plain`: strings are refused that the session's Spark reads
+    otherwise (`require_plain_strings`). Raises StatementError for other text, DefinitionError for a
+    column that is not there, TypeError for what is neither.
     """
     if isinstance(given, str):
+        if only_plain:
+            require_plain_strings(given)
         return _Translation(columns, _zone(zone)).predicate(parse_condition(given), negated=False)
     if isinstance(given, And | Or | Compare | Between | In | IsNull | StartsWith | Unanswerable):
         return given
@@ -133,16 +144,22 @@ class _Translation:
         keys: Any = [
             self._value(c, column)
             if c.type is not None or (column.type == "date" and _is_date(c.value))
-            else c.value
+            else self._untyped(c, column)
             for c in constants
         ]
         return In(column.name, keys, refuses)
+
+    def _untyped(self, constant: Constant, column: TableColumn) -> Any:
+        """A value that stays as it is; a number would be taken for days or microseconds."""
+        if _has_time(column.type) and not isinstance(constant.value, str | None):
+            raise _UnclearError(f"{column.name} beside a number, which is no {column.type}")
+        return constant.value
 
     def _value(self, constant: Constant, column: TableColumn) -> Any:
         """What the column is compared with; text that is no plain date or time stays as it is."""
         value, type = constant.value, constant.type
         if not isinstance(value, str) or (type is None and not _has_time(column.type)):
-            return value
+            return self._untyped(constant, column)
         moment = _moment(value)
         if moment is None:
             if type is None:

@@ -33,13 +33,15 @@ __all__ = ["Asking"]
 class Asking:
     """One index as it is now. Raises StoreError, and DefinitionError for what does not fit.
 
-    A predicate may be SQL text; then `zone` is the session's time zone, if there is a session.
+    A predicate may be SQL text; then `zone` is the session's time zone, if there is a session, and
+    `only_plain` says that strings with escapes are refused, which its Spark reads otherwise.
     """
 
     store: IndexStore
     definition: Definition
     settings: Settings
     zone: str | None = None
+    only_plain: bool = False
 
     def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
@@ -93,9 +95,12 @@ class Asking:
         live = table.files()
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
+    def _read(self, predicate: Predicate | str, columns: Columns) -> Predicate:
+        return as_predicate(predicate, columns, zone=self.zone, only_plain=self.only_plain)
+
     def _ask(self, predicate: Predicate | str, columns: Columns) -> Finding:
         bound = Binding(columns)
-        asked = map_leaves(as_predicate(predicate, columns, zone=self.zone), bound.leaf)
+        asked = map_leaves(self._read(predicate, columns), bound.leaf)
         settings = self.settings
         lookup = shared_lookup(
             self.store,

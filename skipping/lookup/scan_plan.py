@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["KeySet", "ScanPlan", "Step", "format_bytes"]
+__all__ = ["KeySet", "Line", "ScanPlan", "Step", "format_bytes"]
 
 
 def format_bytes(size: float) -> str:
     """A number of bytes for people.
 
-    >>> bytes_in_words(999), bytes_in_words(13_800_000)
+    >>> format_bytes(999), format_bytes(13_800_000)
     ('999 B', '13.8 MB')
     """
     for unit in ("B", "kB", "MB", "GB"):
@@ -30,6 +30,31 @@ class Step:
     files: int | None = None
     bytes: int | None = None
     rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A step as people read it, in the terminal as in a notebook.
+
+    `count` are files, of `rows` rows; a name that begins with a minus took them away, and `note`
+    says by what. `bar` is what is left or taken, as a piece of all that there was: from, to.
+    """
+
+    name: str
+    count: int
+    bytes: int | None = None
+    note: str = ""
+    bar: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def removes(self) -> bool:
+        """Whether the step took files away."""
+        return self.name.startswith("-")
+
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f"  {format_bytes(self.bytes)}"
+        note = f"  {self.note}" if self.note else ""
+        return f"  {self.name:<12} {self.count:>7,}{size}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,45 +147,56 @@ class ScanPlan:
         funnel = [asdict(step) for step in self.funnel]
         return {**given, "kept": self.kept, "kept_bytes": self.kept_bytes, "funnel": funnel}
 
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The steps with what each took away, and by what."""
+        return tuple(self._lines())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the steps do not say: the keys of joins, the time, and why not more was skipped."""
+        return tuple(self._notes())
+
     def __str__(self) -> str:
-        return "\n".join([self.table, *self._lines()])
+        return "\n".join([self.table, *map(str, self.lines), *(f"  {n}" for n in self.notes)])
 
-    def _lines(self) -> Iterator[str]:
-        yield from self._format_lines()
-        if self.total is not None:
-            yield f"  files        {self.total:>7,}{_sized(self.bytes)}"
-        width = max((len(label) for label, _ in self.legs), default=0)
-        for label, count in self.legs:
-            yield f"  - disproved  {count:>7,}  by {label:<{width}}".rstrip()
-        if len(self.legs) > 1:
-            yield f"  - disproved  {self.disproved:>7,}  together"
-        if self.kept is not None:
-            note = f"  ({self.unknown:,} of them unknown to the index)" if self.unknown else ""
-            yield f"  = to read    {self.kept:>7,}{_sized(self.kept_bytes)}{note}"
-        if self.opened is not None:
-            size = self.opened_bytes if self.opened else None
-            yield f"  opened       {self.opened:>7,}{_sized(size)}"
-        if self.rows is not None:
-            yield "  rows         {:>7,}  of them after filters {:,}".format(*self.rows)
-        yield from (f"  {keys}" for keys in self.keys)
-        if self.seconds is not None:
-            yield f"  asked in {self.seconds:.3f} s"
-        if self.reason is not None:
-            yield f"  no index was asked: {self.reason}"
-        yield from (f"  not used: {text}" for text in self.unused)
+    def _lines(self) -> Iterator[Line]:
+        most = max((step.files or 0 for step in self.funnel), default=0) or 1
 
-    def _format_lines(self) -> Iterator[str]:
-        """What the format pruned by itself, if it did."""
+        def left(name: str, files: int, size: int | None, note: str = "") -> Line:
+            return Line(name, files, size, note, (0.0, files / most))
+
+        def gone(name: str, files: int, of: int, note: str) -> Line:
+            return Line(name, files, None, note, ((of - files) / most, of / most))
+
         counts = [(step.name, step.files) for step in self.format if step.files is not None]
-        if not counts or counts[0][1] == min(files for _, files in counts):
-            return
-        yield f"  in the table {counts[0][1]:>7,}{_sized(self.format[0].bytes)}"
-        before = counts[0][1]
-        for name, files in counts[1:]:
-            if files < before:
-                yield f"  - not read   {before - files:>7,}  by the table's {name}"
-            before = files
+        # What the format pruned by itself, if it did.
+        if counts and counts[0][1] > min(files for _, files in counts):
+            before = counts[0][1]
+            yield left("in the table", before, self.format[0].bytes)
+            for name, files in counts[1:]:
+                if files < before:
+                    yield gone("- not read", before - files, before, f"by the table's {name}")
+                before = files
+        if self.total is not None and self.kept is not None:
+            yield left("files", self.total, self.bytes)
+            for label, files in self.legs:
+                yield gone("- disproved", files, self.total, f"by {label}")
+            if len(self.legs) > 1:
+                yield gone("- disproved", self.disproved, self.total, "together")
+            note = f"({self.unknown:,} of them unknown to the index)" if self.unknown else ""
+            yield left("= to read", self.kept, self.kept_bytes, note)
+        if self.opened is not None:
+            yield left("opened", self.opened, self.opened_bytes if self.opened else None)
+        if self.rows is not None:
+            read, passed = self.rows
+            share = passed / read if read else 0.0
+            yield Line("rows", read, None, f"of them after filters {passed:,}", (0.0, share))
 
-
-def _sized(size: int | None) -> str:
-    return "" if size is None else f"  {format_bytes(size)}"
+    def _notes(self) -> Iterator[str]:
+        yield from map(str, self.keys)
+        if self.seconds is not None:
+            yield f"asked in {self.seconds:.3f} s"
+        if self.reason is not None:
+            yield f"no index was asked: {self.reason}"
+        yield from (f"not used: {text}" for text in self.unused)

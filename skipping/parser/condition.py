@@ -37,6 +37,7 @@ __all__ = [
     "Operand",
     "Value",
     "parse_condition",
+    "require_plain_strings",
 ]
 
 _LONGEST = 1 << 13
@@ -168,6 +169,28 @@ def parse_condition(text: str, *, within: str | None = None, position: int = 0) 
         whole, begin = (text, 0) if within is None else (within, position)
         raise point_at(whole, begin + read.position, str(read))
     return read
+
+
+def require_plain_strings(text: str) -> None:
+    """Raise StatementError for a string that Spark reads otherwise where escapes are no escapes.
+
+    That is in sessions with `spark.sql.parser.escapedStringLiterals`. Raises it for what is no
+    condition, too.
+    """
+    parse_condition(text)
+    strings = _grammar().parse(blank_comments(text)).scan_values(_is_string)
+    for each in strings:
+        if each[0] not in "rR" and each[1:-1] != literals.parse_string(each):
+            raise point_at(
+                text,
+                each.start_pos or 0,
+                f"spark.sql.parser.escapedStringLiterals is true, and Spark reads {each} as it "
+                "stands: write it as r'...' or r\"...\", which every session reads alike",
+            )
+
+
+def _is_string(token: object) -> bool:
+    return isinstance(token, Token) and token.type == "STRING"
 
 
 class _Wrong(Exception):

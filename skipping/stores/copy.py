@@ -10,10 +10,10 @@ import hashlib
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from tqdm.auto import tqdm
 
 from providers.errors import NoStore, StoreError
 from skipping.model.definition import Definition, Versioned
+from skipping.progress import progress
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
 
@@ -69,7 +69,7 @@ def _poured(source: IndexStore, target: IndexStore) -> Copied:
         revision = target.define(replace(each.value, enabled=False), expect=None)
         target.reserve(index, before.below)
         digests = _Digest()
-        with tqdm(total=len(before.files), unit="files", desc=each.value.name) as bar:
+        with progress(len(before.files), "files", f"copy {each.value.name}") as bar:
             for part in source.entries(index):
                 target.write(index, part, revision=revision)
                 digests.add(part)
@@ -106,7 +106,7 @@ def _alike(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]])
     """Read all there is, which verifies it."""
     total = 0
     for each, files in counted:
-        with tqdm(total=files, unit="files", desc=f"{each.value.name}: verify") as bar:
+        with progress(files, "files", f"verify {each.value.name}") as bar:
             for part in draft.entries(each.value.index):
                 bar.update(len(part))
                 total += len(part)

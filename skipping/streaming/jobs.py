@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from providers.errors import DefinitionError, NoStore, SkippingError
 from skipping.config.options import IndexOptions
 from skipping.engines.spark import settings_of, store_of
-from skipping.index import SkippingIndex
+from skipping.index import Index
 from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
 from skipping.stores import IndexStore
@@ -192,7 +192,7 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
         table = maintainer.table if here and maintainer is not None else definition.name
-        index = SkippingIndex.on(spark, table, store=store)
+        index = Index.on(spark, table, store=store)
         counted = index.table.has_log
         version, files = index.table.version(), len(index.pending())
         if counted and state.covered is not None and not index.replaced:

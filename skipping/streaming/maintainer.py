@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from providers.errors import Conflict, DefinitionError, SkippingError, StoreError, TableError
 from skipping.config.options import IndexOptions
-from skipping.index import SkippingIndex
+from skipping.index import Index
 from skipping.model.definition import Definition, IndexId, Versioned
 from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
 from skipping.parser.errors import mask_controls
@@ -285,8 +285,8 @@ class Maintainer:
                 self._spoilt,
             )
 
-    def _opened(self) -> SkippingIndex:
-        return SkippingIndex.on(self._spark, self.table, store=self._store)
+    def _opened(self) -> Index:
+        return Index.on(self._spark, self.table, store=self._store)
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
         if self._stopping.is_set():

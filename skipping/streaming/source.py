@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
 from skipping.engines.rows import frame_of_rows
-from skipping.index import SkippingIndex
+from skipping.index import Index
 
 __all__ = ["FileEvents"]
 
@@ -45,7 +45,7 @@ class FileEvents:
         self,
         spark: SparkSession,
         name: str,
-        index: Callable[[], SkippingIndex],
+        index: Callable[[], Index],
         guard: Callable[[], AbstractContextManager[None]],
         *,
         limit: int | None,

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyroaring import BitMap
-from tqdm.auto import tqdm
 
 from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
+from skipping.progress import progress
 from skipping.stores import Catalogue, Generation
 from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.fields import KEPT, Fields, apply_change
@@ -256,7 +256,7 @@ class SqliteStore:
         with target.drafted() as draft:
             with (
                 open_connection(self._path, wait=self._patience) as connection,
-                tqdm(unit="pages", desc="copy") as bar,
+                progress(None, "pages", "copy") as bar,
             ):
 
                 def shown(status: int, left: int, total: int) -> None:

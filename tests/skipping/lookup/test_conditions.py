@@ -83,6 +83,10 @@ def test_text(text: str, predicate: object) -> None:
         # A day that begins at one o'clock.
         "day = TIMESTAMP '2018-11-04 01:00:00'", "day >= TIMESTAMP '2018-11-04 03:00:00Z'",
         "day < TIMESTAMP '2024-03-09 25:00:00'",
+        # Spark compares a day or a time with no number: 19791 are not the days since 1970.
+        "day = 19791", "day > 5.0", "day BETWEEN 1 AND 30000", "day IN ('2024-03-09', 19791)",
+        "ts < 1", "ntz >= 1.5", "ts IN (5)", "NOT day = 19791", "day = TRUE", "19791 = day",
+        "day <=> 19791",
     ],
 )  # fmt: skip
 def test_what_depends_on_more_is_not_answered(text: str) -> None:
@@ -139,6 +143,26 @@ def test_wrong_text_points_at_the_word() -> None:
         as_predicate("", COLUMNS)
 
 
+ESCAPED = "spark.sql.parser.escapedStringLiterals"
+
+
+def test_strings_that_the_session_reads_otherwise_are_refused(index: SkippingIndex) -> None:
+    spark = index.spark
+    plain = ("s = 's3' AND ts > '2024-03-01'", r"s = r'\d'", r"s LIKE 'a\_%'", "id = 3")
+    texts = (r"s = 'a\\d'", r"s LIKE '\t%'", "s = 'it''s'", r"id = 3 OR s IN ('x', '\u0041')")
+    for text in (*plain, *texts):
+        index.why(text)
+    with settings(spark, {ESCAPED: "true"}):
+        for text in plain:
+            index.why(text)
+        for text in texts:
+            says = r"(?s)escapedStringLiterals is true, and Spark reads '.*' as it.*\^"
+            with pytest.raises(StatementError, match=says):
+                index.why(text)
+        with pytest.raises(StatementError, match="abs is a function"):
+            index.why("abs(id) = 3")
+
+
 # How many of eight files are kept, in UTC. A file has three days, the last one nulls besides.
 KEPT = {
     "id = 3": 1,
@@ -179,8 +203,16 @@ KEPT = {
     "ntz < TIMESTAMP '2024-03-01 13:00:00'": 8,
     "ntz > DATE '2024-03-24'": 1,
     "s = DATE '2024-03-24'": 8,
+    "day = 19791": 8,  # no day, and in Spark a fault
+    "day IN (19791, '2024-03-09')": 8,
+    "ts > 5": 8,
+    "id = DATE '1970-01-04'": 8,
 }
-FAILING = {"day > 'soon'", "s = DATE '2024-03-24'"}  # where ANSI is as it is by default
+# Where ANSI is as it is by default.
+FAILING = {
+    *("day > 'soon'", "s = DATE '2024-03-24'"),
+    *("day = 19791", "day IN (19791, '2024-03-09')", "ts > 5", "id = DATE '1970-01-04'"),
+}
 WHEREVER = {"day", "ntz", "id", "s", "x", "price", "flag", "NOT"}
 
 

@@ -1,0 +1,47 @@
+"""Scans as rows of a report: what they say is by the name of the column, its order the schema's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from skipping.lookup.scan_plan import ScanPlan
+
+__all__ = ["describe_scan", "rows_of"]
+
+
+def describe_scan(scan: ScanPlan) -> dict[str, Any]:
+    """What reports say of a scan, each under the name of its column.
+
+    Where no index was asked, what is known of its answer is None, and `reason` says why.
+    """
+    asked = scan.total is not None
+    read, left = scan.rows or (None, None)
+    return {
+        "table": scan.table,
+        "files": scan.total,
+        "disproved": scan.disproved if asked else None,
+        "unknown": scan.unknown if asked else None,
+        "kept": scan.kept,
+        "opened": scan.opened,
+        "bytes": scan.bytes,
+        "disproved_bytes": scan.disproved_bytes if asked else None,
+        "opened_bytes": scan.opened_bytes,
+        "rows_read": read,
+        "rows_left": left,
+        "asked_seconds": scan.seconds,
+        "conditions": [{"condition": label, "disproved": count} for label, count in scan.legs],
+        "disproved_by": [label for label, count in scan.legs if count],
+        "keys": [str(keys) for keys in scan.keys],
+        "reason": scan.reason,
+        "unused": list(scan.unused),
+    }
+
+
+def rows_of(schema: str, described: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """The rows of a report whose columns are those of `schema`, Spark DDL."""
+    columns = StructType.fromDDL(schema)
+    assert isinstance(columns, StructType), "it has names"
+    return [tuple(each[name] for name in columns.names) for each in described]

@@ -1,0 +1,67 @@
+"""Progress of what takes long: a bar in a terminal and in a notebook, else lines in the log.
+
+The lines come every few seconds, at INFO, from the logger `skipping.progress`; like those of any
+library they are seen where the program has set up logging. What is done at once shows nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from tqdm import tqdm
+
+__all__ = ["progress"]
+
+log = logging.getLogger("skipping.progress")
+
+_SOON, _EVERY = 0.5, 5.0
+"""Seconds before a bar is drawn, and between lines in the log."""
+
+
+class _Logged(tqdm):  # type: ignore[misc]
+    """A bar that is lines in the log."""
+
+    monitor_interval = 0  # no thread that draws
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        if msg != "":  # which would clear a terminal
+            log.info("%s", self._told())
+        return True
+
+    def _told(self) -> str:
+        now = self.format_dict
+        done, total, elapsed = now["n"], now["total"], now["elapsed"]
+        rate = now["rate"] or (done / elapsed if elapsed else 0)
+        of = f" of {total:,}" if total else ""
+        left = f", {tqdm.format_interval((total - done) / rate)} left" if total and rate else ""
+        return f"{self.desc}: {done:,}{of}{self.unit}, {rate:,.1f}{self.unit}/s{left}"
+
+
+def progress(total: int | None, unit: str, what: str, *, is_background: bool = False) -> tqdm[Any]:
+    """A context whose `update(n)` says that n more are done, of `total` where that is known.
+
+    `unit` is a plural, as files. What runs in the background is never drawn, only logged.
+    """
+    shown: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
+    if is_background or not (_in_notebook() or _in_terminal()):
+        times = {"mininterval": _EVERY, "delay": _EVERY, "miniters": 1}
+        return _Logged(**shown, **times, file=io.StringIO())
+    if _in_notebook() and find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm as drawn
+    else:
+        drawn = tqdm
+    return drawn(**shown, delay=_SOON)
+
+
+def _in_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this, which shows what is written without a terminal."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", ())
