@@ -53,11 +53,13 @@ from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
 
     from skipping.advise.analyze import Advice
+    from skipping.tables.deltalake.scan import DeltaScan
 
 __all__ = ["SkippingIndex"]
 
@@ -68,7 +70,8 @@ class SkippingIndex:
     >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
     >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
 
-    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
+    A table of PyIceberg's, or of delta-rs' (`DeltaTable`), needs neither Spark nor a JVM; where
+    the index is kept has to be said.
 
     >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
     >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
@@ -86,7 +89,7 @@ class SkippingIndex:
     @classmethod
     def create(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str,
         columns: str | None = None,
         *,
@@ -99,11 +102,11 @@ class SkippingIndex:
     ) -> SkippingIndex:
         """Define an index and build it for the files there are, unless `build` is false.
 
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
-        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
-        `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh": True}` starts a stream
-        in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A table
+        of PyIceberg's or delta-rs' has no name here: `create(flights, "tailnum VALUE_LIST",
+        store=...)`; its `where` is that of CREATE. With `if_not_exists` an index that the table has
+        is taken as it is; `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh":
+        True}` starts a stream in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
         else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
@@ -132,7 +135,7 @@ class SkippingIndex:
     @classmethod
     def define(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str | None,
         columns: Sequence[ColumnSpec],
         *,
@@ -166,7 +169,7 @@ class SkippingIndex:
     @classmethod
     def on(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
@@ -359,11 +362,17 @@ class SkippingIndex:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> DataScan:
-        """PyIceberg's `Table.scan`, over the files that may have a matching row.
+    def scan(self, row_filter: Any = "", **options: Any) -> DataScan | DeltaScan:
+        """The matching rows, read from the files that may have one, without Spark.
 
-        Takes what that takes and gives what that gives (`to_arrow`, `to_pandas`, `count`, ...), the
-        same rows. Raises TableError for a table of a Spark session, which skips files by itself.
+        Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
+        (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
+        that it is at, it takes a predicate as `lookup` does, `selected_fields` and `limit`, and
+        gives a scan with the same methods: `select`, `plan_files` (paths), `to_arrow`,
+        `to_arrow_batch_reader`, `to_pandas`, `to_polars`, `to_duckdb`, `count`. Its filter is
+        evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
+        read exactly a TableError. Raises TableError for a table of a Spark session, which skips
+        files by itself.
         """
         if row_filter:
             options["row_filter"] = row_filter
