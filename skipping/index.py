@@ -106,8 +106,8 @@ class SkippingIndex:
         of PyIceberg's or delta-rs' has no name here: `create(flights, "tailnum VALUE_LIST",
         store=...)`; its `where` is that of CREATE. With `if_not_exists` an index that the table has
         is taken as it is; `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh":
-        True}` starts a stream in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
-        else Conflict if the table has one.
+        True}` starts a stream in this session, which needs Spark. Raises StatementError,
+        DefinitionError, TableError, and else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
         specs, chosen = column_specs(columns), IndexOptions.of(options or {})

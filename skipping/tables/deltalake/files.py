@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote
@@ -91,11 +91,37 @@ class LiveFiles:
             schema=FILES,
         )
 
+    def added(self, commits: Iterable[bytes]) -> pa.Table:
+        """The files (FILES) that commits add, each once: a deletion vector adds its file again.
+
+        Their partition values are the log's own texts. Raises ValueError, KeyError or TypeError for
+        what is no commit.
+        """
+        actions = (json.loads(line) for commit in commits for line in commit.splitlines() if line)
+        adds = {(a["path"], a["size"]): a for a in (x.get("add") for x in actions) if a is not None}
+        if not adds:
+            return FILES.empty_table()
+        named = {c.physical[0]: c.logged_as for c in self.columns.values() if c.partition}
+        partition = [
+            [(named.get(k, k), v) for k, v in a["partitionValues"].items()] for a in adds.values()
+        ]
+        paths, sizes = zip(*adds, strict=True)
+        return pa.table(
+            [
+                resolve_path(self.root, pa.array(paths, pa.string())),
+                pa.array(sizes, pa.int64()),
+                pa.nulls(len(adds), pa.int64()),
+                pa.array(partition, FILES.field("partition").type),
+                pa.repeat("parquet", len(adds)),
+            ],
+            schema=FILES,
+        )
+
     def _partition(self) -> pa.Array:
         """The values as the log has them, as far as delta-rs tells.
 
         It gives them typed. Left out, and so unknown, is where that says less than the log: of text
-        it takes the empty one for null, which Spark does not, and of a time without a zone nobody
+        it takes the empty one for null, which Spark does not; and of a time without a zone nobody
         knows whose clock it is.
         """
         pairs: list[list[tuple[str, str | None]]] = [[] for _ in range(len(self._actions))]
@@ -110,16 +136,6 @@ class LiveFiles:
 
     def _typed(self, name: str) -> pa.ChunkedArray:
         return pc.struct_field(self._actions["partition"], split_parts(name))
-
-    def null_texts(self, identities: Set[str]) -> set[str]:
-        """The paths of files in which one of these partition columns is text, and null here."""
-        paths: set[str] = set()
-        for column in self.columns.values():
-            if column.partition and column.identity in identities and "string" in column.type:
-                paths.update(
-                    self._actions["path"].filter(pc.is_null(self._typed(column.name))).to_pylist()
-                )
-        return paths
 
     @cached_property
     def vectors(self) -> Mapping[str, pa.Array]:

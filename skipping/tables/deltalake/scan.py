@@ -67,8 +67,7 @@ class DeltaScan:
         files = live.files()
         try:
             disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
-            doubtful = live.null_texts({leaf.column for leaf in leaves(given)})
-            kept = [f not in disproved or f[0] in doubtful for f in identities(files)]
+            kept = [file not in disproved for file in identities(files)]
             files = files.filter(pa.array(kept, pa.bool_()))
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)

@@ -32,13 +32,16 @@ from skipping.tables.filesystem import locate
 __all__ = ["DeltaLakeTable", "open_delta"]
 
 _AT_ONCE = 16
-"""Files that are looked for at a time."""
+"""Files that are looked for, and commits that are read, at a time."""
+
+_COMMITS = 1_000
+"""More commits than this are not read one by one: the live files are then compared instead."""
 
 
 def open_delta(url: str, name: str) -> DeltaTable:
     """The table at a URL; raises TableError with the name that people call it by."""
     with _translate_errors(name):
-        return DeltaTable(url)
+        return _load(url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,31 @@ class DeltaLakeTable:
         return files.filter(pc.is_in(names, value_set=kept))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """None: delta-rs lists files, not what came when; without a later version there is none."""
-        return FILES.empty_table() if until <= since else None
+        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+
+        delta-rs does not tell, so the commits are read. None if one is missing or unreadable, or
+        there are more than _COMMITS.
+        """
+        if until <= since:
+            return FILES.empty_table()
+        if until - since > _COMMITS:
+            return None
+        try:
+            return LiveFiles.of(self._at()).added(self._commits(since + 1, until + 1))
+        except (DeltaError, OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _commits(self, first: int, end: int) -> Iterator[bytes]:
+        """The texts of commits, in order."""
+
+        def text(version: int) -> bytes:
+            filesystem, path = self.locate(f"{root}/_delta_log/{version:020d}.json")
+            with filesystem.open_input_stream(path) as file:
+                return bytes(file.read())
+
+        root = table_root(self.table.table_uri)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            yield from pool.map(text, range(first, end))
 
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether there is such a file: what is gone no version can read.
@@ -127,7 +153,18 @@ class DeltaLakeTable:
         return dict(self.table._storage_options or {})
 
     def _at(self, version: int | None = None) -> DeltaTable:
-        return DeltaTable(self.table.table_uri, version, storage_options=self._options() or None)
+        return _load(self.table.table_uri, version, self._options())
+
+
+def _load(
+    url: str, version: int | None = None, options: dict[str, str] | None = None
+) -> DeltaTable:
+    if escape := re.search("%[0-9A-Fa-f]{2}", unquote(url)):
+        raise TableError(
+            f"delta-rs takes {escape[0]} in a path for an escape, and so reads another folder than "
+            f"{table_root(url)}"
+        )
+    return DeltaTable(url, version, storage_options=options or None)
 
 
 @functools.lru_cache(64)

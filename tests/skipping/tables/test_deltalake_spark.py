@@ -1,0 +1,217 @@
+"""One index for Spark and delta-rs: the same files, columns and identities; either builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+import rewrite
+from providers import Compare
+from skipping import SkippingIndex
+from skipping.audit import recheck
+from skipping.lookup.bind import Binding
+from skipping.stores import IDENTITY
+from skipping.tables.delta import DeltaTable as SparkDelta
+from skipping.tables.deltalake.table import DeltaLakeTable
+from skipping.tables.open import open_table
+from tests.skipping.tables.formats import SPECIAL
+
+NAME = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
+TABLES = {
+    "mapped by name": [
+        f"CREATE TABLE {{t}} (k INT, st STRUCT<a: BIGINT, `b.c`: STRING>, p STRING) USING delta "
+        f"PARTITIONED BY (p) TBLPROPERTIES ({NAME})",
+        "INSERT INTO {t} SELECT id, named_struct('a', id * 10, 'b.c', 'x'), 'a b' "
+        "FROM range(0, 50, 1, 1)",
+        "DELETE FROM {t} WHERE k IN (3, 7)",
+        "ALTER TABLE {t} RENAME COLUMN k TO key",
+        "ALTER TABLE {t} RENAME COLUMN p TO `p q`",
+        "INSERT INTO {t} VALUES (90, NULL, '%20'), (91, named_struct('a', 5, 'b.c', 'y'), NULL)",
+    ],
+    "mapped by id": [
+        "CREATE TABLE {t} (k INT, t TIMESTAMP_NTZ) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'id')",
+        "INSERT INTO {t} VALUES (1, TIMESTAMP_NTZ '2024-05-01 10:00:00')",
+        "INSERT INTO {t} VALUES (90, NULL)",
+    ],
+    "widened, with checkpoints": [
+        "CREATE TABLE {t} (k INT, n INT) USING delta TBLPROPERTIES "
+        "('delta.enableTypeWidening' = 'true', 'delta.checkpointPolicy' = 'v2', "
+        "'delta.checkpointInterval' = '2')",
+        "INSERT INTO {t} VALUES (1, 1)",
+        "ALTER TABLE {t} ALTER COLUMN k TYPE BIGINT",
+        "INSERT INTO {t} VALUES (90, 5000)",
+    ],
+    "partitioned by all types": [
+        "CREATE TABLE {t} (k INT, i INT, d DATE, ts TIMESTAMP, n TIMESTAMP_NTZ, f FLOAT, "
+        "x DOUBLE, dec DECIMAL(10,2), b BOOLEAN, s STRING) USING delta "
+        "PARTITIONED BY (i, d, ts, n, f, x, dec, b, s)",
+        "INSERT INTO {t} VALUES (1, -7, DATE '0001-01-01', TIMESTAMP '2024-05-01 10:00:00', "
+        "TIMESTAMP_NTZ '2024-05-01 10:00:00.5', 0.1, 1e10, -0.01, true, 'x/y z'), "
+        "(90, NULL, NULL, NULL, NULL, 'NaN', '-Infinity', NULL, false, '')",
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def folder(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    made = tmp_path_factory.mktemp("shared") / "a b%"
+    for statement in TABLES[request.param]:
+        spark.sql(statement.format(t=f"delta.`{made}`"))
+    return made
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path}/index.sqlite"
+
+
+def ordered(files: pa.Table | None, *, without: frozenset[str] = frozenset()) -> list[Any]:
+    assert files is not None
+    rows = files.to_pylist()
+    return sorted(
+        (r["path"], r["size"], r["stamp"], {k: v for k, v in r["partition"] if k not in without})
+        for r in rows
+    )
+
+
+def indexable(table: Any) -> str:
+    kept = (c for c in table.columns().values() if c.refusal is None)
+    return ", ".join(f"{c.name if '.' in c.name else f'`{c.name}`'} VALUE_LIST" for c in kept)
+
+
+class TestOneTable:
+    def test_both_see_the_same(self, spark: SparkSession, folder: Path) -> None:
+        theirs = open_table(spark, f"delta.`{folder}`")
+        assert isinstance(theirs, SparkDelta)
+        ours = DeltaLakeTable(DeltaTable(folder))
+        assert (ours.id, ours.name, ours.version()) == (theirs.id, theirs.name, theirs.version())
+        told = {c.name: (*_facts(c),) for c in ours.columns().values()}
+        assert told == {c.name: (*_facts(c),) for c in theirs.columns().values()}
+        for version in range(ours.version() + 1):
+            found, known = ours.files(version), theirs.files(version)
+            assert found.schema == known.schema
+            assert _identities(found) == _identities(known)
+            for file, other in zip(ordered(found), ordered(known), strict=True):
+                left_out = other[3].keys() - file[3].keys()
+                assert {k: other[3][k] for k in left_out} == {
+                    k: v for k, v in other[3].items() if k == "ts" or v in (None, "")
+                } or not left_out
+                same = {k: v for k, v in file[3].items() if k not in ("f", "x")}
+                assert same.items() <= other[3].items()
+            since = ours.changes(-1, version)
+            assert ordered(since) == ordered(theirs.changes(-1, version))
+
+    @pytest.mark.parametrize("builder", ["Spark", "delta-rs"])
+    def test_what_one_builds_the_other_asks(
+        self, spark: SparkSession, folder: Path, url: str, builder: str
+    ) -> None:
+        name, table = f"delta.`{folder}`", DeltaTable(folder)
+        columns = indexable(DeltaLakeTable(table))
+        if builder == "Spark":
+            built = SkippingIndex.create(spark, name, columns, store=url)
+            other = SkippingIndex.on(table, store=url)
+        else:
+            built = SkippingIndex.create(table, columns, store=url)
+            other = SkippingIndex.on(spark, name, store=url)
+        assert other.definition == built.definition
+        assert other.refresh() == other.state
+        assert len(other.pending()) == 0
+        first = next(iter(DeltaLakeTable(table).columns()))
+        for asked in (f"{first} = 1", f"{first} = 90", f"{first} > 50", f"{first} = -1"):
+            plan = built.lookup(asked)
+            assert str(plan) == str(other.lookup(asked))
+            assert plan.unknown == 0
+            assert plan.kept is not None
+            assert plan.kept < (plan.total or 0)
+            local = SkippingIndex.on(table, store=url).scan(asked)
+            assert len(local.plan_files()) == plan.kept
+            wanted = spark.read.format("delta").load(str(folder)).where(asked).toArrow()
+            assert _rows(local.to_arrow()) == _rows(wanted)
+
+
+def _facts(column: Any) -> Iterator[Any]:
+    for name in ("identity", "type", "physical", "field_id", "partition", "refusal", "backfilled"):
+        yield getattr(column, name)
+
+
+def _identities(files: pa.Table) -> list[Any]:
+    return sorted((row["path"], row["size"], row["stamp"]) for row in files.to_pylist())
+
+
+def _rows(table: pa.Table) -> list[str]:
+    """Rows that can be compared; an empty text of a partition is null to delta-rs."""
+    rows = table.to_pylist()
+    return sorted(repr({k: None if v == "" else v for k, v in row.items()}) for row in rows)
+
+
+def test_spark_skips_by_what_delta_rs_built(spark: SparkSession, tmp_path: Path) -> None:
+    """And opens nothing else: all other files are garbage. The table is delta-rs' own."""
+    folder, url = tmp_path / "t x", f"sqlite:{tmp_path}/index.sqlite"
+    for i, p in enumerate(SPECIAL):
+        written = pa.table({"k": [i, i + 100], "s": [f"s{i}", None], "p": [p, p]})
+        write_deltalake(folder, written, mode="append", partition_by=["p"])
+    index = SkippingIndex.create(DeltaTable(folder), "k VALUE_LIST, p VALUE_LIST", store=url)
+    before = spark.conf.get("spark.skipping.store", None)
+    spark.conf.set("spark.skipping.store", url)
+    try:
+        frame = spark.read.format("delta").load(str(folder))
+        for row in index.why("k = 4").to_pylist():
+            if row["disproved"]:
+                Path(row["path"].removeprefix("file:")).write_bytes(b"no parquet" * 400)
+        kept = frame.where("k = 4")
+        assert [tuple(row) for row in kept.collect()] == [(4, "s4", SPECIAL[4])]
+        (scan,) = rewrite.explain(kept).scans
+        assert (scan.total, scan.kept) == (len(SPECIAL), 1)
+    finally:
+        if before is None:
+            spark.conf.unset("spark.skipping.store")
+        else:
+            spark.conf.set("spark.skipping.store", before)
+
+
+def test_deletion_vectors_of_either_version(spark: SparkSession, tmp_path: Path, url: str) -> None:
+    """The sketch is of the file, so a version without the vector finds the row again."""
+    folder = tmp_path / "é x"
+    name = f"delta.`{folder}`"
+    spark.sql(
+        f"CREATE TABLE {name} (k BIGINT) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    spark.sql(f"INSERT INTO {name} SELECT id FROM range(0, 1000, 1, 1)")
+    spark.sql(f"INSERT INTO {name} SELECT id FROM range(1000, 2000, 1, 1)")
+    spark.sql(f"DELETE FROM {name} WHERE k % 100 = 7")
+    newest, before = DeltaTable(folder), DeltaTable(folder, version=2)
+    index = SkippingIndex.create(newest, "k MIN_MAX", store=url)
+    old = SkippingIndex.on(before, store=url)
+    assert (index.scan("k < 300").count(), old.scan("k < 300").count()) == (297, 300)
+    assert len(index.scan("k < 300").plan_files()) == 1
+    assert (index.scan("k = 107").count(), old.scan("k = 107").count()) == (0, 1)
+    assert index.scan().to_arrow()["k"].to_pylist().count(1007) == 0
+    assert index.scan().count() == spark.read.format("delta").load(str(folder)).count() == 1980
+    clone = f"delta.`{tmp_path}/clone`"
+    spark.sql(f"CREATE TABLE {clone} SHALLOW CLONE {name}")
+    spark.sql(f"INSERT INTO {clone} VALUES (5000)")
+    cloned = SkippingIndex.create(DeltaTable(tmp_path / "clone"), "k MIN_MAX", store=url)
+    assert cloned.scan("k < 300").count() == 297
+    assert len(cloned.scan("k >= 1000 AND k < 2100").plan_files()) == 1
+
+
+def test_what_was_disproved_is_read_again(spark: SparkSession, tmp_path: Path, url: str) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"k": range(10)}))
+    index = SkippingIndex.create(DeltaTable(tmp_path / "t"), "k VALUE_LIST", store=url)
+    columns = index.table.columns()
+    for k, wrong in ((50, 0), (5, 1)):
+        bound = Binding(columns)
+        asked = bound.leaf(Compare("k", "=", k))
+        files = index.files().select(IDENTITY.names)
+        found = recheck(files, index.definition, columns, asked, bound.columns, dated=False)
+        assert (found.files, len(found.wrong)) == (1, wrong)
