@@ -67,6 +67,11 @@ def test_pyiceberg_is_known_in_one_room() -> None:
     assert knowing("pyiceberg") == {f"{room}/pyiceberg.py", f"{room}/scan.py"}
 
 
+def test_delta_rs_is_known_in_one_room() -> None:
+    room = "skipping/tables/deltalake"
+    assert knowing("deltalake") == {f"{room}/files.py", f"{room}/table.py"}
+
+
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))

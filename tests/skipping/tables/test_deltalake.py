@@ -30,6 +30,7 @@ from skipping.__main__ import main
 from skipping.engines.deltalake import delta_path_source
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.deltalake.table import DeltaLakeTable
+from tests.object_store import BUCKET, ObjectStore
 from tests.skipping.tables.formats import SPECIAL, paths
 from tests.skipping.tables.local import COLUMNS, plain, rows
 
@@ -551,6 +552,32 @@ class TestCommand:
             main(["refresh", str(folder), "--without-spark", "--conf", "spark.master=local"])
         assert ended.value.code == 2
         assert "spark.master is a Spark session's" in capsys.readouterr().err
+
+
+def test_an_object_store_with_the_tables_own_credentials(store: MemoryStore) -> None:
+    """Paths stay as the table's URI begins: `s3a` is what Spark calls it."""
+    with ObjectStore() as objects:
+        options = objects.options()
+        root = f"s3a://{BUCKET}/x y/t"
+        for i, p in enumerate(["a b", "%20", "é/x"]):
+            written = pa.table({"k": [i], "p": [p]})
+            write_deltalake(
+                root, written, mode="append", partition_by=["p"], storage_options=options
+            )
+        index = SkippingIndex.create(
+            DeltaTable(root, storage_options=options), "k VALUE_LIST, p VALUE_LIST", store=store
+        )
+        assert index.table.name == f"delta.`{root}`"
+        for file in index.files().to_pylist():
+            inner = objects.folder / file["path"].removeprefix(f"s3a://{BUCKET}/")
+            assert inner.stat().st_size == file["size"]
+            if file["path"] not in index.scan("k = 1").plan_files():
+                inner.write_bytes(GARBAGE)
+        assert index.scan("k = 1").to_arrow().to_pylist() == [{"k": 1, "p": "%20"}]
+        table = index.table
+        assert len(table.changes(-1, 2) or ()) == 3
+        asked = pa.array([*paths(table.files()), f"{root}/nope"])
+        assert table.retained(asked).to_pylist() == [True, True, True, False]
 
 
 def test_a_path_that_delta_rs_takes_for_another(tmp_path: Path) -> None:
