@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +14,18 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers import Compare
+from providers.errors import DefinitionError
 from skipping import SkippingIndex
 from skipping.audit import recheck
 from skipping.lookup.bind import Binding
 from skipping.parquet.partition_values import partition_value
 from skipping.stores import IDENTITY
+from skipping.stores.memory.store import MemoryStore
 from skipping.tables.delta import DeltaTable as SparkDelta
 from skipping.tables.deltalake.table import DeltaLakeTable
 from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL
+from tests.skipping.tables.local import COLUMNS, rows
 
 NAME = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
 TABLES = {
@@ -215,3 +219,59 @@ def test_what_was_disproved_is_read_again(spark: SparkSession, tmp_path: Path, u
         files = index.files().select(IDENTITY.names)
         found = recheck(files, index.definition, columns, asked, bound.columns, dated=False)
         assert (found.files, len(found.wrong)) == (1, wrong)
+
+
+LITERALS = {
+    "k": ["0", "1", "12", "1.5", "-1", "2147483648", "NULL", "2.0"],
+    "big": ["1099511627776", "1099511627778", "0", "1.5e12"],
+    "s": ["'s1'", "'all'", "''", "'s'", "NULL"],
+    "day": ["'2024-01-02'", "DATE '2024-01-03'", "'1999-01-01'"],
+    "ts": ["'2024-01-01T01:00:00Z'", "TIMESTAMP '2024-01-01 02:00:00+00:00'"],
+    "x": ["0", "1.5", "-0.0", "3", "1e300", "0.1"],
+    "d": ["2.50", "1.5", "2", "2.505", "1e3"],
+    "b": ["true", "false"],
+    "st.a": ["0", "2", "NULL", "1.5"],
+    "st.t.y": ["'y1'", "'y'"],
+}
+
+
+def a_filter(random: Random, depth: int = 2) -> str:
+    """A condition as WHERE takes it, of columns of all types."""
+    if depth and random.random() < 0.5:
+        legs = [a_filter(random, depth - 1) for _ in range(2)]
+        joined = f"({random.choice([' AND ', ' OR ']).join(legs)})"
+        return f"NOT {joined}" if random.random() < 0.3 else joined
+    column = random.choice([*LITERALS])
+    one, other = (random.choice(LITERALS[column]) for _ in range(2))
+    no = random.choice(["", "", "NOT "])
+    forms = [f"{column} {op} {one}" for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")]
+    forms += [f"{column} {no}IN ({one}, {other})", f"{column} {no}BETWEEN {one} AND {other}"]
+    forms += [f"{column} IS {no}NULL", f"NOT ({column} = {one})"]
+    if column in ("s", "st.t.y"):
+        forms.append(f"{column} {no}LIKE 's1%'")
+    return random.choice(forms)
+
+
+def test_random_filters_give_the_rows_that_spark_gives(spark: SparkSession, tmp_path: Path) -> None:
+    folder, random = tmp_path / "t", Random(19)
+    for i in range(4):
+        numbers = pa.array(range(3 * i, 3 * i + 3), pa.int64())
+        write_deltalake(folder, rows(i).append_column("n", numbers), mode="append")
+    index = SkippingIndex.create(DeltaTable(folder), COLUMNS, store=MemoryStore("random"))
+    filters = [a_filter(random) for _ in range(150)]
+    frame = spark.read.format("delta").load(str(folder))
+    asked = [f"({text}) AS f{i}" for i, text in enumerate(filters)]
+    answers = frame.selectExpr("n", *asked).toArrow()
+    evaluated = opened = 0
+    for i, text in enumerate(filters):
+        wanted = answers.filter(answers[f"f{i}"])["n"].to_pylist()
+        scan = index.scan(text).select("n")
+        opened += len(scan.plan_files())
+        try:
+            found = scan.to_arrow()["n"].to_pylist()
+        except DefinitionError:  # it says so: times as text in a list
+            continue
+        evaluated += 1
+        assert sorted(found) == sorted(wanted), text
+    assert evaluated > 100
+    assert opened < 3 * len(filters)
