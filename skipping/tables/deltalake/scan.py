@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -32,13 +33,16 @@ __all__ = ["DeltaScan"]
 
 log = logging.getLogger("skipping")
 
+_AT_ONCE = 8
+"""Files that are read at a time."""
+
 
 @dataclass(frozen=True)
 class DeltaScan:
     """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
 
-    Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row,
-    one after the other, and gives only the rows that do match.
+    Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
+    and gives the rows that do match.
     """
 
     live: LiveFiles
@@ -95,7 +99,7 @@ class DeltaScan:
         return pa.schema([whole.field(name) for name in self.selected_fields])
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """The rows, read a file at a time as they are asked for."""
+        """The rows, read some files at a time as they are asked for."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def to_arrow(self) -> pa.Table:
@@ -131,21 +135,27 @@ class DeltaScan:
         return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit
-        for row in self.files.to_pylist():
-            try:
-                found = self._rows(row["path"])
-            except (pa.ArrowException, OSError) as error:
-                raise TableError(f"cannot read {row['path']}: {first_line(error)}") from error
-            if left is not None:
-                found = found.slice(0, left)
-                left -= len(found)
-            yield from found.to_batches()
-            if left == 0:
-                return
+        left, paths = self.limit, self.plan_files()
+        if not paths or left == 0:
+            return
+        _ = self.live.vectors, self._filtered  # once, not in each thread
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for start in range(0, len(paths), _AT_ONCE):
+                for found in pool.map(self._rows, paths[start : start + _AT_ONCE]):
+                    kept = found if left is None else found.slice(0, left)
+                    yield from kept.to_batches()
+                    left = None if left is None else left - len(kept)
+                if left == 0:
+                    return
 
     def _rows(self, path: str) -> pa.Table:
-        """The matching rows of a file, as the table has them."""
+        """The matching rows of a file; raises TableError for one that cannot be read."""
+        try:
+            return self._matching(path)
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"cannot read {path}: {first_line(error)}") from error
+
+    def _matching(self, path: str) -> pa.Table:
         tops = dict.fromkeys([*self.schema.names, *map(_top, self._filtered.values())])
         whole = self.live.read(path, list(tops), self.locate)
         if (kept := self.live.vectors.get(path)) is not None:

@@ -108,7 +108,7 @@ class DeltaLakeTable:
             return None
         try:
             return LiveFiles.of(self._at()).added(self._commits(since + 1, until + 1))
-        except (DeltaError, OSError, ValueError, KeyError, TypeError):
+        except (DeltaError, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _commits(self, first: int, end: int) -> Iterator[bytes]:

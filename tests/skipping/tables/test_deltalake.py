@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from providers import And, Compare, Unknown
+from providers import And, Compare, In, Unknown
 from providers.errors import (
     Conflict,
     DefinitionError,
@@ -420,6 +420,10 @@ class TestScan:
             assert cut.to_duckdb("t", db).execute("SELECT s FROM t").fetchall() == [("s1",)]
         assert index.scan().select("k", "big").schema.names == ["k", "big"]
         assert index.scan(limit=5).to_arrow().num_rows == 5
+        assert index.scan(limit=0).to_arrow().num_rows == 0
+        keys = In.of("k", pa.array([2, 12, *range(100, 100_000)], pa.int64()))
+        assert len(index.scan(keys).plan_files()) == 1
+        assert index.scan(keys).count() == 2
         assert index.scan(selected_fields=("k",)).count() == 12
         assert sum(len(b) for b in index.scan("k in (0, 1)").to_arrow_batch_reader()) == 2
         assert index.scan().to_arrow().schema == pa.schema(table.schema().to_arrow())
