@@ -495,6 +495,70 @@ class TestScan:
                 index.scan("n = 1").select(name).to_arrow()
 
 
+def mapped(name: str, type: Any, id: int) -> dict[str, Any]:
+    """A field of a table with column mapping."""
+    physical = {"delta.columnMapping.id": id, "delta.columnMapping.physicalName": f"c{id}"}
+    return {"name": name, "type": type, "nullable": True, "metadata": physical}
+
+
+@pytest.mark.parametrize("mode", ["id", "name"])
+@pytest.mark.parametrize("ids", [True, False])
+def test_nested_columns_are_found_by_id_or_physical_name(
+    folder: Path, store: MemoryStore, mode: str, ids: bool
+) -> None:
+    """Names in the file say nothing in the mode id; here two are swapped."""
+
+    def field(name: str, type: pa.DataType, id: int) -> pa.Field:
+        return pa.field(name, type, metadata={"PARQUET:field_id": str(id)} if ids else None)
+
+    a, b = ("c4", "c3") if mode == "id" else ("c3", "c4")
+    inner = pa.struct([field(a, pa.int32(), 3), field(b, pa.int32(), 4)])
+    schema = pa.schema([field("c1", pa.int64(), 1), field("c2", inner, 2)])
+    written = pa.table({"c1": [1, 2], "c2": [{a: 7, b: 8}, None]}, schema)
+    folder.mkdir(parents=True)
+    pq.write_table(written, folder / "f.parquet")
+    struct = {"type": "struct", "fields": [mapped("a", "long", 3), mapped("new", "string", 5)]}
+    other = {"type": "struct", "fields": [mapped("a", "long", 6)]}
+    structs = {"type": "array", "elementType": other, "containsNull": True}
+    hand_made(
+        folder,
+        [mapped("x.y", "long", 1), mapped("st", struct, 2), mapped("l", structs, 9)],
+        [("f.parquet", {})],
+        {"minReaderVersion": 2, "minWriterVersion": 5},
+        configuration={"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "9"},
+    )
+    index = SkippingIndex.create(DeltaTable(folder), "st.a MIN_MAX, `x.y` MIN_MAX", store=store)
+    scan = index.scan("`x.y` = 1").select("x.y", "st", "l")
+    if mode == "id" and not ids:
+        with pytest.raises(TableError, match=r"no field ids, by which .* is found"):
+            scan.to_arrow()
+        assert index.lookup("st.a = 99").kept == 1
+        return
+    found = [{"x.y": 1, "st": {"a": 7, "new": None}, "l": None}]
+    assert scan.to_arrow().to_pylist() == found
+    assert index.scan("st.a = 7").count() == 1
+    assert index.scan("st.a IS NULL").select("x.y").to_arrow()["x.y"].to_pylist() == [2]
+    assert index.lookup("st.a = 99").kept == index.lookup("st.a = 8").kept == 0
+
+
+def test_structs_in_lists_of_a_mapped_table_are_refused(folder: Path, store: MemoryStore) -> None:
+    struct = {"type": "struct", "fields": [mapped("a", "long", 3)]}
+    structs = {"type": "array", "elementType": struct, "containsNull": True}
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"c1": [1], "c2": [[{"c3": 5}]]}), folder / "f.parquet")
+    hand_made(
+        folder,
+        [mapped("k", "long", 1), mapped("l", structs, 2)],
+        [("f.parquet", {})],
+        {"minReaderVersion": 2, "minWriterVersion": 5},
+        configuration={"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+    )
+    index = SkippingIndex.create(DeltaTable(folder), "k MIN_MAX", store=store)
+    assert index.scan("k = 1").select("k").count() == 1
+    with pytest.raises(TableError, match="l is of structs in a list or map"):
+        index.scan("k = 1").to_arrow()
+
+
 def test_no_spark_and_no_java_is_needed(tmp_path: Path) -> None:
     program = f"""
 import sys

@@ -114,7 +114,18 @@ class TestOneTable:
             since = ours.changes(-1, version)
             assert ordered(since) == ordered(theirs.changes(-1, version))
 
-    @pytest.mark.parametrize("builder", ["Spark", "delta-rs"])
+    @pytest.mark.parametrize(
+        ("folder", "builder"),
+        [
+            ("mapped by name", "Spark"),
+            ("mapped by name", "delta-rs"),
+            ("mapped by id", "delta-rs"),
+            ("widened, with checkpoints", "delta-rs"),
+            ("partitioned by all types", "Spark"),
+            ("partitioned by all types", "delta-rs"),
+        ],
+        indirect=["folder"],
+    )
     def test_what_one_builds_the_other_asks(
         self, spark: SparkSession, folder: Path, url: str, builder: str
     ) -> None:
