@@ -172,6 +172,18 @@ def test_without_spark_it_says_what_to_install(plain: Path, program: str) -> Non
     assert ("Traceback" in done.stderr) == ("__main__ import" not in program)
 
 
+def test_without_delta_rs_it_says_what_to_install(plain: Path) -> None:
+    program = """
+import sys
+from skipping.__main__ import main
+store = "spark.skipping.store=sqlite:none.sqlite"
+sys.exit(main(["refresh", "/t", "--without-spark", "--conf", store]))
+"""
+    done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("need delta-rs: pip install 'lakehouse-file-skipping[delta]'\n")
+
+
 @pytest.mark.parametrize("found", ["3.5.7", "4.0.1", "4.2.0"])
 def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: str) -> None:
     # The real ones differ in what breaks first; that must not be what is said.
