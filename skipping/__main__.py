@@ -1,6 +1,7 @@
 """The command `file-skipping`, or `python -m skipping`: what is done from outside a session.
 
     file-skipping refresh [--all | table ...]   index the files that came since, for cron
+        --without-spark                         the same for Delta tables by path, by delta-rs
     file-skipping copy FROM TO                  copy a store, as a backup or to another place
     file-skipping serve ...                     a server whose sessions skip files (rewrite.serve)
 
@@ -14,17 +15,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import pkgutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import NoStore, SkippingError
+from providers.errors import NoStore, SkippingError, TableError
+from skipping.config.settings import PREFIX, Settings
+from skipping.model.definition import Definition
 from skipping.requirements import require_spark
 from skipping.skipping_index import SkippingIndex
+from skipping.stores import IndexStore
 from skipping.stores.copy import copy
 from skipping.stores.open import open_store
 
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _PACKAGE = "lakehouse-file-skipping"
+_STORE = f"{PREFIX}store"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="names",
         help="what the session brings, as iceberg; unless given delta,iceberg",
     )
+    refresh.add_argument(
+        "--without-spark",
+        action="store_true",
+        help="tables are paths of Delta tables, which delta-rs opens; of --conf only "
+        "spark.skipping.store, or the environment's SKIPPING_STORE",
+    )
     copying = commands.add_parser("copy", help="copy a store of indexes, as it is at one moment")
     copying.add_argument("source", metavar="FROM", help="a store as spark.skipping.store names it")
     copying.add_argument("target", metavar="TO", help="one that has no indexes yet")
@@ -80,13 +94,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = [each for each in given.conf if "=" not in each]
     if wrong:
         refresh.error(f"--conf takes key=value, not {wrong[0]}")
+    conf = dict(each.split("=", 1) for each in given.conf)
+    if given.without_spark:
+        if other := sorted({*conf} - {_STORE}) or (["--formats"] if given.formats else []):
+            refresh.error(f"{other[0]} is a Spark session's, and there is none")
+        return _refresh_without_spark(conf.get(_STORE), given.tables)
     try:
-        spark = _session(dict(each.split("=", 1) for each in given.conf), given.formats)
+        spark = _session(conf, given.formats)
     except (SkippingError, ImportError) as error:
         print(f"no session: {error}", file=sys.stderr)
         return 1
     try:
-        return _refresh(spark, given.tables)
+        names = list(given.tables) or _all(spark)
+        return _refresh({name: partial(SkippingIndex.on, spark, name) for name in names})
+    except SkippingError as error:
+        print(error, file=sys.stderr)
+        return 1
     finally:
         spark.stop()
 
@@ -133,40 +156,68 @@ def _copy(source: str, target: str) -> int:
     return 0
 
 
-def _refresh(spark: SparkSession, tables: Sequence[str]) -> int:
-    """Those of these tables, or all."""
+def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
+    """Those of these tables, or all of the store's: each Delta table is found by its root."""
+    from skipping.engines.deltalake import delta_path_source
+    from skipping.engines.environment import environment_store
+
+    def open(path: str) -> SkippingIndex:
+        source: Any = delta_path_source(path)
+        return SkippingIndex.on(source, store=kept)
+
+    def refuse(name: str, format: str) -> SkippingIndex:
+        raise TableError(f"{name} is a table of format {format}, which needs Spark here")
+
     try:
-        names = list(tables) or _all(spark)
-    except SkippingError as error:
+        settings = Settings.of_environment(os.environ)
+        kept = environment_store(replace(settings, store=store or settings.store))
+        named = {path: partial(open, path) for path in tables}
+        for found in () if tables else _definitions(kept):
+            name, table = found.name, found.table
+            is_delta = table.format == "delta"
+            named[name] = (
+                partial(open, table.root) if is_delta else partial(refuse, name, table.format)
+            )
+        return _refresh(named)
+    except (SkippingError, ImportError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _refresh(named: Mapping[str, Callable[[], SkippingIndex]]) -> int:
+    """Each index, opened by its own function, whatever becomes of the others."""
     failed = 0
-    for n, name in enumerate(names, start=1):
+    for n, (name, open) in enumerate(named.items(), start=1):
         start = time.monotonic()
         try:
-            index = SkippingIndex.on(spark, name)
+            index = open()
             before = len(index.files())
             state = index.refresh()
             came = len(index.files()) - before
             took = time.monotonic() - start
             print(
-                f"[{n}/{len(names)}] {index.table.name}: {came} files, "
+                f"[{n}/{len(named)}] {index.table.name}: {came} files, "
                 f"covers version {state.covered}, {took:.1f} s"
             )
         except SkippingError as error:
             failed += 1
-            print(f"[{n}/{len(names)}] {name}: {error}", file=sys.stderr)
+            print(f"[{n}/{len(named)}] {name}: {error}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def _all(spark: SparkSession) -> list[str]:
     from skipping.engines.spark import settings_of, store_of
 
+    return sorted({d.name for d in _definitions(store_of(spark, settings_of(spark)))})
+
+
+def _definitions(store: IndexStore) -> list[Definition]:
+    """The live ones, by name."""
     try:
-        found = store_of(spark, settings_of(spark)).definitions()
+        found = [d.value for d in store.definitions() if not d.value.dropped]
     except NoStore:
         return []
-    return sorted({d.value.name for d in found if not d.value.dropped})
+    return sorted(found, key=lambda definition: definition.name)
 
 
 if __name__ == "__main__":

@@ -51,12 +51,14 @@ from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
+    from skipping.tables.deltalake.scan import DeltaScan
 
 __all__ = ["Index"]
 
@@ -78,7 +80,7 @@ class Index:
     @classmethod
     def define(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str | None,
         columns: Sequence[ColumnSpec],
         *,
@@ -112,7 +114,7 @@ class Index:
     @classmethod
     def on(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
@@ -305,11 +307,17 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> DataScan:
-        """PyIceberg's `Table.scan`, over the files that may have a matching row.
+    def scan(self, row_filter: Any = "", **options: Any) -> DataScan | DeltaScan:
+        """The matching rows, read from the files that may have one, without Spark.
 
-        Takes what that takes and gives what that gives (`to_arrow`, `to_pandas`, `count`, ...), the
-        same rows. Raises TableError for a table of a Spark session, which skips files by itself.
+        Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
+        (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
+        that it is at, it takes a predicate as `lookup` does, `selected_fields` and `limit`, and
+        gives a scan with the same methods: `select`, `plan_files` (paths), `to_arrow`,
+        `to_arrow_batch_reader`, `to_pandas`, `to_polars`, `to_duckdb`, `count`. Its filter is
+        evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
+        read exactly a TableError. Raises TableError for a table of a Spark session, which skips
+        files by itself.
         """
         if row_filter:
             options["row_filter"] = row_filter

@@ -16,6 +16,7 @@ from skipping.parser.fragments import column_specs
 from skipping.stores import IndexStore
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
@@ -29,7 +30,8 @@ class SkippingIndex(Index):
     >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
     >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
 
-    A table of PyIceberg's needs neither Spark nor a JVM; where the index is kept has to be said.
+    A table of PyIceberg's, or of delta-rs' (`DeltaTable`), needs neither Spark nor a JVM; where
+    the index is kept has to be said.
 
     >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
     >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
@@ -39,7 +41,7 @@ class SkippingIndex(Index):
     @classmethod
     def create(
         cls,
-        source: SparkSession | PyIceberg,
+        source: SparkSession | PyIceberg | DeltaTable,
         table: str,
         columns: str | None = None,
         *,
@@ -52,12 +54,12 @@ class SkippingIndex(Index):
     ) -> Self:
         """Define an index and build it for the files there are, unless `build` is false.
 
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A PyIceberg
-        table has no name here: `create(flights, "tailnum VALUE_LIST", store=...)`; its `where`
-        is that of CREATE. With `if_not_exists` an index that the table has is taken as it is;
-        `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh": True}` starts a stream
-        in this session, which needs Spark. Raises StatementError, DefinitionError, TableError, and
-        else Conflict if the table has one.
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A table
+        of PyIceberg's or delta-rs' has no name here: `create(flights, "tailnum VALUE_LIST",
+        store=...)`; its `where` is that of CREATE. With `if_not_exists` an index that the table has
+        is taken as it is; `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh":
+        True}` starts a stream in this session, which needs Spark. Raises StatementError,
+        DefinitionError, TableError, and else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
         specs, chosen = column_specs(columns), IndexOptions.of(options or {})

@@ -71,6 +71,7 @@ EXTENDED = (
     "skipping/stores/test_opensearch_secured.py",
     "skipping/stores/test_opensearch_slow.py",
     "skipping/stores/test_restored.py",
+    "skipping/tables/test_deltalake_spark.py",
     "skipping/tables/test_pyiceberg_filters.py",
 )
 """What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,

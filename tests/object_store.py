@@ -90,6 +90,17 @@ class ObjectStore:
             **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
         }
 
+    def options(self) -> dict[str, str]:
+        """What engines written in Rust open `s3://lake/...` with."""
+        return {
+            "aws_access_key_id": ACCESS,
+            "aws_secret_access_key": SECRET,
+            "aws_endpoint_url": f"http://127.0.0.1:{self.port}",
+            "aws_region": "us-east-1",
+            "aws_allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }
+
     def stop(self) -> None:
         """End it and delete what it kept."""
         self._program.stop()

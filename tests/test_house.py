@@ -81,6 +81,11 @@ def test_how_progress_is_drawn_is_known_in_one_place() -> None:
     assert knowing("tqdm") == {"skipping/progress.py"}
 
 
+def test_delta_rs_is_known_in_one_room() -> None:
+    room = "skipping/tables/deltalake"
+    assert knowing("deltalake") == {f"{room}/files.py", f"{room}/table.py"}
+
+
 def test_every_setting_is_in_one_place() -> None:
     text = "".join(path.read_text() for path in sources())
     named = set(re.findall(r"spark\.skipping\.([a-z]\w*(?:\.\w+)*)", text))

@@ -73,7 +73,7 @@ def snippets(*, spark: bool) -> list[str]:
     """The Python of the quickstart, that for a Spark session or that without Spark."""
     page = (ROOT / "docs" / "quickstart.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    chosen = [block for block in blocks if ("pyiceberg" not in block) == spark]
+    chosen = [b for b in blocks if any(lib in b for lib in ("pyiceberg", "deltalake")) != spark]
     assert chosen
     return chosen
 
@@ -103,7 +103,7 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
         assert name.replace("METADATA", "licenses/LICENSE") in archive.namelist()
     assert said["License-Expression"] == "Apache-2.0"
     assert "Typing :: Typed" in said.get_all("Classifier", [])
-    assert {"spark", "iceberg", "all"} <= set(said.get_all("Provides-Extra", []))
+    assert {"spark", "iceberg", "delta", "all"} <= set(said.get_all("Provides-Extra", []))
     assert f"\n## [{said['Version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
@@ -133,17 +133,18 @@ def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_
 
 
 def test_the_quickstart_without_spark_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
-    python = environment(tmp_path / "environment", wheel, "iceberg")
+    python = environment(tmp_path / "environment", wheel, "iceberg,delta")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (snippet,) = snippets(spark=False)
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"{snippet}\nprint(len(list(index.scan(\"tailnum = 'N201'\").plan_files())))"
-    )
-    for times in (1, 2):
-        *_, opened = run(python, program, cwd=folder).split()
-        assert int(opened) == times  # of ten files a run
+    assert len(snippets(spark=False)) == 2
+    for i, snippet in enumerate(snippets(spark=False)):
+        program = tmp_path / f"program{i}.py"
+        program.write_text(
+            f"{snippet}\nprint(len(list(index.scan(\"tailnum = 'N201'\").plan_files())))"
+        )
+        for times in (1, 2):
+            *_, opened = run(python, program, cwd=folder).split()
+            assert int(opened) == times  # of ten files a run
     assert "False" in run(
         python, "-c", "import importlib.util as u; print(u.find_spec('pyspark') is not None)"
     )
@@ -171,6 +172,18 @@ def test_without_spark_it_says_what_to_install(plain: Path, program: str) -> Non
     assert ("Traceback" in done.stderr) == ("__main__ import" not in program)
 
 
+def test_without_delta_rs_it_says_what_to_install(plain: Path) -> None:
+    program = """
+import sys
+from skipping.__main__ import main
+store = "spark.skipping.store=sqlite:none.sqlite"
+sys.exit(main(["refresh", "/t", "--without-spark", "--conf", store]))
+"""
+    done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("need delta-rs: pip install 'lakehouse-file-skipping[delta]'\n")
+
+
 @pytest.mark.parametrize("found", ["3.5.7", "4.0.1", "4.2.0"])
 def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: str) -> None:
     # The real ones differ in what breaks first; that must not be what is said.
@@ -190,6 +203,7 @@ def test_the_library_imports_without_any_extra(plain: Path) -> None:
 import skipping, providers
 from skipping import SkippingIndex, ScanPlan, SkippingError
 print(sorted(set(map(lambda n: n.partition('.')[0], __import__('sys').modules)) & {'pyspark',
-    'pandas', 'opensearchpy', 'pyiceberg', 'matplotlib', 'delta', 'prometheus_client'}))
+    'pandas', 'opensearchpy', 'pyiceberg', 'deltalake', 'matplotlib', 'delta',
+    'prometheus_client'}))
 """
     assert run(plain, "-c", program) == "[]\n"

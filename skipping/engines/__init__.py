@@ -1,1 +1,1 @@
-"""What opens a table, and names its settings, its store and its builder: Spark, or PyIceberg."""
+"""What opens a table, and names its settings, its store and builder: Spark, PyIceberg, delta-rs."""

@@ -1,26 +1,37 @@
-"""What opens a table: the one place that chooses between Spark, PyIceberg and a given Source."""
+"""What opens a table: the one place that chooses between engines, and a given Source."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from providers.errors import TableError
 from skipping.engines.source import Source
 
 __all__ = ["open_source"]
 
 
 def open_source(given: Any, name: str | None) -> Source:
-    """The table of a name in a Spark session, or a table of PyIceberg's, which has no name here.
+    """The table of a name in a Spark session, or one of PyIceberg's or delta-rs', without a name.
 
     A Source is taken as it is: so a format of another project is indexed (docs/extending.md).
-    Raises TableError. Imports only what it needs: Spark for the one, PyIceberg for the other.
+    Raises TableError. Imports only what it needs: each engine for its own tables.
     """
     if isinstance(given, Source):
         return given
-    if name is None:
-        from skipping.engines.pyiceberg import local_source
+    if name is not None:
+        from skipping.engines.spark import spark_source
 
-        return local_source(given)
-    from skipping.engines.spark import spark_source
+        return spark_source(given, name)
+    libraries = {c.__module__.partition(".")[0] for c in type(given).__mro__}
+    if "pyiceberg" in libraries:
+        from skipping.engines.pyiceberg import pyiceberg_source
 
-    return spark_source(given, name)
+        return pyiceberg_source(given)
+    if "deltalake" in libraries:
+        from skipping.engines.deltalake import deltalake_source
+
+        return deltalake_source(given)
+    raise TableError(
+        f"{type(given).__name__} is not a PyIceberg table, and not a DeltaTable of delta-rs; with "
+        "Spark give a name too"
+    )

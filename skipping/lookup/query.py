@@ -26,6 +26,8 @@ from skipping.tables import Columns, Table
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
 
+    from skipping.tables.deltalake.scan import DeltaScan
+
 __all__ = ["Asking"]
 
 
@@ -79,12 +81,16 @@ class Asking:
             columns[next(label for label in labels if label not in columns)] = flags(leg.disproved)
         return pa.table(columns)
 
-    def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan:
-        """PyIceberg's scan of a table less the files without a match."""
+    def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:
+        """A predicate as it is evaluated: identities of columns, and normalised values."""
+        return self._bound(predicate, columns)[0]
+
+    def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan | DeltaScan:
+        """A scan of a table without Spark, less the files without a match."""
         scan = getattr(table, "scan", None)
         if scan is None:
             raise TableError(f"{table.name} was opened with Spark: query it there")
-        scanned: DataScan = scan(self.disproved, **options)
+        scanned: DataScan | DeltaScan = scan(self, **options)
         return scanned
 
     def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
@@ -95,12 +101,13 @@ class Asking:
         live = table.files()
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
-    def _read(self, predicate: Predicate | str, columns: Columns) -> Predicate:
-        return as_predicate(predicate, columns, zone=self.zone, only_plain=self.only_plain)
+    def _bound(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
+        bound = Binding(columns)
+        given = as_predicate(predicate, columns, zone=self.zone, only_plain=self.only_plain)
+        return map_leaves(given, bound.leaf), bound
 
     def _ask(self, predicate: Predicate | str, columns: Columns) -> Finding:
-        bound = Binding(columns)
-        asked = map_leaves(self._read(predicate, columns), bound.leaf)
+        asked, bound = self._bound(predicate, columns)
         settings = self.settings
         lookup = shared_lookup(
             self.store,

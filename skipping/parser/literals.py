@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = ["join_name", "parse_number", "parse_string", "quote", "unquote"]
+__all__ = ["join_name", "parse_number", "parse_string", "quote", "split_parts", "unquote"]
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 # \% and \_ keep their backslash: they are escapes of LIKE, not of strings.
@@ -54,6 +54,15 @@ def join_name(parts: Iterable[str]) -> str:
     ('a.b c', '`a.b`.c')
     """
     return ".".join(quote(part) if "." in part or "`" in part else part for part in parts)
+
+
+def split_parts(name: str) -> list[str]:
+    """The parts of a dotted name, the opposite of `join_name`.
+
+    >>> split_parts("a.b c"), split_parts("`a.b`.c")
+    (['a', 'b c'], ['a.b', 'c'])
+    """
+    return [unquote(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
 
 
 def parse_number(text: str) -> int | float:

@@ -13,9 +13,11 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from providers.errors import DefinitionError
+from providers.predicate import Predicate
 from skipping.model.definition import TableId
+from skipping.stores import Identity
 
-__all__ = ["FILES", "Columns", "Table", "TableColumn"]
+__all__ = ["FILES", "Asked", "Columns", "Table", "TableColumn"]
 
 FILES = pa.schema(
     [
@@ -91,6 +93,16 @@ class Columns(Mapping[str, TableColumn]):
         if alike:
             raise DefinitionError(f"{name} may be any of {', '.join(c.name for c in alike)}")
         raise DefinitionError(f"no column {name}: there are {', '.join(self._columns)}")
+
+
+class Asked(Protocol):
+    """An index as scans without Spark ask it."""
+
+    def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:
+        """A predicate with identities of columns and normalised values; raises for a wrong one."""
+
+    def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
+        """The files without a match; raises StoreError."""
 
 
 class Table(Protocol):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from providers.values import arrow_type
 from skipping.tables import FILES
 from skipping.tables.iceberg.metadata import Metadata
+from skipping.tables.partition_texts import partition_texts
 
 __all__ = ["LISTED", "data_files", "listed_table", "unique_files"]
 
@@ -71,17 +72,7 @@ def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | Non
         counted = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
         is_counted = pa.types.is_date32(arrow) or pa.types.is_timestamp(arrow)
         values = pa.array(values, counted if is_counted else arrow)
-    plain = values.cast(arrow).cast(pa.string())
-    if pa.types.is_floating(arrow):
-        spelled = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-        return [
-            None if t is None else spelled.get(t, t.upper().replace("+", ""))
-            for t in plain.to_pylist()
-        ]
-    if pa.types.is_timestamp(arrow):
-        plain = pc.replace_substring(plain, " ", "T")
-    texts: list[str | None] = plain.to_pylist()
-    return texts
+    return partition_texts(values.cast(arrow))
 
 
 def unique_files(files: pa.Table) -> pa.Table:

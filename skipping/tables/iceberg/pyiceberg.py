@@ -55,11 +55,11 @@ from skipping.parser.condition import (
     Operand,
     parse_condition,
 )
-from skipping.tables import Columns
+from skipping.tables import Asked, Columns
 from skipping.tables.filesystem import locate
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata
-from skipping.tables.iceberg.scan import Disproved, IndexedScan
+from skipping.tables.iceberg.scan import IndexedScan
 
 __all__ = ["PyIcebergTable"]
 
@@ -140,9 +140,9 @@ class PyIcebergTable:
         known = _files(table, metadata, metadata.snapshots, _is_live)
         return pc.is_in(paths, value_set=known["path"].combine_chunks())
 
-    def scan(self, disproved: Disproved, **options: Any) -> DataScan:
+    def scan(self, index: Asked, **options: Any) -> DataScan:
         """`Table.scan` of the table as it was given, less the files that are disproved."""
-        return IndexedScan.of(self.table.scan(**options), disproved)
+        return IndexedScan.of(self.table.scan(**options), index.disproved)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""

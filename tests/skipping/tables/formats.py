@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from skipping.tables import FILES, Table
+from skipping.tables.deltalake.table import DeltaLakeTable
 from skipping.tables.open import open_table
 
 _numbers = itertools.count()
@@ -54,6 +56,14 @@ class Delta:
         return sorted(paths)
 
 
+class DeltaRs(Delta):
+    """A table that Spark writes, as delta-rs sees it."""
+
+    def open(self, spark: SparkSession, name: str) -> Table:
+        root = getattr(open_table(spark, name), "root", "")
+        return DeltaLakeTable(DeltaTable(root.removeprefix("file:")))
+
+
 class Parquet(Delta):
     using = "parquet"
     lacks: Mapping[str, str] = {
@@ -74,7 +84,12 @@ class Iceberg(Delta):
         return sorted(row[0] for row in spark.sql(f"SELECT DISTINCT _file FROM {name}").collect())
 
 
-FORMATS: dict[str, Format] = {"delta": Delta(), "iceberg": Iceberg(), "parquet": Parquet()}
+FORMATS: dict[str, Format] = {
+    "delta": Delta(),
+    "delta-rs": DeltaRs(),
+    "iceberg": Iceberg(),
+    "parquet": Parquet(),
+}
 SPECIAL = ["a b", "50%", "%20", "x/y", "é€", "a:b", "#?&=+", "{*}[]", '"', "..", "null"]
 
 

@@ -1,0 +1,84 @@
+"""Which rows satisfy a predicate, by their normalised values: what an index's answer must cover."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import DefinitionError
+from providers.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Leaf,
+    Predicate,
+    StartsWith,
+    Unknown,
+    fold,
+)
+
+__all__ = ["matching_rows"]
+
+_COMPARE = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """Of each of so many rows whether the predicate is true there, as Spark compares.
+
+    `values` are those of the columns that its leaves name, normalised (`providers.values`), as the
+    leaves' own are. Raises DefinitionError for a predicate with a part that is Unknown.
+    """
+
+    def leaf(node: Leaf | Unknown) -> pa.Array:
+        if isinstance(node, Unknown):
+            raise DefinitionError(f"this cannot be evaluated here: {node.reason}")
+        return _holds(node, values[node.column])
+
+    found = fold(
+        predicate,
+        legs=lambda node: node.legs,
+        leaf=leaf,
+        join=lambda node, legs: (
+            reduce(pc.and_kleene, legs, pa.repeat(True, rows))
+            if isinstance(node, And)
+            else reduce(pc.or_kleene, legs, pa.repeat(False, rows))
+        ),
+    )
+    return pc.fill_null(found, False)
+
+
+def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
+    """True, false, or null of each value, as SQL has it."""
+
+    def compare(op: str, value: object) -> pa.Array:
+        return _COMPARE[op](values, pa.scalar(value, values.type))
+
+    match leaf:
+        case Compare(_, op, value):
+            return compare(op, value)
+        case Between(_, low, high, includes_low, includes_high):
+            above = compare(">=" if includes_low else ">", low)
+            return pc.and_kleene(above, compare("<=" if includes_high else "<", high))
+        case In(_, listed, negated):
+            if not len(listed):
+                return pa.repeat(negated, len(values))  # also of null
+            found = pc.is_in(values, value_set=listed)
+            found = pc.invert(found) if negated else found
+            return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
+        case IsNull(_, negated):
+            return pc.is_valid(values) if negated else pc.is_null(values)
+        case StartsWith(_, prefix, negated):
+            found = pc.starts_with(values, pattern=prefix)
+            return pc.invert(found) if negated else found

@@ -1,0 +1,177 @@
+"""A scan of a Delta table without Spark: the files that an index leaves, and their matching rows.
+
+Rows are read with Arrow, by the columns' physical names or ids, with the values of partition
+columns from the log and without the rows of deletion vectors. Then the filter is evaluated again,
+as Spark would: NaN is greatest and equal to itself, -0.0 is 0.0, null is neither true nor false.
+What cannot be read exactly is refused, naming the column.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import DefinitionError, TableError, first_line
+from providers.predicate import And, Predicate, leaves
+from providers.rows import matching_rows
+from providers.values import encode
+from skipping.parser.literals import split_parts
+from skipping.stores import identities
+from skipping.tables import Asked, TableColumn
+from skipping.tables.deltalake.files import LiveFiles
+from skipping.tables.filesystem import Locate
+
+__all__ = ["DeltaScan"]
+
+log = logging.getLogger("skipping")
+
+_AT_ONCE = 8
+"""Files that are read at a time."""
+
+
+@dataclass(frozen=True)
+class DeltaScan:
+    """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
+
+    Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
+    and gives the rows that do match.
+    """
+
+    live: LiveFiles
+    files: pa.Table
+    predicate: Predicate
+    locate: Locate = field(repr=False)
+    selected_fields: tuple[str, ...] = ("*",)
+    limit: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        live: LiveFiles,
+        index: Asked,
+        locate: Locate,
+        *,
+        row_filter: Predicate | str = "",
+        selected_fields: Sequence[str] = ("*",),
+        limit: int | None = None,
+    ) -> DeltaScan:
+        """The scan of a version, cut by what an index disproves; of all files where it is away.
+
+        Raises StatementError, DefinitionError or TypeError for a filter that is none of this table.
+        """
+        given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
+        files = live.files()
+        try:
+            disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
+            kept = [file not in disproved for file in identities(files)]
+            files = files.filter(pa.array(kept, pa.bool_()))
+        except Exception as error:  # reading never fails because of an index
+            log.warning("no file is skipped: %s", error)
+        return cls(live, files, given, locate, limit=limit).select(*selected_fields)
+
+    def select(self, *field_names: str) -> DeltaScan:
+        """The same scan, of these top-level columns only; raises DefinitionError."""
+        there = self.live.arrow_schema.names
+        for name in field_names:
+            if name not in (*there, "*"):
+                raise DefinitionError(f"no column {name}: there are {', '.join(there)}")
+        return replace(self, selected_fields=field_names)
+
+    def plan_files(self) -> list[str]:
+        """The paths of the files that may have a matching row, fully qualified."""
+        paths: list[str] = self.files["path"].to_pylist()
+        return paths
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        whole = self.live.arrow_schema
+        if "*" in self.selected_fields:
+            return whole
+        return pa.schema([whole.field(name) for name in self.selected_fields])
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows; raises TableError for a file that cannot be read as the table has it."""
+        return pa.Table.from_batches(self._batches(), self.schema)
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**kwargs)
+
+    def to_polars(self) -> Any:
+        """The rows as a DataFrame of Polars, which has to be installed."""
+        return import_module("polars").DataFrame(self.to_arrow())
+
+    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
+        """The connection to DuckDB, a new one in memory unless given, with the rows as a view."""
+        # By name: it is of the user's, and no extra of this project brings it.
+        con = connection or import_module("duckdb").connect(":memory:")
+        con.register(table_name, self.to_arrow())
+        return con
+
+    def count(self) -> int:
+        """How many rows match."""
+        named = dict.fromkeys(_top(column) for column in self._filtered.values())
+        # Some column, if the filter names none: without one there are no rows to count.
+        scan = replace(self, selected_fields=tuple(named) or self.schema.names[:1])
+        return sum(len(batch) for batch in scan._batches())
+
+    @cached_property
+    def _filtered(self) -> Mapping[str, TableColumn]:
+        """The columns of the filter by their identity."""
+        by_identity = {column.identity: column for column in self.live.columns.values()}
+        return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        left, paths = self.limit, self.plan_files()
+        if not paths or left == 0:
+            return
+        _ = self.live.vectors, self._filtered  # once, not in each thread
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for start in range(0, len(paths), _AT_ONCE):
+                for found in pool.map(self._rows, paths[start : start + _AT_ONCE]):
+                    kept = found if left is None else found.slice(0, left)
+                    yield from kept.to_batches()
+                    left = None if left is None else left - len(kept)
+                if left == 0:
+                    return
+
+    def _rows(self, path: str) -> pa.Table:
+        """The matching rows of a file; raises TableError for one that cannot be read."""
+        try:
+            return self._matching(path)
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"cannot read {path}: {first_line(error)}") from error
+
+    def _matching(self, path: str) -> pa.Table:
+        tops = dict.fromkeys([*self.schema.names, *map(_top, self._filtered.values())])
+        whole = self.live.read(path, list(tops), self.locate)
+        if (kept := self.live.vectors.get(path)) is not None:
+            # What a vector leaves out at its end is there.
+            mask = pa.concat_arrays([kept, pa.repeat(True, len(whole) - len(kept))])
+            whole = whole.filter(mask)
+        values = {id: encode(_leaf(whole, column)) for id, column in self._filtered.items()}
+        found = whole.filter(matching_rows(self.predicate, values, len(whole)))
+        return found.select(self.schema.names)
+
+
+def _top(column: TableColumn) -> str:
+    return split_parts(column.name)[0]
+
+
+def _leaf(table: pa.Table, column: TableColumn) -> pa.Array:
+    top, *below = split_parts(column.name)
+    values = table[top].combine_chunks()
+    return pc.struct_field(values, below) if below else values

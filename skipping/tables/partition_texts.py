@@ -1,0 +1,23 @@
+"""Partition values that a library has read and typed, as text again, as logs have them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["partition_texts"]
+
+
+def partition_texts(values: pa.ChunkedArray) -> list[str | None]:
+    """Values of a column as `partition_value` of `skipping.parquet` reads them."""
+    plain = values.cast(pa.string())
+    if pa.types.is_floating(values.type):
+        spelled = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+        return [
+            None if t is None else spelled.get(t, t.upper().replace("+", ""))
+            for t in plain.to_pylist()
+        ]
+    if pa.types.is_timestamp(values.type):
+        plain = pc.replace_substring(plain, " ", "T")
+    texts: list[str | None] = plain.to_pylist()
+    return texts

@@ -1,0 +1,117 @@
+"""Columns of a schema as Spark and Delta write it in JSON; those without an index say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from providers.values import arrow_type, domain_of
+from skipping.parser.literals import join_name
+from skipping.tables import TableColumn
+
+__all__ = ["Field", "leaves", "physical_name", "spelled"]
+
+Field: TypeAlias = Mapping[str, Any]
+"""A field: its `name`, `type`, `nullable` and `metadata`, as in `schemaString` of Delta's log."""
+
+_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+def leaves(
+    fields: Sequence[Field],
+    partition: Sequence[str],
+    *,
+    mode: str = "none",
+    above: tuple[Field, ...] = (),
+) -> Iterator[TableColumn]:
+    """The leaf columns of a schema; structs, arrays and others without an index say why.
+
+    `mode` is Delta's column mapping: by name and by id, the fields' metadata have the identities.
+    """
+    for field in fields:
+        branch = (*above, field)
+        yield _column(branch, mode, partitioned=not above and field["name"] in partition)
+        if _kind(field["type"]) == "struct":
+            yield from leaves(field["type"]["fields"], partition, mode=mode, above=branch)
+
+
+def physical_name(field: Field, mode: str) -> str:
+    """What a field is called in the files of a table with that column mapping."""
+    name = (
+        field["name"] if mode == "none" else field["metadata"]["delta.columnMapping.physicalName"]
+    )
+    return str(name)
+
+
+def spelled(type: Any) -> str:
+    """A type as Spark's `simpleString` has it.
+
+    >>> spelled("long"), spelled({"type": "array", "elementType": "integer"})
+    ('bigint', 'array<int>')
+    """
+    match _kind(type):
+        case "struct":
+            inner = ",".join(f"{f['name']}:{spelled(f['type'])}" for f in type["fields"])
+            return f"struct<{inner}>"
+        case "array":
+            return f"array<{spelled(type['elementType'])}>"
+        case "map":
+            return f"map<{spelled(type['keyType'])},{spelled(type['valueType'])}>"
+        case kind:
+            return _SPARK.get(kind, kind)
+
+
+def _kind(type: Any) -> str:
+    return str(type["type"] if isinstance(type, Mapping) else type)
+
+
+def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> TableColumn:
+    metadata = branch[-1].get("metadata") or {}
+    physical = tuple(physical_name(field, mode) for field in branch)
+    number = int(metadata["delta.columnMapping.id"]) if mode == "id" else None
+    return TableColumn(
+        name=_name(branch),
+        identity=join_name(physical) if number is None else f"#{number}",
+        type=_type(branch[-1]),
+        physical=physical,
+        field_id=number,
+        partition=partitioned,
+        refusal=_refusal(branch),
+        backfilled=any("EXISTS_DEFAULT" in (f.get("metadata") or {}) for f in branch),
+    )
+
+
+def _name(branch: Sequence[Field]) -> str:
+    return join_name([str(field["name"]) for field in branch])
+
+
+def _type(field: Field) -> str:
+    """With the collation of a text, which stands in the metadata (`string collate UTF8_LCASE`)."""
+    type = spelled(field["type"])
+    collations = (field.get("metadata") or {}).get("__COLLATIONS") or {}
+    collation = collations.get(field["name"])
+    return type if collation is None else f"{type} collate {str(collation).rpartition('.')[2]}"
+
+
+def _refusal(branch: tuple[Field, ...]) -> str | None:
+    name, field = _name(branch), branch[-1]
+    type = _type(field)
+    written = str((field.get("metadata") or {}).get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    if written.startswith("char"):
+        return f"{name} is {written}, which compares padded; make it a STRING"
+    match _kind(field["type"]):
+        case "struct":
+            inner = (f"{name}.{join_name([f['name']])}" for f in field["type"]["fields"])
+            return f"{name} is a struct; name its leaves: {', '.join(inner)}"
+        case "array" | "map" as kind:
+            return f"{kind}s cannot be indexed: {name} is {type}"
+    return (
+        None
+        if _has_domain(type) and " collate " not in type
+        else f"{name} is {type}, which has no index"
+    )
+
+
+def _has_domain(type: str) -> bool:
+    arrow = arrow_type(type)
+    return arrow is not None and domain_of(arrow) is not None
