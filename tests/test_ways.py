@@ -25,7 +25,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.proof import spoil
-from tests.rewrite.served import Server, ThriftClient, eventually
+from tests.rewrite.served import ClientError, Server, ThriftClient, eventually
 from tests.test_docs import DOCS, Block, blocks
 from tests.test_house import ROOT
 from tests.test_installed import build_wheel, snippets
@@ -57,9 +57,10 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def sh(block: Block, folder: Path, environment: dict[str, str]) -> str:
+def sh(code: str, folder: Path, environment: dict[str, str]) -> str:
+    """What it prints."""
     done = subprocess.run(
-        ["bash", "-ec", block.code],
+        ["bash", "-ec", code],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -140,7 +141,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pins = (ROOT / ".ci" / "constraints.txt").read_text()
     constraints.write_text(f"{pins}\nlakehouse-file-skipping @ {wheel.as_uri()}\n")
     sh(
-        of("spark-submit, and a cluster", "sh"),
+        of("spark-submit, and a cluster", "sh").code,
         folder,
         environment(PIP_CONSTRAINT=constraints, PIP_NO_COMPILE="1", PIP_QUIET="1"),
     )
@@ -212,21 +213,53 @@ def test_spark_submit_to_a_standalone_cluster(
 ) -> None:
     section = "spark-submit, and a cluster"
     lay(section, tmp_path, *PROOFS)
-    (command,) = [b for b in PAGE if b.section == section and "spark-submit --master" in b.code]
-    command = Block("sh", "", section, command.code.replace("7077", str(cluster)))
+    (command,) = [b.code for b in PAGE if "spark-submit --master" in b.code]
+    command = command.replace("7077", str(cluster))
     printed = sh(command, tmp_path, driver | {"SPARK_CONF_DIR": str(conf)})
     assert proved(printed) == PROVED, printed
 
 
 def test_a_cluster_from_a_plain_process(driver: dict[str, str], tmp_path: Path) -> None:
-    lay("Cluster without spark-submit", tmp_path, *PROOFS)
+    """Executors are processes of their own: nothing compiled or cached here reaches them."""
+    lay("Cluster without spark-submit", tmp_path, *PROOFS, "prove_formats")
     before = {*SPARK_HOME.glob("work/app-*")}  # where Spark lets executors of this kind work
     try:
-        run = Block("sh", "", "", "python cluster.py")
-        assert proved(sh(run, tmp_path, driver)) == PROVED
+        printed = sh("python cluster.py", tmp_path, driver)
+        assert proved(printed) == [*PROVED, "both formats skip files"]
     finally:
         for left in {*SPARK_HOME.glob("work/app-*")} - before:
             shutil.rmtree(left)
+
+
+def test_a_session_under_spark_submit(conf: Path, tmp_path: Path) -> None:
+    """It has what spark-submit was told; what was not told there, Java cannot get later."""
+    (tmp_path / "session.py").write_text("""
+import rewrite
+
+spark = rewrite.session()
+given = spark.sparkContext.getConf()
+print("EXTENSIONS", given.get("spark.sql.extensions"))
+print("MINE", given.get("spark.mine"), given.get("spark.jars").count("delta-spark"))
+spark.sql("CREATE TABLE events USING delta AS SELECT 1 AS id")
+spark.sql("CREATE SKIPPING INDEX ON events (id MIN_MAX)")
+""")
+    mine = "--conf spark.sql.extensions=org.apache.spark.sql.Mine --conf spark.mine=1"
+    command = f"spark-submit --master 'local[1]' {mine} session.py"
+    told = sh(command, tmp_path, environment(SPARK_CONF_DIR=conf))
+    assert "MINE 1 1" in told
+    assert "EXTENSIONS org.apache.spark.sql.Mine,io.delta.sql.DeltaSparkSessionExtension" in told
+    done = subprocess.run(
+        ["spark-submit", "--master", "local[1]", "session.py"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    told = done.stdout + done.stderr
+    assert re.search(r"name them there: --packages io\.delta:delta-spark_\S+,", told), told
+    assert "restart Python" not in told
 
 
 # A server
@@ -246,13 +279,16 @@ def test_a_server_with_connect_and_beeline(tmp_path: Path) -> None:
         lay(section, tmp_path)
         client = tmp_path / "client.py"
         client.write_text(client.read_text().replace("15002", str(server.port("connect"))))
-        assert "100" in sh(Block("sh", "", "", "python client.py"), tmp_path, environment())
+        assert "100" in sh("python client.py", tmp_path, environment())
         thrift = ThriftClient(server.port("thrift"))
         query = "SELECT DISTINCT input_file_name() FROM events WHERE user = 'user42'"
         assert spoil([url for (url,) in thrift.sql(query)]) >= 15
-        told = sh(Block("sh", "", "", ask), tmp_path, environment())
+        told = sh(ask, tmp_path, environment())
         assert re.search(r"\| *100 *\|", told), told
         assert "VALUE_LIST" in told, told
+        thrift.sql("SET spark.skipping.enabled = false")
+        with pytest.raises(ClientError):  # there is garbage
+            thrift.sql("SELECT count(*) FROM events WHERE user = 'user42'")
         thrift.close()
     finally:
         server.stop()
@@ -265,5 +301,5 @@ def test_pyiceberg(tmp_path: Path) -> None:
     (before,) = snippets(spark=False)
     (tmp_path / "before.py").write_text(before)
     lay("PyIceberg", tmp_path)
-    told = sh(Block("sh", "", "", "python before.py; python reader.py"), tmp_path, environment())
+    told = sh("python before.py; python reader.py", tmp_path, environment())
     assert told.splitlines()[-1].split()[1:] == ["N201", "600"], told
