@@ -27,6 +27,7 @@ __all__ = [
     "ICEBERG_JAR",
     "asks_for_connect",
     "connect_error",
+    "is_submitted",
     "require_extension",
     "require_java",
     "require_session",
@@ -42,6 +43,8 @@ _LINE = f"{SPARK}_{_SCALA}"
 """How jars say which Spark and Scala they are for."""
 
 ICEBERG_JAR = f"org.apache.iceberg:iceberg-spark-runtime-{_LINE}:{ICEBERG[0]}.0"
+
+DELTA_JAR = f"io.delta:delta-spark_{_LINE}:{DELTA}.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ def require_session(spark: SparkSession) -> None:
     has_delta = _require_jar(_DELTA, loader)
     _require_jar(_ICEBERG, loader)
     if _has_extension(spark) and not has_delta:
+        if is_submitted():
+            raise SessionError(
+                "Delta's jars are not loaded: spark-submit and pyspark start Java before Python, "
+                f"so name them there: --packages {DELTA_JAR}, or spark.jars.packages in "
+                "spark-defaults.conf"
+            )
         raise SessionError(
             "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
             "an earlier session of this process started it without them: restart Python"
@@ -162,6 +171,11 @@ def asks_for_connect(given: Mapping[str, Any]) -> bool:
         or bool(os.environ.get("SPARK_REMOTE"))
         or "connect" in [mode.lower() for mode in modes if mode]
     )
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit or the pyspark shell has started Java, and then this Python."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def require_java() -> None:

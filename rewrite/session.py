@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,6 +23,7 @@ from rewrite.preflight import (
     ICEBERG_JAR,
     asks_for_connect,
     connect_error,
+    is_submitted,
     require_extension,
     require_java,
     require_session,
@@ -87,6 +89,8 @@ def session(
         raise SessionError(str(error)) from None
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_submitted():
+        given = _submitted() | given
     settings = _settings(given, formats)
     jars = Jars(given, settings)
     for key, value in {**settings, **jars.settings()}.items():
@@ -106,6 +110,12 @@ def session(
     if "delta" in formats:
         require_extension(spark)
     return enable(spark)
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit and spark-defaults.conf say to the Java that they have started."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:

@@ -48,6 +48,7 @@ EXTENDED = (
     "test_must_show.py",
     "test_local_cluster.py",
     "test_object_store.py",
+    "test_ways.py",
     "test_iceberg_releases.py",
     "skipping/test_main.py",
     "skipping/advise/test_analyze.py",

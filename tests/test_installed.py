@@ -28,13 +28,11 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was built of it and of nothing else.
+def build_wheel(folder: Path) -> Path:
+    """Put the sdist into a folder, and the wheel that was built of it and of nothing else.
 
     The sdist is of what git would take, so that nothing old in `build/` gets in.
     """
-    folder = tmp_path_factory.mktemp("wheel")
     for name in tracked():
         if name.partition("/")[0] not in ("tests", "notebooks"):
             copy = folder / "source" / name
@@ -42,13 +40,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             copy.write_bytes((ROOT / name).read_bytes())
     build = ("-m", "build", "--no-isolation", "--outdir")
     run(sys.executable, *build, folder, folder / "source")
-    return folder
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    (wheel,) = built.glob("*.whl")
-    return wheel
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def environment(folder: Path, wheel: Path, extra: str) -> Path:
@@ -86,8 +84,8 @@ def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
     assert packed == needed
 
 
-def test_the_sdist_holds_what_builds_the_wheel(built: Path) -> None:
-    (sdist,) = built.glob("*.tar.gz")
+def test_the_sdist_holds_what_builds_the_wheel(wheel: Path) -> None:
+    (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert {str(path.relative_to(ROOT)) for path in sources()} <= packed

@@ -47,7 +47,8 @@ def require_executors(
     if reasons:
         raise SessionError(
             f"the executors cannot build an index: {'; '.join(reasons)}. Install there what is "
-            "installed on the driver, or name a Python that has it in PYSPARK_PYTHON"
+            "installed on the driver, or ship it in spark.archives, and name the Python that has "
+            "it in PYSPARK_PYTHON"
         )
     able |= asked
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.rewrite.differential import spoiled
 from tests.rewrite.served import Server, ThriftClient
+from tests.test_docs import DOCS, blocks
 from tests.test_house import ROOT
 
-PROJECT = Path(__file__).with_name("dbt_shop")
 RELEASES = ("dbt-core==1.10.23", "dbt-spark[PyHive]==1.10.3")
 TABLES = {
     "delta": "spark-warehouse/shop.db/orders",
@@ -38,18 +38,21 @@ def dbt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The model, which dbt writes beside."""
-    copy = tmp_path / "project"
-    subprocess.run(["cp", "-r", PROJECT, copy], check=True)
-    return copy
+    """That of the page, in a folder that dbt writes into."""
+    folder = tmp_path / "project"
+    for block in blocks(DOCS / "ways.md"):
+        if block.section == "dbt":
+            file = folder / block.title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.code)
+    return folder
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
-        **more,
     }
 
 
@@ -71,13 +74,20 @@ def test_a_merge_through_the_thrift_server(
 ) -> None:
     served, format = server
     port = served.port("thrift")
+    for name, said, meant in (
+        ("profiles.yml", "port: 10000", f"port: {port}"),
+        ("dbt_project.yml", "file_format: delta", f"file_format: {format}"),
+    ):
+        text = (project / name).read_text()
+        assert said in text
+        (project / name).write_text(text.replace(said, meant))
     command = [dbt / "dbt", "--no-version-check", "run", "--profiles-dir", "."]
 
     def run() -> None:
         done = subprocess.run(
             command,
             cwd=project,
-            env=environment(SHOP_FORMAT=format, SHOP_PORT=str(port)),
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=300,
