@@ -25,6 +25,7 @@ public final class PruningCost {
   private final IndexClient client;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
+  private final ScanShare left;
   private final ScanSource read;
   private final Expression key;
   private final Expression column;
@@ -35,6 +36,7 @@ public final class PruningCost {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
+    this.left = new ScanShare(client, feedback, statistics);
     this.key = key;
     this.column = Conditions.column(key);
     read = ScanSources.of(scan, client);
@@ -118,7 +120,7 @@ public final class PruningCost {
       }
       String slow = dimension.slow();
       if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
-      return "reading " + dimension.name() + " a second time (" + dimension.price()
+      return "reading " + dimension.name() + " a second time (" + dimension.price(left)
           + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
     }
     return history(dimension, alike);
@@ -142,13 +144,19 @@ public final class PruningCost {
   /**
    * Whether keys are taken only where Spark broadcasts the dimension anyway.
    *
-   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap. What
-   * a stream reads it reads once.
+   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap: what
+   * its own conditions leave of its tables is what is read. What a stream reads it reads once.
    */
   private boolean onlyInBroadcast(BuildSide dimension) {
     if (dimension.slow() != null || dimension.fleeting() != null) return true;
     if (dimension.plan().isStreaming()) return true;
-    scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
+    // Its tables are asked only where that decides.
+    return isDear(dimension.price())
+        && (dimension.isBroadcast() || isDear(dimension.price(left)));
+  }
+
+  private boolean isDear(scala.math.BigInt price) {
+    scala.math.BigInt twice = price.$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
   }
 
