@@ -1,4 +1,4 @@
-"""A dimension as large as the fact gives keys where its own index leaves little of it to read again.
+"""A dimension as large as the fact gives keys where its own index leaves little to read again.
 
 Neither side is broadcast. Of what its conditions leave the keys are exact, so garbage in every
 other file of both tables changes nothing.
@@ -33,8 +33,9 @@ SMJ = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.skipping.statistics.enabled": "false",
 }
-ROWS = f"""SELECT id, IF(id % 97 = 0, NULL, int(id % 240)) AS k, concat('tag ', id % {FILES}) AS tag,
-    int(id % {FILES}) AS r, repeat(md5(string(id)), 8) AS pad, int(id % {FILES}) AS _f FROM range"""
+ROWS = f"""SELECT id, IF(id % 97 = 0, NULL, int(id % 240)) AS k,
+    concat('tag ', id % {FILES}) AS tag, int(id % {FILES}) AS r,
+    repeat(md5(string(id)), 8) AS pad, int(id % {FILES}) AS _f FROM range"""
 DEAR = "bytes) may cost more than it saves of"
 
 
@@ -43,7 +44,7 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
     with in_catalog_of(spark, request.param):
         make_table(spark, "calls", f"{ROWS}(960)", "k VALUE_LIST")
         make_table(spark, "orders", f"{ROWS}(480)", "k VALUE_LIST")
-        make_table(spark, "events", f"{ROWS}(960)", "tag BLOOM_FILTER, r MIN_MAX")
+        make_table(spark, "events", f"{ROWS}(960)", "tag BLOOM_FILTER, r MIN_MAX, k VALUE_LIST")
         yield request.param
         for name in ("calls", "orders", "events"):
             spark.sql(f"DROP SKIPPING INDEX ON {name}")
@@ -108,6 +109,18 @@ def test_where_it_leaves_much_it_is_not_read_again(spark: SparkSession, tables: 
     assert scan_of(some).opened == scan_of(whole).opened == FILES
     assert DEAR in str(scan_of(some))
     assert 0.6 < price_of(some) / price_of(whole) < 0.7
+
+
+def test_a_fact_that_its_own_conditions_leave_little_of(spark: SparkSession, tables: str) -> None:
+    rows = "SELECT id, int(id) AS k, repeat(md5(string(id)), 8) AS pad, 0 AS _f FROM range(240)"
+    make_table(spark, "some", rows)
+    query = "SELECT e.id FROM events e JOIN some s ON e.k = s.k WHERE e.r < {} AND s.id % 12 = 5"
+    whole = same_rows(spark, query.format(12), conf=SMJ)
+    assert scan_of(whole, "events").opened == 1, str(whole.explained)
+    part = same_rows(spark, query.format(1), conf=SMJ)
+    assert DEAR in str(scan_of(part, "events")), str(part.explained)
+    assert scan_of(part, "events").opened == 1
+    spark.sql("DROP TABLE some")
 
 
 def test_files_without_an_entry_count(spark: SparkSession, tables: str) -> None:

@@ -1,17 +1,17 @@
 package rewrite.jvm.join;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
-import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
-import rewrite.jvm.scan.ScanPruning;
+import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -28,12 +28,10 @@ final class ScanShare {
   private static final TreeNodeTag TAG = new TreeNodeTag("rewrite.share");
 
   private final IndexClient client;
-  private final PruningFeedback feedback;
   private final TableStatistics statistics;
 
-  ScanShare(IndexClient client, PruningFeedback feedback, TableStatistics statistics) {
+  ScanShare(IndexClient client, TableStatistics statistics) {
     this.client = client;
-    this.feedback = feedback;
     this.statistics = statistics;
   }
 
@@ -44,7 +42,8 @@ final class ScanShare {
     for (int i = 0; i < conditions.size(); i++) {
       Expression condition = (Expression) conditions.get(i);
       boolean isValue =
-          Conditions.dynamic(condition) == null && !SubqueryExpression.hasSubquery(condition);
+          !(condition instanceof IsNotNull) && Conditions.dynamic(condition) == null
+              && !SubqueryExpression.hasSubquery(condition);
       if (isValue) own.add(condition);
     }
     if (own.isEmpty()) return 1;
@@ -65,10 +64,13 @@ final class ScanShare {
           read != null
               && (client.hasIndex(read.table()) || statistics.concern(read, conditions, none));
       if (!isAsked) return 1;
-      ScanPruning pruning =
-          new ScanPruning(client, feedback, statistics, read, conditions, none, null);
-      pruning.ask();
-      Tally tally = pruning.tally(Collections.EMPTY_LIST);
+      String table = read.table();
+      String refusal = client.refusal(table, true);
+      Answer answer =
+          refusal == null
+              ? client.ask(PredicateEncoder.question(table, read.columns(), conditions, none))
+              : Answer.failed(refusal);
+      Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
       read.disproved(tally);
       return tally.left();
     } catch (Throwable failure) {
