@@ -140,7 +140,8 @@ def test_an_older_version_and_deleted_rows(spark: SparkSession, tables: str) -> 
         "delta": {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"},
         "iceberg": {"write.delete.mode": "merge-on-read", "format-version": "2"},
     }[tables]
-    make_table(spark, "past", f"{ROWS}(960)", "tag VALUE_LIST", properties=properties)
+    kinds = "tag VALUE_LIST, r MIN_MAX"
+    make_table(spark, "past", f"{ROWS}(960)", kinds, properties=properties)
     if tables == "iceberg":
         snapshots = spark.table("iceberg.default.past.snapshots")
         old = f"VERSION AS OF {snapshots.first()['snapshot_id']}"  # type: ignore[index]
@@ -149,7 +150,9 @@ def test_an_older_version_and_deleted_rows(spark: SparkSession, tables: str) -> 
     spark.sql("ALTER TABLE past RENAME COLUMN tag TO label")
     spark.sql("DELETE FROM past WHERE id % 24 = 5")
     now = same_rows(spark, joined("e.label = 'tag 5'", "past"), conf=SMJ)
-    then = same_rows(spark, joined("e.tag = 'tag 5'", f"past {old}"), conf=SMJ)
+    # Iceberg fails by itself on the old name, once there are files of deletes.
+    before = "e.tag = 'tag 5'" if tables == "delta" else "e.r = 5"
+    then = same_rows(spark, joined(before, f"past {old}"), conf=SMJ)
     assert 0 < len(now.rows) < len(then.rows)
     assert scan_of(now).opened == scan_of(then).opened == 1, str(then.explained)
     spark.sql("DROP SKIPPING INDEX ON past")
