@@ -42,9 +42,6 @@ PAIRS = [(name, name) for name in KEYS] + [("i", "l"), ("l", "i"), ("n", "i"), (
 
 CONDITIONS = ["{d}.a = 3", "{d}.a IN (1, 5)", "{d}.l < 9", "{d}.s = 'key 17'", "{d}.n IS NULL",
               "{d}.a > 90", "{d}.x = 0D", "{d}.a % 6 = 2", "true"]  # fmt: skip
-OF_LARGE = st.sampled_from(["i = 3", "s = 'key 17'", "l IN (2, 38)", "n IS NULL AND l < 40"])
-"""Conditions on a dimension as large as the fact, of which its index leaves little."""
-
 RANGES = ["{f}.{c} BETWEEN {d}.{c} AND {d}.{c}", "{f}.{c} >= {d}.{c}", "{d}.{c} > {f}.{c}",
           "{f}.l BETWEEN {d}.l AND {d}.l + 3", "{f}.l > {d}.l AND {f}.l - 4 < {d}.l",
           "{f}.x >= {d}.x AND {f}.x < {d}.x + 1", "{d}.x <= {f}.x AND {d}.x >= {f}.x",
@@ -116,7 +113,7 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
     shape = draw(
         st.sampled_from(
             ["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union", "latest",
-             "small", "kept", "large"]
+             "small", "kept"]
         )
     )  # fmt: skip
     query = {
@@ -128,7 +125,6 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
         "latest": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY l DESC) AS"
         f" r FROM {table} WHERE {where}) WHERE r = 1",
         "small": "SELECT * FROM few",
-        "large": f"SELECT {names}, i % 12 AS a FROM star2 WHERE {draw(OF_LARGE)}",
         "kept": f"SELECT * FROM kept WHERE {where.replace(table, 'kept')}",
         "union": f"SELECT * FROM {table} WHERE {where} UNION ALL SELECT * FROM {table} WHERE a = 4",
     }[shape]
