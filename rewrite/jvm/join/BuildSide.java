@@ -147,18 +147,33 @@ public class BuildSide {
   /** What reading it costs, in bytes: of each table all that is read, and once more for each
       shuffle on the way. */
   public scala.math.BigInt price() {
-    return price(plan, 1);
+    return price(plan, null, new ArrayList(), 1);
   }
 
-  private static scala.math.BigInt price(LogicalPlan plan, int times) {
+  /** The same of what the conditions on its tables leave of them. */
+  scala.math.BigInt price(ScanShare left) {
+    return price(plan, left, new ArrayList(), 1);
+  }
+
+  /** `above` are conditions directly above the plan. */
+  private static scala.math.BigInt price(
+      LogicalPlan plan, ScanShare left, List above, int times) {
     List children = ScalaInterop.list(plan.children());
     if (children.isEmpty()) {
-      return plan.stats().sizeInBytes().$times(scala.math.BigInt.apply(times));
+      scala.math.BigInt all = plan.stats().sizeInBytes();
+      double share = left == null ? 1 : left.of(plan, above);
+      if (share < 1) all = scala.math.BigInt.apply((long) (share * all.doubleValue()));
+      return all.$times(scala.math.BigInt.apply(times));
     }
+    List conditions =
+        plan instanceof Filter
+            ? Conditions.conjuncts(((Filter) plan).condition())
+            : new ArrayList();
     scala.math.BigInt sum = scala.math.BigInt.apply(0);
     for (int i = 0; i < children.size(); i++) {
       LogicalPlan child = (LogicalPlan) children.get(i);
-      sum = sum.$plus(price(child, PlanSize.isShuffled(plan) ? times + 1 : times));
+      int more = PlanSize.isShuffled(plan) ? times + 1 : times;
+      sum = sum.$plus(price(child, left, conditions, more));
     }
     return sum;
   }

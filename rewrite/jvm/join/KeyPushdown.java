@@ -360,7 +360,7 @@ public final class KeyPushdown {
   private LogicalPlan scan(LogicalPlan scan, Filter filter, Expression key) {
     LogicalPlan plan = filter == null ? scan : filter;
     List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    PruningCost gate = cost(scan, key);
+    PruningCost gate = cost(scan, conditions, key);
     if (!gate.concerns()) return plan;
     if (ScanSources.findsFilesFirst(scan) && !looks) {
       ScanNotes.add(scan, "the command has found its files before");
@@ -412,8 +412,8 @@ public final class KeyPushdown {
     return plan;
   }
 
-  private PruningCost cost(LogicalPlan scan, Expression key) {
-    return new PruningCost(client, feedback, statistics, scan, key);
+  private PruningCost cost(LogicalPlan scan, List conditions, Expression key) {
+    return new PruningCost(client, feedback, statistics, scan, conditions, key);
   }
 
   /** The plan as it is; its scans have a note why. */
@@ -428,8 +428,9 @@ public final class KeyPushdown {
     List leaves = ScalaInterop.list(plan.collectLeaves());
     boolean found = false;
     for (int i = 0; i < leaves.size(); i++) {
-      if (!cost((LogicalPlan) leaves.get(i), key).concerns()) continue;
-      ScanNotes.add((LogicalPlan) leaves.get(i), reason);
+      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
+      if (!cost(leaf, new ArrayList(), key).concerns()) continue;
+      ScanNotes.add(leaf, reason);
       found = true;
     }
     return found;

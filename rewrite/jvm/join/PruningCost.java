@@ -25,16 +25,23 @@ public final class PruningCost {
   private final IndexClient client;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
+  private final ScanShare left;
+  private final LogicalPlan scan;
+  private final List conditions;
   private final ScanSource read;
   private final Expression key;
   private final Expression column;
 
+  /** `conditions` are those directly above the scan. */
   public PruningCost(
       IndexClient client, PruningFeedback feedback, TableStatistics statistics, LogicalPlan scan,
-      Expression key) {
+      List conditions, Expression key) {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
+    this.left = new ScanShare(client, statistics);
+    this.scan = scan;
+    this.conditions = conditions;
     this.key = key;
     this.column = Conditions.column(key);
     read = ScanSources.of(scan, client);
@@ -118,8 +125,8 @@ public final class PruningCost {
       }
       String slow = dimension.slow();
       if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
-      return "reading " + dimension.name() + " a second time (" + dimension.price()
-          + " bytes) may cost more than it saves of " + read.bytes() + " bytes";
+      return "reading " + dimension.name() + " a second time (" + dimension.price(left)
+          + " bytes) may cost more than it saves of " + bytesLeft() + " bytes";
     }
     return history(dimension, alike);
   }
@@ -142,14 +149,28 @@ public final class PruningCost {
   /**
    * Whether keys are taken only where Spark broadcasts the dimension anyway.
    *
-   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap. What
-   * a stream reads it reads once.
+   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap: what
+   * is read of it, and what there is to save, is what their own conditions leave. What a stream
+   * reads it reads once.
    */
   private boolean onlyInBroadcast(BuildSide dimension) {
     if (dimension.slow() != null || dimension.fleeting() != null) return true;
     if (dimension.plan().isStreaming()) return true;
-    scala.math.BigInt twice = dimension.price().$times(scala.math.BigInt.apply(2));
-    return twice.compareTo(scala.math.BigInt.apply(read.bytes())) >= 0;
+    boolean isDear = isDear(dimension.price(), read.bytes());
+    if (dimension.isBroadcast()) return isDear;
+    // Tables are asked only where that decides.
+    if (isDear && isDear(dimension.price(left), read.bytes())) return true;
+    return isDear(dimension.price(), bytesLeft()) && isDear(dimension.price(left), bytesLeft());
+  }
+
+  private static boolean isDear(scala.math.BigInt price, long bytes) {
+    scala.math.BigInt twice = price.$times(scala.math.BigInt.apply(2));
+    return twice.compareTo(scala.math.BigInt.apply(bytes)) >= 0;
+  }
+
+  /** What the scan's own conditions leave of it. */
+  private long bytesLeft() {
+    return (long) (left.of(scan, conditions) * read.bytes());
   }
 
   /** What history knows a question by. What keys saved before there was an index says nothing of

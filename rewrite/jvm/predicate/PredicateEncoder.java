@@ -49,6 +49,15 @@ public final class PredicateEncoder {
     this.writer = writer;
   }
 
+  /** The question which files of a table the filters, and the keys of joins, disprove. */
+  public static byte[] question(String table, ColumnResolver columns, List filters, List keys) {
+    MessageWriter writer = new MessageWriter();
+    Map question = MessageWriter.question(Protocol.DISPROVED);
+    question.put(Protocol.TABLE, table);
+    question.put(Protocol.FILTERS, new PredicateEncoder(columns, writer).all(filters, keys));
+    return writer.message(question);
+  }
+
   /** The conjunction of the filters and of "its column has one of these keys". */
   public Map all(List filters, List keys) {
     List legs = legs(filters, 0);

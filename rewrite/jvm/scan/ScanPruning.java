@@ -7,8 +7,6 @@ import java.util.List;
 import java.util.Map;
 import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.IndexClient;
-import rewrite.jvm.bridge.MessageWriter;
-import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
@@ -114,15 +112,10 @@ public final class ScanPruning {
       return;
     }
     String refusal = client.refusal(read.table(), true);
-    answer = refusal == null ? client.ask(message(filters)) : Answer.failed(refusal);
-  }
-
-  private byte[] message(List filters) {
-    MessageWriter writer = new MessageWriter();
-    Map question = MessageWriter.question(Protocol.DISPROVED);
-    question.put(Protocol.TABLE, read.table());
-    question.put(Protocol.FILTERS, new PredicateEncoder(read.columns(), writer).all(filters, keys));
-    return writer.message(question);
+    answer =
+        refusal == null
+            ? client.ask(PredicateEncoder.question(read.table(), read.columns(), filters, keys))
+            : Answer.failed(refusal);
   }
 
   /** Bytes of keys that one dimension may have; no limit if not above zero. */

@@ -21,9 +21,6 @@ public interface ConnectorSource extends ScanSource {
   /** The locations of the files that its own planning left. */
   List locations() throws Exception;
 
-  /** The locations of the files that an index disproves; the tally counts each file. */
-  Set disproved(Tally tally) throws Exception;
-
   /** The files that its own planning left, as Sizes says. */
   List sizes() throws Exception;
 

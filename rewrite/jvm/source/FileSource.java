@@ -60,6 +60,23 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return bounds.without(ColumnBounds.test(values));
   }
 
+  public Set disproved(Tally tally) {
+    Set out = new HashSet();
+    List directories = directories();
+    for (int i = 0; i < directories.size(); i++) {
+      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
+      List files = ScalaInterop.list(directory.files());
+      for (int j = 0; j < files.size(); j++) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+        String location = file.getPath().toString();
+        String mark = mark(directory.values(), file.fileStatus());
+        int ordinal = tally.ordinal(location, file.getLen(), mark);
+        if (tally.drops(ordinal, location, file.getLen())) out.add(location);
+      }
+    }
+    return out;
+  }
+
   /** The files that it reads, by partition; none where that is not known yet. */
   abstract List directories();
 

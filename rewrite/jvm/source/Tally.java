@@ -64,6 +64,11 @@ public final class Tally {
     return total;
   }
 
+  /** The share of their bytes, from 0 to 1, that is left; 1 if there were none. */
+  public double left() {
+    return bytes == 0 ? 1 : 1 - (double) disprovedBytes / bytes;
+  }
+
   /** How many of them the best leg of a dimension's keys disproves alone. */
   public int most(String dimension) {
     int most = 0;
