@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.errors import StoreError
+from providers.errors import StoreError, first_line
 from providers.values import arrow_type, domain_of
 from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
@@ -80,7 +80,7 @@ def refresh(
         store.report(index, state, token=token)
     except Exception as error:
         with suppress(StoreError):  # what went wrong first is what to say
-            failed = replace(before, status="failed", error=str(error))
+            failed = replace(before, status="failed", error=first_line(error))
             store.report(index, failed, token=token)
         raise
     return state

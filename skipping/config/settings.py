@@ -242,9 +242,9 @@ class Settings:
         values.folders,
         text="",
         takes="folders, several with commas between them",
-        meaning="under which, besides the warehouse directory and that of "
-        "spark.sql.streaming.checkpointLocation, streams may have their checkpoint_location; "
-        "counts only where a context was started with it",
+        meaning="under which, besides the warehouse directory, streams may have their "
+        "checkpoint_location; counts only where a context was started with it; without one, "
+        "spark.sql.streaming.checkpointLocation",
         fixed=True,
     )
     providers: tuple[str, ...] = _setting(

@@ -24,6 +24,9 @@ __all__ = ["checkpoint_roots", "default_location", "settings_of", "spark_source"
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
 
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+"""Where Spark keeps the places of streams that name no folder."""
+
 _AT_START = (
     "store",
     "streaming.checkpointRoots",
@@ -98,10 +101,14 @@ def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
 
 
 def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
-    """The folders under which the streams of a session may keep their places."""
-    named = ("spark.sql.warehouse.dir", "spark.sql.streaming.checkpointLocation")
-    folders = (spark.conf.get(key, None) for key in named)
-    return (*filter(None, folders), *_started_with(spark).checkpoint_roots)
+    """The folders under which the streams of a session may keep their places.
+
+    A session adds its own default only where no folders were named when the context was started.
+    """
+    named = _started_with(spark).checkpoint_roots
+    conf = spark.sparkContext._conf if named else spark.conf
+    folders = (spark.conf.get("spark.sql.warehouse.dir"), conf.get(CHECKPOINTS, None))
+    return (*filter(None, folders), *named)
 
 
 def _started_with(spark: SparkSession) -> Settings:

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from providers.errors import DefinitionError
 from skipping.config.options import IndexOptions
 from skipping.config.settings import PREFIX
-from skipping.engines.spark import checkpoint_roots
+from skipping.engines.spark import CHECKPOINTS, checkpoint_roots
 from skipping.model.definition import IndexId
 
 __all__ = ["checkpoint_of", "require_checkpoint"]
 
-_DEFAULT = "spark.sql.streaming.checkpointLocation"
+_LOG = "_delta_log"
 
 
 def require_checkpoint(spark: SparkSession, options: IndexOptions) -> None:
@@ -35,7 +35,7 @@ def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) ->
     Raises DefinitionError as `require_checkpoint`.
     """
     # Spark would name a folder in its default one after the query, and so after a stored name.
-    named = options.checkpoint_location or spark.conf.get(_DEFAULT, None)
+    named = options.checkpoint_location or spark.conf.get(CHECKPOINTS, None)
     if named is None:
         return None
     place = _allowed(spark, named)
@@ -48,13 +48,15 @@ def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) ->
 def _allowed(spark: SparkSession, location: str) -> Any:
     """A location as a Hadoop path with its file system, absolute and without `..`."""
     path = _path(spark, location)
+    if _LOG in str(path.toUri().getPath()).split("/"):
+        raise _refused(f"checkpoint_location {location!r:.200} is in the log of a table")
     roots = [_path(spark, root) for root in checkpoint_roots(spark)]
     if not any(_is_under(path, root) for root in roots):
         raise _refused(
             f"checkpoint_location {location!r:.200} is under no folder where this session lets "
-            f"streams write: these are its warehouse directory, that of {_DEFAULT}, and those of "
+            f"streams write: these are its warehouse directory and those of "
             f"{PREFIX}streaming.checkpointRoots, which counts only in the configuration that a "
-            "session is started with"
+            f"session is started with; without those, that of {CHECKPOINTS}"
         )
     return path
 

@@ -119,6 +119,30 @@ def test_sparks_own_default_is_a_root_and_a_later_setting_is_none(spark: SparkSe
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
 
+def test_where_folders_are_named_a_session_adds_none(
+    spark: SparkSession, started_with: Any
+) -> None:
+    spark.conf.set("spark.sql.streaming.checkpointLocation", "/mine")
+    try:
+        for options in (IndexOptions(), IndexOptions(checkpoint_location="/mine/c")):
+            with pytest.raises(DefinitionError, match="under no folder"):
+                checkpoint_of(spark, options, "1")
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    started_with.set("spark.sql.streaming.checkpointLocation", "/operators")
+    try:
+        options = IndexOptions(checkpoint_location="/operators/c")
+        assert checkpoint_of(spark, options, "1") == "file:/operators/c/1"
+    finally:
+        started_with._jconf.remove("spark.sql.streaming.checkpointLocation")
+
+
+def test_a_tables_log_is_no_place(spark: SparkSession, started_with: Any) -> None:
+    for location in ("/allowed/a/t/_delta_log", "/allowed/a/t/_delta_log/c"):
+        with pytest.raises(DefinitionError, match="in the log of a table"):
+            require_checkpoint(spark, IndexOptions(checkpoint_location=location))
+
+
 def test_statements_refuse_it_where_it_stands(spark: SparkSession, t: str, tmp_path: Path) -> None:
     option = f"checkpoint_location = '{tmp_path}'"
     create = f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH ({QUICK}, {option})"
