@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from providers.errors import SettingError, TableError
@@ -13,7 +14,7 @@ from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.access import Access, StartUp
 
-__all__ = ["local_source"]
+__all__ = ["local_source", "opener"]
 
 
 def local_source(table: Any) -> Source:
@@ -27,10 +28,7 @@ def local_source(table: Any) -> Source:
     opened = PyIcebergTable(table)
     settings = Settings.of_environment(os.environ)
 
-    def open(url: str) -> IndexStore:
-        return open_store(
-            url, access=lambda server: _access(server, settings), kept=settings.cache_max_bytes
-        )
+    open = opener(settings)
 
     def store() -> IndexStore:
         if settings.store is None:
@@ -42,6 +40,17 @@ def local_source(table: Any) -> Source:
         return open(settings.store)
 
     return Source(opened, LocalBuild(locate=opened.locate), lambda: settings, store, open)
+
+
+def opener(settings: Settings) -> Callable[[str], IndexStore]:
+    """What opens a store by its address where the settings are those of the whole process."""
+
+    def open(url: str) -> IndexStore:
+        return open_store(
+            url, access=lambda server: _access(server, settings), kept=settings.cache_max_bytes
+        )
+
+    return open
 
 
 def _access(server: str, settings: Settings) -> Access:
