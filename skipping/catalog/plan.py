@@ -43,7 +43,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField, StringType
 
-from providers.errors import SkippingError
+from providers.errors import SkippingError, first_line
 from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.config.settings import Settings
@@ -169,17 +169,18 @@ class Planner:
         self._settings = settings
         self._page = page
         self._entries = Entries(most)
+        self._warned = ""
 
     def indexed(self, table: LoadedTable) -> Definition | None:
         """The index of a table; None if there is none, or the store cannot be asked."""
         if not self._settings.enabled:
             return None
         try:
-            lookup = self._lookup()
-            return lookup.indexed(timeout=self._settings.timeout).get(table.contents.log.id)
+            indexed = self._lookup().indexed(timeout=self._settings.timeout)
         except SkippingError as error:
-            log.warning("no file is skipped: %s", error)
+            self._warn(error)
             return None
+        return indexed.get(table.contents.log.id)
 
     def plan(self, table: LoadedTable, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
@@ -297,7 +298,7 @@ class Planner:
             asking = Asking(self._store, definition, self._settings)
             found = asking.find(predicate_of(bound, columns, reading), columns)
         except Exception as error:  # reading never fails because of an index
-            log.warning("no file is skipped: %s", error)
+            self._warn(error)
             return none
         if not found.disproved:
             return none
@@ -307,6 +308,13 @@ class Planner:
         asked = (ordinals >= 0) & (ordinals < len(gone))
         none[asked] = gone[ordinals[asked]]
         return none
+
+    def _warn(self, error: Exception) -> None:
+        """Once for what goes on: each request meets it."""
+        said = first_line(error)
+        if said != self._warned:
+            log.warning("no file is skipped: %s", said)
+        self._warned = said
 
     def _lookup(self) -> Lookup:
         settings = self._settings

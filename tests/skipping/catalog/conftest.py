@@ -22,7 +22,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def service(behind: RestCatalog, store: str) -> Iterator[Service]:
+def service(behind: RestCatalog, store: str, base: Numbered) -> Iterator[Service]:
     started = Service(behind.uri, store)
     yield started
     code, log = started.stop()

@@ -261,7 +261,8 @@ def test_the_index_is_away(behind: RestCatalog, base: Numbered, tmp_path: Any) -
         assert planned(table, "k < 40") == 1
         assert client(service.uri).load_table(made.name).config["scan-planning-mode"] == "client"
     finally:
-        service.stop()
+        code, log = service.stop()
+    assert (code, log.count("no file is skipped")) == (0, 1), log
 
 
 def test_a_table_that_was_replaced(service: Service, behind: RestCatalog, store: str) -> None:
