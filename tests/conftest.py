@@ -50,6 +50,7 @@ EXTENDED = (
     "test_object_store.py",
     "test_iceberg_releases.py",
     "skipping/test_main.py",
+    "skipping/catalog/test_differential.py",
     "skipping/catalog/test_spark.py",
     "skipping/advise/test_analyze.py",
     "skipping/commands/test_alter.py",

@@ -158,11 +158,12 @@ _TRUE, _FALSE = _All(()), _Any(())
 class Filter:
     """A filter without NOT above its leaves, on the columns of `schema`.
 
-    `exact` is False if it may select partitions in a way that was not understood.
+    `understood` is False if a part of it was not, and `exact` if that part may select partitions.
     """
 
     schema: Schema
     _root: _Node = _TRUE
+    understood: bool = True
     exact: bool = True
     column: str | None = None
     """Some column that it reads, by the client's name; None if none can be told."""
@@ -183,12 +184,13 @@ def read_filter(given: Any, names: Names) -> Filter:
         return Filter(names.schema)
     reader = _Reader(names)
     root = reader.node(given, wanted=True, depth=0)
-    return Filter(names.schema, root, reader.exact, reader.column)
+    return Filter(names.schema, root, reader.understood, reader.exact, reader.column)
 
 
 @dataclass(slots=True)
 class _Reader:
     names: Names
+    understood: bool = field(default=True)
     exact: bool = field(default=True)
     column: str | None = field(default=None)
     values: int = field(default=0)
@@ -246,6 +248,7 @@ class _Reader:
 
     def _unknown(self, name: str | None) -> _Node:
         names = self.names
+        self.understood = False
         if names.any_partitioned if name is None else names.partitioned(name):
             self.exact = False
         return _TRUE
@@ -289,8 +292,8 @@ def _value(given: Any, of: IcebergType) -> Any:
         raise TypeError("no value")
     if isinstance(given, str) and isinstance(of, BinaryType | FixedType):
         return bytes.fromhex(given)
-    if isinstance(given, float) and math.isnan(given):
-        raise ValueError("comparisons with NaN are is-nan")
+    if isinstance(given, float) and not math.isfinite(given):
+        raise ValueError("no number in JSON")
     return given
 
 

@@ -206,10 +206,13 @@ class Planner:
             )
         kept = self._kept(table, files, wanted)
         size = self._page
-        if len(residual) * min(size, len(kept)) > _RESIDUALS:
-            if wanted.column is None:
-                raise Refused(400, "BadRequestException", "a large filter that names no column")
+        large = len(residual) * min(size, len(kept)) > _RESIDUALS
+        # Of what was not understood the client may not understand its own copy either: infinity is
+        # null in what PyIceberg sends, and an error in what it is given.
+        if wanted.column is not None and (large or not wanted.understood):
             residual = _always(wanted.column)
+        elif large:
+            raise Refused(400, "BadRequestException", "a large filter that names no column")
         return [
             Part(snapshot.snapshot_id, kept[start : start + size], residual)
             for start in range(0, max(1, len(kept)), size)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And, LessThan
 
 from skipping.__main__ import main
 from tests.rest_catalog import RestCatalog
@@ -168,6 +171,19 @@ def test_what_is_not_understood_keeps_files(
     assert len(tasks(service.uri, filter=filter)) == opened
 
 
+def test_a_filter_that_its_client_cannot_read_is_not_sent_back(
+    service: Service, base: Numbered
+) -> None:
+    """PyIceberg sends infinity as null."""
+    table = client(service.uri).load_table(base.name)
+    assert table.scan("d < 3").count() == 6
+    endless = And(LessThan("d", math.inf), LessThan("d", 3.0))
+    assert table.scan(endless).count() == 6
+    asked = json.loads(endless.model_dump_json())
+    assert asked["left"]["value"] is None
+    assert {task["residual-filter"]["type"] for task in tasks(service.uri, filter=asked)} == {"or"}
+
+
 def test_requests_that_are_refused(service: Service, base: Numbered) -> None:
     def refused(body: Any, path: str = PLAN) -> tuple[int, str]:
         status, said, _ = ask(service.uri, "POST", path, body)
@@ -310,3 +326,7 @@ def test_command_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     with pytest.raises(SystemExit):
         main(["catalog", "--upstream", "http://h", "--io", "x"])
     assert "--io takes key=value" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "starlette.applications", None)
+    monkeypatch.delitem(sys.modules, "skipping.catalog.service", raising=False)
+    assert main(["catalog", "--upstream", "http://h"]) == 1
+    assert "pip install 'lakehouse-file-skipping[catalog]'" in capsys.readouterr().err
