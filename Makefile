@@ -66,6 +66,7 @@ $(BIN)/.benchmarks: $(BIN)/.installed
 bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
+	$(BIN)/python -m tests.benchmarks.catalog
 	$(BIN)/python -m tests.benchmarks.clustered
 	$(BIN)/python -m tests.benchmarks.commands
 	$(BIN)/python -m tests.benchmarks.commands upsert every --delay 30

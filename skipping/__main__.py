@@ -4,6 +4,7 @@
         --without-spark                         the same for Delta tables by path, by delta-rs
     file-skipping copy FROM TO                  copy a store, as a backup or to another place
     file-skipping serve ...                     a server whose sessions skip files (rewrite.serve)
+    file-skipping catalog --upstream URI        an Iceberg REST catalog that plans scans (catalog)
 
 Refresh ends with 0 when every index asked for covers its table's newest version as it was at the
 start, with 1 when one could not be refreshed (the others were, and each reason is on stderr), with
@@ -42,6 +43,7 @@ __all__ = ["main"]
 
 _PACKAGE = "lakehouse-file-skipping"
 _STORE = f"{PREFIX}store"
+_OF_THE_CATALOG = ("anyio", "httpx", "pyiceberg", "starlette", "uvicorn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,9 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copying.add_argument("target", metavar="TO", help="one that has no indexes yet")
     # Its arguments, --help too, are its own.
     commands.add_parser("serve", help="a server for SQL and Connect clients", add_help=False)
+    commands.add_parser("catalog", help="an Iceberg catalog that plans scans", add_help=False)
     given, rest = parser.parse_known_args(arguments)
     if given.command == "serve":
         return _serve(rest)
+    if given.command == "catalog":
+        return _catalog(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     # A program says what it does; in a terminal that is a bar.
@@ -139,6 +144,20 @@ def _serve(arguments: Sequence[str]) -> int:
         print(f"no server: {error}", file=sys.stderr)
         return 1
     return code
+
+
+def _catalog(arguments: Sequence[str]) -> int:
+    try:
+        from skipping.catalog.service import main as run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_THE_CATALOG:
+            raise
+        print(
+            f"no catalog: {error.name} is not here: pip install '{_PACKAGE}[catalog]'",
+            file=sys.stderr,
+        )
+        return 1
+    return run(arguments)
 
 
 def _above(name: str) -> Any:

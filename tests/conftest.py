@@ -51,6 +51,8 @@ EXTENDED = (
     "test_ways.py",
     "test_iceberg_releases.py",
     "skipping/test_main.py",
+    "skipping/catalog/test_differential.py",
+    "skipping/catalog/test_spark.py",
     "skipping/advise/test_analyze.py",
     "skipping/commands/test_alter.py",
     "skipping/commands/test_statements.py",

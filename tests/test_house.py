@@ -72,9 +72,14 @@ def test_the_client_of_opensearch_is_known_in_one_place() -> None:
     assert knowing("opensearchpy") == {"skipping/stores/opensearch/client.py"}
 
 
-def test_pyiceberg_is_known_in_one_room() -> None:
-    room = "skipping/tables/iceberg"
-    assert knowing("pyiceberg") == {f"{room}/pyiceberg.py", f"{room}/scan.py"}
+def test_pyiceberg_is_known_in_its_room_and_by_the_catalog() -> None:
+    rooms = ("skipping/tables/iceberg", "skipping/catalog")
+    assert {str(Path(file).parent) for file in knowing("pyiceberg")} == set(rooms)
+
+
+def test_servers_of_the_catalog_are_known_in_one_room() -> None:
+    for library in ("starlette", "uvicorn", "httpx", "anyio"):
+        assert {str(Path(file).parent) for file in knowing(library)} == {"skipping/catalog"}
 
 
 def test_how_progress_is_drawn_is_known_in_one_place() -> None:

@@ -47,7 +47,7 @@ class Asking:
 
     def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
-        found = self._ask(predicate, columns)
+        found = self.find(predicate, columns)
         entries = found.files
         ordinals = np.array(found.disproved, np.int64)
         return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
@@ -95,7 +95,7 @@ class Asking:
 
     def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
-        found = self._ask(predicate, table.columns())
+        found = self.find(predicate, table.columns())
         ordinals = found.files["ordinal"].to_pylist()
         known = dict(zip(identities(found.files), ordinals, strict=True))
         live = table.files()
@@ -106,7 +106,8 @@ class Asking:
         given = as_predicate(predicate, columns, zone=self.zone, only_plain=self.only_plain)
         return map_leaves(given, bound.leaf), bound
 
-    def _ask(self, predicate: Predicate | str, columns: Columns) -> Finding:
+    def find(self, predicate: Predicate | str, columns: Columns) -> Finding:
+        """What the index says about a predicate."""
         asked, bound = self._bound(predicate, columns)
         settings = self.settings
         lookup = shared_lookup(

@@ -37,6 +37,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table import Table as PyIceberg
+from pyiceberg.typedef import IcebergBaseModel
 
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
@@ -166,7 +167,8 @@ def _is_remote(path: str) -> bool:
 
 
 def _metadata(table: PyIceberg) -> Metadata:
-    return Metadata(table.metadata.model_dump_json())
+    # Of version 3 PyIceberg's own refuses, as if it were to be written.
+    return Metadata(IcebergBaseModel.model_dump_json(table.metadata))
 
 
 def _is_live(entry: ManifestEntry) -> bool:

@@ -1,0 +1,327 @@
+"""Filters of scan requests: JSON from any client, read as far as it is understood.
+
+What is not understood is true, whichever way it stands under NOT, so a filter read here holds for
+every row that the client's own filter would return. The one exception is what a client leaves to
+the plan altogether: Spark does not evaluate again what only selects partitions, and counts rows by
+the files planned for it. So partitions are compared exactly, also by transforms
+(`bucket[16](id) = 3`), and a filter that cannot be read on columns of partitions is not `exact`.
+
+Names are those of the schema that the client had: the current one, the snapshot's, or one from
+before a rename. A name stands for a column only if it never stood for another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+    StartsWith,
+)
+from pyiceberg.expressions.visitors import bind, inclusive_projection
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, parse_transform
+from pyiceberg.types import BinaryType, FixedType, IcebergType
+
+__all__ = ["Filter", "Names", "read_filter"]
+
+_DEEPEST = 60
+"""How often And, Or and Not may alternate; chains of one kind may be of any length."""
+
+_MOST = 200_000
+"""Values in all lists of a filter; a second or two of work."""
+
+_UNARY: dict[str, Any] = {
+    "is-null": IsNull,
+    "not-null": NotNull,
+    "is-nan": IsNaN,
+    "not-nan": NotNaN,
+}
+_BINARY: dict[str, Any] = {
+    "eq": EqualTo,
+    "not-eq": NotEqualTo,
+    "lt": LessThan,
+    "lt-eq": LessThanOrEqual,
+    "gt": GreaterThan,
+    "gt-eq": GreaterThanOrEqual,
+    "starts-with": StartsWith,
+    "not-starts-with": NotStartsWith,
+}
+_LISTS: dict[str, Any] = {"in": In, "not-in": NotIn}
+
+
+class Names:
+    """What the names in filters stand for: columns of the current schema, by every name they had.
+
+    Looked up in any case, so two columns whose names differ in case only are not told apart.
+    """
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self.schema: Schema = metadata.schema()
+        self._ids: defaultdict[str, set[int]] = defaultdict(set)
+        for schema in metadata.schemas:
+            for id in schema.field_ids:
+                self._ids[str(schema.find_column_name(id)).lower()].add(id)
+        self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
+
+    def column(self, name: str) -> int | None:
+        """The id of the column; None if it is not in the table any more, or is not the only one."""
+        ids = self._ids.get(name.lower(), set())
+        id = next(iter(ids), None) if len(ids) == 1 else None
+        return id if id is not None and self.schema.find_column_name(id) is not None else None
+
+    def partitioned(self, name: str) -> bool:
+        """Whether what the name stands for, or stood for, is a column that partitions are of."""
+        return not self._sources.isdisjoint(self._ids.get(name.lower(), ()))
+
+    @property
+    def any_partitioned(self) -> bool:
+        """Whether some spec has partitions."""
+        return bool(self._sources)
+
+    @property
+    def unclear(self) -> bool:
+        """Whether a column that partitions are of is not told by its names, or is gone."""
+        return any(
+            len(ids) > 1 or any(self.schema.find_column_name(id) is None for id in ids)
+            for ids in self._ids.values()
+            if not self._sources.isdisjoint(ids)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A predicate on a column, or on what a transform makes of it; negated or as it is."""
+
+    id: int
+    predicate: Any
+    negated: bool
+    transform: Transform[Any, Any]
+
+    def rows(self) -> BooleanExpression:
+        if not isinstance(self.transform, IdentityTransform):
+            return AlwaysTrue()
+        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`tables.iceberg.scan`).
+        made: BooleanExpression = Not(self.predicate) if self.negated else self.predicate
+        return made
+
+    def partitions(self, schema: Schema, spec: PartitionSpec) -> BooleanExpression:
+        predicate = ~self.predicate if self.negated else self.predicate
+        if isinstance(self.transform, IdentityTransform):
+            projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
+            return projected
+        for part in spec.fields:
+            if part.source_id == self.id and part.transform == self.transform:
+                return _renamed(predicate, part.name)
+        return AlwaysTrue()
+
+
+@dataclass(frozen=True, slots=True)
+class _All:
+    legs: tuple[_Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Any:
+    legs: tuple[_Node, ...]
+
+
+_Node: TypeAlias = "_All | _Any | _Leaf"
+_TRUE, _FALSE = _All(()), _Any(())
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter without NOT above its leaves, on the columns of `schema`.
+
+    `understood` is False if a part of it was not, and `exact` if that part may select partitions.
+    """
+
+    schema: Schema
+    _root: _Node = _TRUE
+    understood: bool = True
+    exact: bool = True
+    column: str | None = None
+    """Some column that it reads, by the client's name; None if none can be told."""
+
+    @property
+    def rows(self) -> BooleanExpression:
+        """Holds for every row that the client's filter returns."""
+        return _folded(self._root, lambda leaf: leaf.rows())
+
+    def partitions(self, spec: PartitionSpec) -> BooleanExpression:
+        """What a partition of a spec has to satisfy, on the names of its fields."""
+        return _folded(self._root, lambda leaf: leaf.partitions(self.schema, spec))
+
+
+def read_filter(given: Any, names: Names) -> Filter:
+    """A filter as `json.loads` has it; None is one that everything satisfies. Never raises."""
+    if given is None:
+        return Filter(names.schema)
+    reader = _Reader(names)
+    root = reader.node(given, wanted=True, depth=0)
+    return Filter(names.schema, root, reader.understood, reader.exact, reader.column)
+
+
+@dataclass(slots=True)
+class _Reader:
+    names: Names
+    understood: bool = field(default=True)
+    exact: bool = field(default=True)
+    column: str | None = field(default=None)
+    values: int = field(default=0)
+
+    def node(self, given: Any, *, wanted: bool, depth: int) -> _Node:
+        """Holds wherever the expression is true, or, with `wanted` False, false."""
+        if isinstance(given, bool):
+            return _TRUE if given == wanted else _FALSE
+        if not isinstance(given, Mapping) or depth > _DEEPEST:
+            return self._unknown(None)
+        type = str(given.get("type")).lower().replace("_", "-")
+        if type in ("and", "or"):
+            legs = tuple(
+                self.node(leg, wanted=wanted, depth=depth + 1) for leg in _chain(given, type)
+            )
+            return _All(legs) if (type == "and") == wanted else _Any(legs)
+        if type == "not":
+            return self.node(given.get("child"), wanted=not wanted, depth=depth + 1)
+        if type in ("literal", "true", "false"):
+            value = given.get("value") if type == "literal" else type == "true"
+            return self.node(value if isinstance(value, bool) else None, wanted=wanted, depth=depth)
+        return self._leaf(type, given, wanted=wanted)
+
+    def _leaf(self, type: str, given: Mapping[str, Any], *, wanted: bool) -> _Node:
+        name, transform = _term(given.get("term", given.get("left")))
+        self.column = name or self.column
+        id = None if name is None else self.names.column(name)
+        if id is None or transform is None:
+            return self._unknown(name)
+        column = str(self.names.schema.find_column_name(id))
+        source = self.names.schema.find_type(id)
+        try:
+            typed = transform.result_type(source)
+            predicate = self._predicate(type, column, typed, given)
+            if isinstance(transform, IdentityTransform):
+                bind(self.names.schema, predicate, True)
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+            return self._unknown(name)
+        if isinstance(predicate, AlwaysTrue | AlwaysFalse):  # lists of nothing
+            return self.node(isinstance(predicate, AlwaysTrue), wanted=wanted, depth=0)
+        return _Leaf(id, predicate, not wanted, transform)
+
+    def _predicate(self, type: str, column: str, of: IcebergType, given: Mapping[str, Any]) -> Any:
+        if type in _UNARY:
+            return _UNARY[type](column)
+        if type not in _LISTS:
+            return _BINARY[type](column, _value(given.get("value", given.get("right")), of))
+        values = given.get("values", given.get("right"))
+        if not isinstance(values, list):
+            raise TypeError("no list of values")
+        self.values += len(values)
+        if self.values > _MOST:
+            raise ValueError("too many values")
+        return _LISTS[type](column, [_value(value, of) for value in values])
+
+    def _unknown(self, name: str | None) -> _Node:
+        names = self.names
+        self.understood = False
+        if names.any_partitioned if name is None else names.partitioned(name):
+            self.exact = False
+        return _TRUE
+
+
+def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
+    """The legs of `a AND b AND c`, however it is nested."""
+    todo: list[Any] = [given]
+    while todo:
+        leg = todo.pop()
+        if isinstance(leg, Mapping) and str(leg.get("type")).lower() == type:
+            todo += [leg.get("right"), leg.get("left")]
+        else:
+            yield leg
+
+
+def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
+    """The column of a term, and what is made of its values; None for what is not understood."""
+    if isinstance(given, str):
+        return given, IdentityTransform()
+    if not isinstance(given, Mapping):
+        return None, None
+    type = str(given.get("type")).lower()
+    inner = given.get("term", given.get("name"))
+    if type == "reference":
+        return _term(inner if isinstance(inner, str) else None)
+    name, _ = _term(inner)
+    try:
+        transform = parse_transform(given.get("transform")) if type == "transform" else None
+    except (TypeError, ValueError):
+        transform = None
+    known = isinstance(transform, Transform) and not isinstance(transform, UnknownTransform)
+    return name, transform if known else None
+
+
+def _value(given: Any, of: IcebergType) -> Any:
+    """A JSON value as PyIceberg takes it for a column of a type; raises TypeError, ValueError."""
+    if isinstance(given, Mapping) and str(given.get("type")).lower() == "literal":
+        given = given.get("value")
+    if given is None or isinstance(given, list | dict):
+        raise TypeError("no value")
+    if isinstance(given, str) and isinstance(of, BinaryType | FixedType):
+        return bytes.fromhex(given)
+    if isinstance(given, float) and not math.isfinite(given):
+        raise ValueError("no number in JSON")
+    return given
+
+
+def _renamed(predicate: Any, name: str) -> BooleanExpression:
+    """The predicate on another name."""
+    # PyIceberg's classes take more than their signatures say.
+    made: Any = type(predicate)
+    values = [getattr(predicate, a) for a in ("literal", "literals") if hasattr(predicate, a)]
+    renamed: BooleanExpression = made(name, *values)
+    return renamed
+
+
+def _folded(node: _Node, leaf: Any) -> BooleanExpression:
+    if isinstance(node, _Leaf):
+        made: BooleanExpression = leaf(node)
+        return made
+    legs = [_folded(leg, leaf) for leg in node.legs]
+    if isinstance(node, _All):
+        return _balanced(And, legs, AlwaysTrue())
+    return _balanced(Or, legs, AlwaysFalse())
+
+
+def _balanced(join: Any, legs: Sequence[BooleanExpression], none: Any) -> BooleanExpression:
+    """A tree of little depth: PyIceberg's visitors call themselves."""
+    if len(legs) < 2:
+        return legs[0] if legs else none
+    half = len(legs) // 2
+    joined: BooleanExpression = join(
+        _balanced(join, legs[:half], none), _balanced(join, legs[half:], none)
+    )
+    return joined

@@ -1,0 +1,66 @@
+"""Handles of the parts of a plan: all that is needed to answer for one is in it, signed.
+
+Nothing is kept for a client. Whoever shows a handle must still be allowed to load the table; after
+`_LASTS` seconds, or when the service was started anew, the client has to plan again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+from pyroaring import BitMap
+
+from skipping.catalog.plan import Part
+
+__all__ = ["Handles", "Invalid"]
+
+_LASTS = 3600.0
+_GREATEST = 4 << 20
+"""Bytes that a handle may be unpacked to: places and a filter are far less."""
+
+
+class Invalid(Exception):
+    """No handle of this service, of this table, or not any more."""
+
+
+class Handles:
+    """Seals and opens handles with a key of this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._key = secrets.token_bytes(32)
+        self._clock = clock
+
+    def seal(self, table: str, part: Part) -> str:
+        """A handle of a part, for the table at a path."""
+        head = {"t": table, "s": part.snapshot, "e": self._clock() + _LASTS}
+        head["r"] = part.residual.decode()
+        body = json.dumps(head).encode() + b"\n" + BitMap(part.places.tolist()).serialize()
+        packed = zlib.compress(body, 1)
+        return base64.urlsafe_b64encode(self._sign(packed) + packed).decode()
+
+    def open(self, table: str, handle: str) -> Part:
+        """The part; raises Invalid."""
+        try:
+            raw = base64.urlsafe_b64decode(handle.encode())
+        except ValueError:
+            raise Invalid from None
+        if not hmac.compare_digest(raw[:32], self._sign(raw[32:])):
+            raise Invalid
+        body = zlib.decompressobj().decompress(raw[32:], _GREATEST)
+        head, _, places = body.partition(b"\n")
+        said = json.loads(head)
+        if said["t"] != table or said["e"] < self._clock():
+            raise Invalid
+        bits = np.array(BitMap.deserialize(places), np.int64)
+        return Part(said["s"], bits, said["r"].encode())
+
+    def _sign(self, packed: bytes) -> bytes:
+        return hmac.new(self._key, packed, hashlib.sha256).digest()

@@ -1,0 +1,70 @@
+"""What reads a table's manifests: the caller's credentials, where there are any, and read only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+
+__all__ = ["Storage", "storage"]
+
+_SECRET = re.compile(r"(?i)secret|token|credential|password|key|sas|expir|signer|auth")
+
+
+class Storage(FileIO):
+    """Files of a table; of one that is not on this machine none that is here.
+
+    Locations are whatever a table's writers put into its metadata. `place` is what says where bytes
+    come from, without who asks for them.
+    """
+
+    def __init__(self, io: FileIO, location: str, place: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(io.properties)
+        self._io = io
+        self._remote = not _is_local(location)
+        self.place = place
+
+    def new_input(self, location: str) -> InputFile:
+        """The file; raises PermissionError."""
+        if self._remote and _is_local(location):
+            raise PermissionError("a file of this machine")
+        return self._io.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Raises PermissionError."""
+        raise PermissionError("nothing is written here")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Raises PermissionError."""
+        raise PermissionError("nothing is written here")
+
+
+def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> Storage:
+    """That of a loaded table (`LoadTableResult`) at a location, over the service's properties.
+
+    Properties of the table itself do not count: its writers would say where this process connects
+    to, and which class does it.
+    """
+    config = {**own, **_strings(said.get("config")), **_credentials(said, location)}
+    config.pop("py-io-impl", None)
+    place = tuple(sorted((k, v) for k, v in config.items() if not _SECRET.search(k)))
+    return Storage(load_file_io(config, location), location, place)
+
+
+def _credentials(said: Mapping[str, Any], location: str) -> dict[str, str]:
+    """Those for the longest prefix of a location."""
+    given = said.get("storage-credentials") or ()
+    fitting = [each for each in given if location.startswith(str(each.get("prefix")))]
+    best: Mapping[str, Any] = max(fitting, key=lambda each: len(str(each["prefix"])), default={})
+    return _strings(best.get("config"))
+
+
+def _strings(given: Any) -> dict[str, str]:
+    return {k: v for k, v in given.items() if isinstance(v, str)} if given else {}
+
+
+def _is_local(location: str) -> bool:
+    return urlsplit(location).scheme.lower() in ("", "file")

@@ -1,0 +1,119 @@
+"""The catalog behind: every request goes there, and nowhere else, with the caller's own headers.
+
+Requests go through httpx's transport, which neither keeps cookies nor follows redirects nor reads
+the environment: nothing of one caller is sent for another, and no credentials go where a redirect
+points to.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
+
+import httpx
+
+from providers.errors import SettingError
+
+__all__ = ["Headers", "Unreachable", "Upstream"]
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade".split()
+)
+_OURS = frozenset((b"host", b"content-length", b"expect"))
+_DOTS = re.compile(rb"(?i)/(\.|%2e){1,2}(/|$)|\\|%5c")
+
+
+class Unreachable(Exception):
+    """The upstream did not answer; says why, without what was asked."""
+
+
+class Upstream:
+    """One catalog, at a URI that may have a path."""
+
+    def __init__(self, uri: str, *, ca: str | None, connections: int, timeout: float) -> None:
+        base = httpx.URL(uri)
+        if base.scheme not in ("http", "https") or not base.host or base.query or base.fragment:
+            raise SettingError(f"--upstream takes an address as https://host/path, not {uri}")
+        if base.userinfo:
+            raise SettingError("--upstream takes no user: callers bring their own credentials")
+        self._base = base
+        self._path = base.raw_path.rstrip(b"/")
+        context = ssl.create_default_context(cafile=ca)
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        self._transport = httpx.AsyncHTTPTransport(verify=context, limits=limits, trust_env=False)
+        self._timeout = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
+
+    async def send(
+        self, method: str, path: bytes, query: bytes, headers: Headers, body: bytes
+    ) -> httpx.Response:
+        """The answer, whose body is still to be read, and which has to be closed.
+
+        Raises Unreachable, ValueError for a path that leads out of the catalog's.
+        """
+        if not path.startswith(b"/") or _DOTS.search(path):
+            raise ValueError("no path of a catalog")
+        target = self._path + path + (b"?" + query if query else b"")
+        request = httpx.Request(
+            method,
+            self._base.copy_with(raw_path=target),
+            headers=end_to_end(headers),
+            content=body,
+            extensions={"timeout": self._timeout},
+        )
+        # A connection that was kept may be closed by now; what only reads is asked once more.
+        for again in (method in ("GET", "HEAD"), False):
+            try:
+                return await self._transport.handle_async_request(request)
+            except (httpx.ReadError, httpx.RemoteProtocolError) as error:
+                if not again:
+                    raise Unreachable(type(error).__name__) from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise Unreachable(type(error).__name__) from error
+        raise AssertionError("the second attempt ends it")
+
+    async def close(self) -> None:
+        """Give back its connections."""
+        await self._transport.aclose()
+
+
+async def whole(answer: httpx.Response, most: int) -> bytes:
+    """The body, decoded; raises Unreachable if it breaks off or is longer than `most` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in answer.aiter_bytes():
+            size += len(part)
+            if size > most:
+                raise Unreachable("an answer that is too large")
+            parts.append(part)
+    except httpx.HTTPError as error:
+        raise Unreachable(type(error).__name__) from error
+    finally:
+        await answer.aclose()
+    return b"".join(parts)
+
+
+async def as_it_comes(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """The body as it was sent; given back also if nobody reads on."""
+    try:
+        async for part in answer.aiter_raw():
+            yield part
+    finally:
+        await answer.aclose()
+
+
+def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers that go further: not those of one connection, nor those it names."""
+    named = {
+        name.strip().lower()
+        for key, value in headers
+        if key.lower() == b"connection"
+        for name in value.split(b",")
+    }
+    left = _HOP | _OURS | named
+    return [(key, value) for key, value in headers if key.lower() not in left]

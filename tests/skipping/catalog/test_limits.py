@@ -1,0 +1,122 @@
+"""What is bounded: requests at a time, files in memory, what is read for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import load_file_io
+
+from skipping.catalog import filters
+from skipping.catalog.entries import Entries
+from skipping.catalog.filters import Names, read_filter
+from skipping.catalog.plan import Planner
+from skipping.catalog.service import Limits, application
+from skipping.catalog.storage import Storage, storage
+from skipping.catalog.upstream import Upstream
+from skipping.config.settings import Settings
+from skipping.stores.memory.store import MemoryStore
+from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.running import FILES, client, make, planned
+from tests.skipping.catalog.test_filters import metadata
+
+
+def test_requests_at_a_time(behind: RestCatalog) -> None:
+    """Those over the limit are told so, at once; the next ones are answered."""
+    statuses: list[int] = []
+
+    async def asked() -> None:
+        upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
+        planner = Planner(MemoryStore("limits"), Settings(), most=10, page=10)
+        limits = Limits(requests=8, of_one_client=2)
+        app = application(upstream, planner, limits=limits)
+        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+
+            async def one() -> None:
+                statuses.append((await caller.get("/v1/config")).status_code)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(6):
+                    group.start_soon(one)
+            assert sorted(statuses) == [200, 200, 503, 503, 503, 503]
+            await one()
+            assert statuses[-1] == 200
+        await upstream.close()
+
+    anyio.run(asked)
+
+
+def test_files_in_memory(behind: RestCatalog) -> None:
+    """The last used stay, as many as may; one snapshot alone may be greater."""
+    tables = [make(client(behind.uri), f"db.kept{n}").table for n in range(3)]
+    entries = Entries(2 * FILES)
+
+    def files(n: int, key: str = "") -> Any:
+        table = tables[n]
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        return entries.files(f"{n}{key}", table.metadata, snapshot, table.io, 60)
+
+    first = files(0)
+    assert len(first) == FILES
+    assert files(0) is first
+    assert files(0, "under another name") is not first, "nothing is shared between tables"
+    assert files(0) is first
+    files(1)
+    files(2)
+    assert files(0) is not first
+    small = Entries(1)
+    snapshot = tables[0].current_snapshot()
+    assert snapshot is not None
+    held = small.files("t", tables[0].metadata, snapshot, tables[0].io, 60)
+    assert small.files("t", tables[0].metadata, snapshot, tables[0].io, 60) is held
+
+
+def test_manifests_that_cannot_be_read(behind: RestCatalog, service: Any) -> None:
+    made = make(client(behind.uri), "db.broken")
+    snapshot = made.table.current_snapshot()
+    assert snapshot is not None
+    Path(snapshot.manifest_list.split(":")[-1]).write_bytes(b"garbage")
+    with pytest.raises(Exception, match=f"manifests of snapshot {snapshot.snapshot_id}"):
+        planned(client(service.uri).load_table(made.name))
+
+
+def test_storage_is_the_callers(tmp_path: Path) -> None:
+    said = {
+        "config": {"s3.region": "eu", "s3.access-key-id": "k", "py-io-impl": "os.Evil"},
+        "storage-credentials": [
+            {"prefix": "s3://b", "config": {"s3.session-token": "short"}},
+            {"prefix": "s3://b/w", "config": {"s3.session-token": "long", "s3.endpoint": "e"}},
+            {"prefix": "s3://other", "config": {"s3.session-token": "other"}},
+        ],
+    }
+    made = storage(said, "s3://b/w/t/metadata.json", {"s3.region": "us", "s3.proxy-uri": "p"})
+    assert made.properties["s3.session-token"] == "long"
+    assert "py-io-impl" not in made.properties
+    assert dict(made.place) == {"s3.region": "eu", "s3.endpoint": "e", "s3.proxy-uri": "p"}
+    file = tmp_path / "here"
+    file.write_bytes(b"x")
+    for location in (str(file), f"file://{file}", f"FILE:{file}"):
+        with pytest.raises(PermissionError):
+            made.new_input(location)
+    local = Storage(load_file_io({}, str(tmp_path)), str(tmp_path), ())
+    assert local.new_input(str(file)).exists()
+    for write in (lambda: local.new_output(str(file)), lambda: local.delete(str(file))):
+        with pytest.raises(PermissionError):
+            write()
+    assert file.exists()
+
+
+def test_values_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "_MOST", 150)
+    many = {"type": "in", "term": "k", "values": list(range(100))}
+    both = {"type": "or", "left": many, "right": many}
+    names = Names(metadata())
+    assert read_filter(many, names).understood
+    assert not read_filter(both, names).understood
+    assert read_filter(both, names).rows == AlwaysTrue()
