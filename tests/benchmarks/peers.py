@@ -3,8 +3,9 @@
 A Delta table of 200 files, and a dimension whose keys are in 1 % of them, of a column by which the
 table is in no order. All engines read the same files, from the local disk and from an object store
 that answers each request 30 ms late: Spark with skipping and without; Spark given the surviving
-files as a list, which is what can be reached; DuckDB, Polars, delta-rs and DataFusion, and two of
-them given that list, too. The first run of each has a column of its own: it knows nothing yet.
+files as a list, which is what can be reached, and as a Delta table of their own; DuckDB, Polars,
+delta-rs and DataFusion, and two of them given that list, too. The first run of each has a column of
+its own: it knows nothing yet.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def _engines(spark: SparkSession) -> dict[str, Engine]:
         OURS: partial(_spark, spark, "true"),
         "Spark": partial(_spark, spark, "false"),
         "Spark, given the files": partial(_oracle, spark),
+        "Spark, a table of the files": partial(_alone, spark),
         "DuckDB": partial(_duckdb, "delta_scan('{fact}')"),
         "DuckDB, given the files": partial(_duckdb, "read_parquet({survivors})"),
         "Polars": _polars,
@@ -142,7 +144,10 @@ def _ground(spark: SparkSession, fact: str, dim: str, files: int, rows: int, por
         f"""SELECT DISTINCT file FROM (SELECT *, _metadata.file_path AS file FROM delta.`{fact}`)
         JOIN dim USING (h) WHERE place < {places}"""
     ).collect()
-    return Ground(_bare(fact), dim, [_bare(row.file) for row in held], places, port)
+    paths = [row.file for row in held]
+    spark.read.parquet(*paths).coalesce(places).write.format("delta").save(f"{fact}-alone")
+    spark.read.format("delta").load(f"{fact}-alone").createOrReplaceTempView("alone")
+    return Ground(_bare(fact), dim, list(map(_bare, paths)), places, port)
 
 
 def _bare(path: str) -> str:
@@ -170,6 +175,15 @@ def _oracle(spark: SparkSession, ground: Ground) -> Iterator[Callable[[], Answer
         spark.conf.set("spark.skipping.enabled", "false")
         spark.read.schema(schema).parquet(*paths).createOrReplaceTempView("survivors")
         (row,) = spark.sql(ground.query("survivors", "dim")).collect()
+        return tuple(row)
+
+    yield run
+
+
+def _alone(spark: SparkSession, ground: Ground) -> Iterator[Callable[[], Answer]]:
+    def run() -> Answer:
+        spark.conf.set("spark.skipping.enabled", "false")
+        (row,) = spark.sql(ground.query("alone", "dim")).collect()
         return tuple(row)
 
     yield run
