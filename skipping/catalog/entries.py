@@ -12,6 +12,8 @@ tells which deletion vector in a file is meant, and which row ids a file has.
 from __future__ import annotations
 
 import json
+import math
+import struct
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -77,9 +79,9 @@ class File:
 
     @property
     def partition(self) -> Hashable:
-        """The spec and the values."""
+        """The spec and the values; of floats the bits, by which NaN is NaN and -0.0 no 0.0."""
         values = self.data.partition
-        return self.data.spec_id, *(values[place] for place in range(len(values)))
+        return self.data.spec_id, *(_comparable(values[place]) for place in range(len(values)))
 
     def json(self, types: PartitionTypes) -> bytes:
         """A content file of the REST API; without column statistics, which no client must have.
@@ -118,6 +120,12 @@ class File:
             said["content-offset"] = _of(data, "content_offset")
             said["content-size-in-bytes"] = _of(data, "content_size_in_bytes")
         return {name: value for name, value in said.items() if value is not None}
+
+
+def _comparable(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return struct.pack("<d", math.nan if math.isnan(value) else value)
 
 
 def _of(data: DataFile, name: str) -> Any:

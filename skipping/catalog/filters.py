@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -44,8 +45,14 @@ from pyiceberg.expressions.visitors import bind, inclusive_projection
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, parse_transform
-from pyiceberg.types import BinaryType, FixedType, IcebergType
+from pyiceberg.transforms import (
+    IdentityTransform,
+    Transform,
+    TruncateTransform,
+    UnknownTransform,
+    parse_transform,
+)
+from pyiceberg.types import BinaryType, FixedType, FloatType, IcebergType
 
 __all__ = ["Filter", "Names", "read_filter"]
 
@@ -133,11 +140,20 @@ class _Leaf:
         predicate = ~self.predicate if self.negated else self.predicate
         if isinstance(self.transform, IdentityTransform):
             projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
+            if projected == AlwaysFalse() and self._is_truncated(spec):
+                return AlwaysTrue()
             return projected
         for part in spec.fields:
             if part.source_id == self.id and part.transform == self.transform:
                 return _renamed(predicate, part.name)
         return AlwaysTrue()
+
+    def _is_truncated(self, spec: PartitionSpec) -> bool:
+        """Whether the least values of a type may be among the greatest: so Java truncates them."""
+        return any(
+            part.source_id == self.id and isinstance(part.transform, TruncateTransform)
+            for part in spec.fields
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +310,11 @@ def _value(given: Any, of: IcebergType) -> Any:
         return bytes.fromhex(given)
     if isinstance(given, float) and not math.isfinite(given):
         raise ValueError("no number in JSON")
+    if isinstance(of, FloatType) and isinstance(given, int | float):
+        # JSON spells a FLOAT as the DOUBLE that is nearest to it in decimals.
+        with np.errstate(over="ignore"):
+            narrowed = float(np.float32(given))
+        return narrowed if math.isfinite(narrowed) else given
     return given
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -31,11 +32,12 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import (
+    _ExpressionEvaluationVisitor,
     _InclusiveMetricsEvaluator,
     bind,
-    expression_evaluator,
+    visit,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -224,10 +226,13 @@ class Planner:
 
     def tasks(self, table: LoadedTable, part: Part) -> Iterator[bytes]:
         """A part as the inside of a JSON object: the tasks, and the files of deletes they name."""
-        snapshot = table.contents.metadata.snapshot_by_id(part.snapshot)
-        if snapshot is None or not len(part.places):
+        if not len(part.places):
             yield b'"file-scan-tasks":[]'
             return
+        snapshot = table.contents.metadata.snapshot_by_id(part.snapshot)
+        if snapshot is None:
+            # Expired between two pages, or the table was made anew: no page is as good as another.
+            raise Refused(404, "NoSuchPlanTaskException", "the snapshot is gone: plan again")
         files, types = self.files(table, snapshot), table.contents.types
         numbers: dict[File, int] = {}
         yield b'"file-scan-tasks":['
@@ -350,24 +355,37 @@ def _used(table: LoadedTable, files: Files) -> list[Any]:
     return [specs[file.data.spec_id or 0] for file in files.groups]
 
 
+class _PartitionVisitor(_ExpressionEvaluationVisitor):
+    """As Iceberg has it in Java, and Spark in SQL: NaN is greater than any number."""
+
+    def visit_greater_than(self, term: Any, literal: Any) -> bool:
+        return _is_nan(term.eval(self.struct)) or super().visit_greater_than(term, literal)
+
+    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> bool:
+        return _is_nan(term.eval(self.struct)) or super().visit_greater_than_or_equal(term, literal)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> Any:
     """For each file whether its partition may have a match: exactly, by Iceberg's projections."""
     matches = np.ones(len(files.groups), bool)
     specs, types = table.contents.metadata.specs(), table.contents.types
-    evaluators: dict[int, Any] = {}
+    conditions: dict[int, BooleanExpression] = {}
     for number, file in enumerate(files.groups):
         id = file.data.spec_id or 0
         spec = specs[id]
         if spec.is_unpartitioned():
             continue
-        if id not in evaluators:
+        if id not in conditions:
             fields = [
                 NestedField(f.field_id, f.name, type or StringType(), required=False)
                 for f, type in zip(spec.fields, types[id], strict=True)
             ]
-            condition = wanted.partitions(spec)
-            evaluators[id] = expression_evaluator(Schema(*fields), condition, True)
-        matches[number] = evaluators[id](file.data.partition)
+            conditions[id] = bind(Schema(*fields), wanted.partitions(spec), True)
+        matches[number] = visit(conditions[id], _PartitionVisitor(file.data.partition))
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 

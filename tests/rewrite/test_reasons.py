@@ -200,7 +200,16 @@ def test_a_dimension_that_is_too_dear(spark: SparkSession) -> None:
         assert "bytes) may cost more than it saves of" in explained
         query = query.replace("SELECT", "SELECT /*+ MERGE(f, d) */")
         explained = str(same_rows(spark, query, conf=own).explained)
-        assert "Spark does not broadcast it, and to read it a second time is too dear" in explained
+        too_dear = "Spark does not broadcast it, and to read it a second time is too dear"
+        assert too_dear in explained
+        # Beside one that is given up, what may have other rows has to be the join's all the same.
+        query = """SELECT /*+ BROADCAST(l), MERGE(d) */ f.id FROM why f
+            JOIN (SELECT k FROM whose ORDER BY k LIMIT 2) l ON f.k = l.k
+            JOIN too_dear d ON f.id = d.k WHERE d.name = 3"""
+        twice = {"spark.sql.exchange.reuse": "false"}
+        explained = str(same_rows(spark, query, conf=own | twice).explained)
+        assert too_dear in explained
+        assert "no join in the scan's own stage has these rows" in explained
     finally:
         spark.sql("DROP TABLE too_dear")
 

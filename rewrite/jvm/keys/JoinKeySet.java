@@ -180,10 +180,11 @@ public final class JoinKeySet implements KeyValues {
     return reason;
   }
 
-  /** Whether the query runs, so that keys can be collected now. Without adaptive execution the
-      rules see plans long before, and in EXPLAIN, which must not run anything. */
+  /** Whether the query runs, so that keys can be collected now; what was given up waits for
+      nothing. Without adaptive execution the rules see plans long before, and in EXPLAIN, which
+      must not run anything. */
   public boolean isDue() {
-    return in != null && child() instanceof AdaptiveSparkPlanExec;
+    return in == null || child() instanceof AdaptiveSparkPlanExec;
   }
 
   /** Whether Spark broadcasts the dimension anyway; else it is read a second time. */

@@ -98,14 +98,21 @@ def test_storage_is_the_callers(tmp_path: Path) -> None:
     made = storage(said, "s3://b/w/t/metadata.json", {"s3.region": "us", "s3.proxy-uri": "p"})
     assert made.properties["s3.session-token"] == "long"
     assert "py-io-impl" not in made.properties
-    assert dict(made.place) == {"s3.region": "eu", "s3.endpoint": "e", "s3.proxy-uri": "p"}
+    place = {"s3.region": "eu", "s3.endpoint": "e", "s3.proxy-uri": "p", "own": "False"}
+    assert dict(made.place) == place
     file = tmp_path / "here"
     file.write_bytes(b"x")
     for location in (str(file), f"file://{file}", f"FILE:{file}"):
         with pytest.raises(PermissionError):
             made.new_input(location)
-    local = Storage(load_file_io({}, str(tmp_path)), str(tmp_path), ())
-    assert local.new_input(str(file)).exists()
+    io = load_file_io({}, str(tmp_path))
+    local = Storage(io, f"file://{tmp_path}/metadata/1.json", (), is_own=True)
+    for location in (str(file), f"file:{file}", f"file://{file}"):
+        assert local.new_input(location).exists()
+    others = (f"{tmp_path}s/f", f"{tmp_path}/../f", f"file:///{tmp_path.parent}/f", "s3://b/f")
+    for location in others:
+        with pytest.raises(PermissionError, match="outside of the table's folder"):
+            local.new_input(location)
     for write in (lambda: local.new_output(str(file)), lambda: local.delete(str(file))):
         with pytest.raises(PermissionError):
             write()

@@ -1,0 +1,149 @@
+"""Plans of tables as odd as they may be, without a server: what is told of files, and of whose."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField
+
+from providers.errors import TableError
+from skipping.catalog.entries import File, Files, _Deletes
+from skipping.catalog.filters import read_filter
+from skipping.catalog.handles import Handles
+from skipping.catalog.plan import (
+    LoadedTable,
+    Part,
+    Planner,
+    Refused,
+    _matching_partitions,
+    contents,
+)
+from skipping.catalog.storage import storage
+from skipping.config.settings import Settings
+from skipping.stores.open import open_store
+
+BY_F = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f"))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    made = load_catalog("c", type="in-memory", warehouse=tmp_path.as_uri())
+    made.create_namespace("ns")
+    return made
+
+
+@pytest.fixture
+def planner(tmp_path: Path) -> Planner:
+    store = open_store(f"sqlite:{tmp_path / 'index.sqlite'}")
+    return Planner(store, Settings.of({}), most=1_000, page=1)
+
+
+def loaded(table: Any, **changed: Any) -> LoadedTable:
+    """As the service has it; `changed` in its metadata."""
+    metadata = {**json.loads(table.metadata.model_dump_json()), **changed}
+    io = storage({"metadata": metadata}, table.metadata_location, {})
+    return LoadedTable((table.name(), io.place), contents(json.dumps(metadata)), io)
+
+
+def count(planner: Planner, table: Any, type: str, value: Any) -> int:
+    """How many files a plan has."""
+    filter = {"type": type, "term": "f", "values" if type == "in" else "value": value}
+    parts = planner.plan(loaded(table), {"filter": filter})
+    return sum(len(part.places) for part in parts)
+
+
+@pytest.mark.parametrize("spec", [PartitionSpec(), BY_F])
+def test_a_float_is_the_float_that_its_decimals_say(
+    catalog: Any, planner: Planner, spec: PartitionSpec
+) -> None:
+    schema = Schema(NestedField(1, "f", FloatType()))
+    table = catalog.create_table("ns.t", schema, partition_spec=spec)
+    table.append(pa.table({"f": pa.array([0.1], pa.float32())}))
+    for type, value in (("eq", 0.1), ("lt-eq", 0.1), ("gt-eq", 0.1), ("in", [0.1, 7])):
+        assert count(planner, table, type, value) == 1, type
+    for type in ("lt", "gt"):
+        assert count(planner, table, type, 0.1) == 0
+    # Iceberg's bounds say nothing of `!=`; a partition is of one value, and selected exactly.
+    assert count(planner, table, "not-eq", 0.1) == (0 if spec is BY_F else 1)
+
+
+def entry(content: DataFileContent, value: float, sequence: int) -> File:
+    """A file of a partition, which PyIceberg itself cannot write of NaN."""
+    made = DataFile.from_args(
+        _table_format_version=2,
+        content=content,
+        file_path=content.name,
+        file_format=FileFormat.PARQUET,
+        partition=Record(value),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    made.spec_id = 0
+    return File(made, sequence)
+
+
+def test_a_partition_of_nan_is_the_greatest(catalog: Any) -> None:
+    schema = Schema(NestedField(1, "f", DoubleType()))
+    table = loaded(catalog.create_table("ns.t", schema, partition_spec=BY_F))
+    file = entry(DataFileContent.DATA, math.nan, 1)
+    files = Files([file], _Deletes([], frozenset()), np.zeros(1, np.int64), [file])
+
+    def matches(type: str) -> bool:
+        filter = {"type": type, "term": "f", "value": 5}
+        wanted = read_filter(filter, table.contents.names)
+        return bool(_matching_partitions(table, files, wanted).all())
+
+    kept = {type: matches(type) for type in ("gt", "gt-eq", "not-eq", "lt", "lt-eq", "eq")}
+    assert [type for type, is_kept in kept.items() if is_kept] == ["gt", "gt-eq", "not-eq"]
+
+
+def test_deletes_find_their_partition_by_its_bits() -> None:
+    nans = [struct.unpack("<d", struct.pack("<d", math.nan))[0] for _ in range(2)]  # not one object
+    for of, by, some in ((*nans, 1), (1.5, 1.5, 1), (0.0, -0.0, 0)):
+        data = entry(DataFileContent.DATA, of, 1)
+        for content in (DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES):
+            deletes = _Deletes([entry(content, by, 2)], frozenset())
+            assert len(list(deletes.of(data))) == some, (of, by, content)
+
+
+def test_a_page_of_a_snapshot_that_is_gone_is_no_empty_page(catalog: Any, planner: Planner) -> None:
+    table = catalog.create_table("ns.t", Schema(NestedField(1, "k", LongType())))
+    for k in range(3):
+        table.append(pa.table({"k": [k]}))
+    _, second, _ = planner.plan(loaded(table), {})
+    handles = Handles()
+    opened = handles.open("t", handles.seal("t", second))
+    assert b"".join(planner.tasks(loaded(table), opened)).count(b"data-file") == 1
+    gone = Part(second.snapshot + 1, opened.places, opened.residual)
+    with pytest.raises(Refused) as refused:
+        list(planner.tasks(loaded(table), gone))
+    assert (refused.value.status, refused.value.kind) == (404, "NoSuchPlanTaskException")
+
+
+def test_another_tables_manifests_are_not_read_for_whoever_names_them(
+    catalog: Any, planner: Planner
+) -> None:
+    """By credentials of the service itself: those of a caller say what the caller may read."""
+    schema = Schema(NestedField(1, "k", LongType()))
+    theirs, mine = (catalog.create_table(f"ns.{name}", schema) for name in ("theirs", "mine"))
+    for table in (theirs, mine):
+        table.append(pa.table({"k": [1]}))
+    assert planner.plan(loaded(mine), {})
+    snapshots = [json.loads(s.model_dump_json()) for s in mine.metadata.snapshots]
+    snapshots[-1]["manifest-list"] = theirs.current_snapshot().manifest_list
+    moved = {"snapshots": snapshots, "location": theirs.location()}
+    with pytest.raises(TableError, match="outside of the table's folder"):
+        planner.plan(loaded(mine, **moved), {})
