@@ -62,6 +62,9 @@ _DEEPEST = 60
 _MOST = 200_000
 """Values in all lists of a filter; a second or two of work."""
 
+_LEAF = 50
+"""Values that compare with a file in the time of a condition."""
+
 _UNARY: dict[str, Any] = {
     "is-null": IsNull,
     "not-null": NotNull,
@@ -233,8 +236,9 @@ class _Reader:
     def _leaf(self, type: str, given: Mapping[str, Any], *, wanted: bool) -> _Node:
         name, transform = _term(given.get("term", given.get("left")))
         self.column = name or self.column
+        self.values += _LEAF
         id = None if name is None else self.names.column(name)
-        if id is None or transform is None:
+        if id is None or transform is None or self.values > _MOST:
             return self._unknown(name)
         column = str(self.names.schema.find_column_name(id))
         source = self.names.schema.find_type(id)

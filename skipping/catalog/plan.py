@@ -79,6 +79,11 @@ class Refused(Exception):
         self.status, self.kind, self.message = status, kind, message
 
 
+def _unplanned(why: str) -> Refused:
+    message = f"{why}: use scan-planning-mode=client"
+    return Refused(406, "UnsupportedOperationException", message)
+
+
 class Contents:
     """What a metadata file says, which is the same for whoever may load it."""
 
@@ -187,11 +192,7 @@ class Planner:
     def plan(self, table: LoadedTable, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
-            raise Refused(
-                406,
-                "UnsupportedOperationException",
-                "incremental scans are not planned here: use scan-planning-mode=client",
-            )
+            raise _unplanned("incremental scans are not planned here")
         given = asked.get("filter")
         residual = json.dumps(True if given is None else given, separators=(",", ":")).encode()
         snapshot = _snapshot(table.contents.metadata, asked.get("snapshot-id"))
@@ -200,12 +201,7 @@ class Planner:
         files = self.files(table, snapshot)
         wanted = read_filter(given, table.contents.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _used(table, files)):
-            raise Refused(
-                406,
-                "UnsupportedOperationException",
-                "the filter may select partitions, and is not understood here: use "
-                "scan-planning-mode=client",
-            )
+            raise _unplanned("the filter may select partitions, and is not understood here")
         kept = self._kept(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
@@ -278,7 +274,7 @@ class Planner:
         deadline = time.monotonic() + _EVALUATING
         kept: list[int] = []
         for turn, place in enumerate(places.tolist()):
-            if turn % 500 == 499 and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 left = places[turn : turn + 1] if first else places[turn:]
                 return np.concatenate([np.array(kept, np.int64), left])
             try:
@@ -374,11 +370,14 @@ def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> An
     matches = np.ones(len(files.groups), bool)
     specs, types = table.contents.metadata.specs(), table.contents.types
     conditions: dict[int, BooleanExpression] = {}
+    deadline = time.monotonic() + _EVALUATING
     for number, file in enumerate(files.groups):
         id = file.data.spec_id or 0
         spec = specs[id]
         if spec.is_unpartitioned():
             continue
+        if time.monotonic() > deadline:
+            raise _unplanned("comparing the filter with so many partitions takes too long")
         if id not in conditions:
             fields = [
                 NestedField(f.field_id, f.name, type or StringType(), required=False)

@@ -34,6 +34,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from providers.errors import SettingError, SkippingError
 from skipping.catalog.handles import Handles, Invalid
@@ -80,12 +81,17 @@ _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: requests in all and of one client, plans, and files kept."""
+    """How much is done at a time: requests in all and of one client, plans, and files kept.
+
+    Seconds that a request may take to come, and an answer to be taken.
+    """
 
     requests: int = 256
     of_one_client: int = 64
     plans: int = 4
     files: int = 1_000_000
+    receiving: float = 60.0
+    sending: float = 300.0
 
 
 class _TooMuch(Exception):
@@ -107,17 +113,32 @@ class _Service:
         self._plans = anyio.CapacityLimiter(limits.plans)
         self._threads = anyio.CapacityLimiter(limits.plans + 4)
 
-    async def answer(self, request: Request) -> Response:
-        """Whatever is asked."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whatever is asked; it counts until the last byte is sent."""
+        request = Request(scope, receive)
         client = request.client.host if request.client is not None else ""
         busy = sum(self._under_way.values()) >= self._limits.requests
         if busy or self._under_way.get(client, 0) >= self._limits.of_one_client:
-            return _error(503, "ServiceUnavailableException", "too many requests at a time")
+            full = _error(503, "ServiceUnavailableException", "too many requests at a time")
+            return await full(scope, receive, send)
         self._under_way[client] = self._under_way.get(client, 0) + 1
+        try:
+            response = await self._said(request)
+            with anyio.move_on_after(self._limits.sending):
+                await response(scope, receive, send)
+        finally:
+            self._under_way[client] -= 1
+            if not self._under_way[client]:
+                del self._under_way[client]
+
+    async def _said(self, request: Request) -> Response:
+        """The answer, or what is wrong, as the specification has it."""
         try:
             return await self._answer(request)
         except _TooMuch:
             return _error(413, "BadRequestException", "the request is too large")
+        except TimeoutError:
+            return _error(408, "BadRequestException", "the request took too long to come")
         except Refused as refused:
             return _error(refused.status, refused.kind, refused.message)
         except Unreachable as error:
@@ -126,19 +147,15 @@ class _Service:
             return _error(500, "ServiceFailureException", str(error))
         except ClientDisconnect:
             return Response(status_code=499)
-        finally:
-            self._under_way[client] -= 1
-            if not self._under_way[client]:
-                del self._under_way[client]
 
     async def _answer(self, request: Request) -> Response:
         path = request.scope["raw_path"].decode("latin-1")
         table = _TABLE.fullmatch(path)
         if request.method == "POST" and table is not None and table[2] is not None:
-            body = await _body(request, _PLAN_BYTES)
+            body = await self._body(request, _PLAN_BYTES)
             work = self._plan if table[2] == "plan" else self._tasks
             return await work(request, table[1], body)
-        body = await _body(request, _REQUEST_BYTES)
+        body = await self._body(request, _REQUEST_BYTES)
         changes = request.method == "GET" and (path == "/v1/config" or table is not None)
         headers = _without(request.headers.raw, _UNSENT[:1]) if changes else request.headers.raw
         answer = await self._send(request, headers, body)
@@ -159,6 +176,18 @@ class _Service:
             (b"content-length", str(len(changed)).encode()),
         ]
         return made
+
+    async def _body(self, request: Request, most: int) -> bytes:
+        """The body; raises _TooMuch, and TimeoutError if it does not come."""
+        parts: list[bytes] = []
+        size = 0
+        with anyio.fail_after(self._limits.receiving):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise _TooMuch
+                parts.append(part)
+        return b"".join(parts)
 
     async def _send(
         self, request: Request, headers: Headers, body: bytes, path: bytes | None = None
@@ -258,7 +287,7 @@ def application(
         finally:
             await upstream.close()
 
-    route = Route("/{path:path}", service.answer, methods=_METHODS)
+    route = Route("/{path:path}", service, methods=_METHODS)
     return Starlette(routes=[route], lifespan=lifespan)
 
 
@@ -289,17 +318,6 @@ def _asked(body: bytes) -> dict[str, Any]:
     if asked is None:
         raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
     return asked
-
-
-async def _body(request: Request, most: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise _TooMuch
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _forwarded(answer: httpx.Response) -> Response:
@@ -394,6 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limit_concurrency=4 * limits.requests,
         timeout_keep_alive=75,  # longer than clients keep a connection that they do not test
         access_log=False,  # paths name tables
+        proxy_headers=False,  # a client must not say which address it counts by
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=10,

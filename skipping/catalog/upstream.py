@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import httpx
 
@@ -25,7 +26,6 @@ _HOP = frozenset(
     b"transfer-encoding upgrade".split()
 )
 _OURS = frozenset((b"host", b"content-length", b"expect"))
-_DOTS = re.compile(rb"(?i)/(\.|%2e){1,2}(/|$)|\\|%5c")
 
 
 class Unreachable(Exception):
@@ -55,16 +55,19 @@ class Upstream:
 
         Raises Unreachable, ValueError for a path that leads out of the catalog's.
         """
-        if not path.startswith(b"/") or _DOTS.search(path):
+        if not path.startswith(b"/") or _leads_out(path):
             raise ValueError("no path of a catalog")
         target = self._path + path + (b"?" + query if query else b"")
-        request = httpx.Request(
-            method,
-            self._base.copy_with(raw_path=target),
-            headers=end_to_end(headers),
-            content=body,
-            extensions={"timeout": self._timeout},
-        )
+        try:
+            request = httpx.Request(
+                method,
+                self._base.copy_with(raw_path=target),
+                headers=end_to_end(headers),
+                content=body,
+                extensions={"timeout": self._timeout},
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError("no path of a catalog") from error
         # A connection that was kept may be closed by now; what only reads is asked once more.
         for again in (method in ("GET", "HEAD"), False):
             try:
@@ -79,6 +82,14 @@ class Upstream:
     async def close(self) -> None:
         """Give back its connections."""
         await self._transport.aclose()
+
+
+def _leads_out(path: bytes) -> bool:
+    """Whether somebody on the way might read a path as one that goes up, however it is quoted."""
+    while (unquoted := unquote_to_bytes(path)) != path:
+        path = unquoted
+    segments = re.split(rb"[/\\]", path)
+    return any(segment.partition(b";")[0] in (b".", b"..") for segment in segments)
 
 
 async def whole(answer: httpx.Response, most: int) -> bytes:

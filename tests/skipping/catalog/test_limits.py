@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from skipping.catalog.filters import Names, read_filter
 from skipping.catalog.plan import Planner
 from skipping.catalog.service import Limits, application
 from skipping.catalog.storage import Storage, storage
-from skipping.catalog.upstream import Upstream
+from skipping.catalog.upstream import Upstream, _leads_out
 from skipping.config.settings import Settings
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
@@ -49,6 +50,43 @@ def test_requests_at_a_time(behind: RestCatalog) -> None:
         await upstream.close()
 
     anyio.run(asked)
+
+
+def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep(30)
+
+    async def asked() -> None:
+        upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
+        planner = Planner(MemoryStore("stuck"), Settings(), most=10, page=10)
+        app = application(upstream, planner, limits=Limits(of_one_client=1, receiving=0.1))
+        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+            for _ in range(2):  # the place that it had is free again
+                answer = await caller.post("/v1/namespaces", content=stuck())
+                assert (answer.status_code, "took too long" in answer.text) == (408, True)
+        await upstream.close()
+
+    anyio.run(asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/v1/namespaces/a%1Fb/tables/t..x", True),
+        ("/v1/namespaces/a/tables/t%2Fu", True),
+        ("/v1/../x", False),
+        ("/v1/%2e%2E/x", False),
+        ("/v1/..%2fx", False),
+        ("/v1/%252e%252e/x", False),
+        ("/v1/..;a=b/x", False),
+        ("/v1/..\\x", False),
+    ],
+)
+def test_paths_that_lead_out(path: str, is_one: bool) -> None:
+    """However whoever stands before the catalog unquotes them."""
+    assert _leads_out(path.encode()) != is_one
 
 
 def test_files_in_memory(behind: RestCatalog) -> None:
@@ -120,10 +158,14 @@ def test_storage_is_the_callers(tmp_path: Path) -> None:
 
 
 def test_values_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "_MOST", 150)
+    monkeypatch.setattr(filters, "_MOST", 140 + filters._LEAF)
     many = {"type": "in", "term": "k", "values": list(range(100))}
     both = {"type": "or", "left": many, "right": many}
     names = Names(metadata())
     assert read_filter(many, names).understood
+    leaf = {"type": "eq", "term": "k", "value": 1}
+    conditions = {"type": "or", "left": leaf, "right": {"type": "or", "left": leaf, "right": leaf}}
+    assert read_filter(conditions, names).understood
+    assert not read_filter({"type": "and", "left": conditions, "right": leaf}, names).understood
     assert not read_filter(both, names).understood
     assert read_filter(both, names).rows == AlwaysTrue()

@@ -20,6 +20,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField
 
 from providers.errors import TableError
+from skipping.catalog import plan
 from skipping.catalog.entries import File, Files, _Deletes
 from skipping.catalog.filters import read_filter
 from skipping.catalog.handles import Handles
@@ -108,6 +109,20 @@ def test_a_partition_of_nan_is_the_greatest(catalog: Any) -> None:
 
     kept = {type: matches(type) for type in ("gt", "gt-eq", "not-eq", "lt", "lt-eq", "eq")}
     assert [type for type, is_kept in kept.items() if is_kept] == ["gt", "gt-eq", "not-eq"]
+
+
+def test_partitions_are_compared_for_a_while_only(
+    catalog: Any, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not compared may not stay in the plan, as files beyond their bounds may."""
+    table = catalog.create_table(
+        "ns.t", Schema(NestedField(1, "f", FloatType())), partition_spec=BY_F
+    )
+    table.append(pa.table({"f": pa.array([0.1], pa.float32())}))
+    monkeypatch.setattr(plan, "_EVALUATING", -1.0)
+    with pytest.raises(Refused, match="takes too long") as refused:
+        count(planner, table, "eq", 0.1)
+    assert refused.value.status == 406
 
 
 def test_deletes_find_their_partition_by_its_bits() -> None:
