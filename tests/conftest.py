@@ -37,6 +37,7 @@ EXTENDED = (
     "rewrite/test_join_gate.py",
     "rewrite/test_join_shapes.py",
     "rewrite/test_join_cancel.py",
+    "rewrite/test_large_dimensions.py",
     "rewrite/test_flat.py",
     "rewrite/test_range_joins.py",
     "rewrite/test_serve.py",
@@ -83,6 +84,7 @@ the others."""
 
 LONGEST = (
     "test_notebooks.py",
+    "test_ways.py",
     "test_installed.py",
     "rewrite/test_dml_random.py",
     "rewrite/test_dml_concurrency.py",
