@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import psutil
 import pyspark
@@ -106,17 +106,37 @@ def make(client: Client, folder: Path, name: str) -> None:
     )
 
 
-def indexed(client: Client, folder: Path, name: str, keys: list[int]) -> None:
-    """The same with an index, and garbage in all files that hold none of these keys."""
-    make(client, folder, name)
+def make_iceberg(client: Client, name: str) -> None:
+    """The same in the server's catalog of Iceberg tables."""
+    client.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.served")
+    client.sql(f"DROP TABLE IF EXISTS {name}")
+    client.sql(
+        f"CREATE TABLE {name} USING iceberg"
+        " TBLPROPERTIES ('write.metadata.metrics.default' = 'none') AS"
+        f" SELECT /*+ REPARTITION({FILES}, k) */ id, id % 80 AS k FROM range(800)"
+    )
+
+
+def files(client: Client, name: str, condition: str = "true") -> set[Path]:
+    """Those that have rows for which a condition is true."""
+    rows = client.sql(f"SELECT DISTINCT input_file_name() FROM {name} WHERE {condition}")
+    return {Path(unquote(urlsplit(row[0]).path)) for row in rows}
+
+
+def index(client: Client, name: str, keys: list[int]) -> None:
+    """Give a table an index, and put garbage into all files that hold none of these keys."""
     client.sql(f"CREATE SKIPPING INDEX ON {name} (k VALUE_LIST)")
     listed = ", ".join(map(str, keys))
-    rows = client.sql(f"SELECT DISTINCT input_file_name() FROM {name} WHERE k IN ({listed})")
-    needed = {Path(unquote(row[0])).name for row in rows}
-    spoiled = [f for f in (folder / name).glob("*.parquet") if f.name not in needed]
+    spoiled = files(client, name) - files(client, name, f"k IN ({listed})")
     assert len(spoiled) >= FILES // 2
     for file in spoiled:
         file.write_bytes(b"garbage" * (file.stat().st_size // 7))
+
+
+def indexed(client: Client, folder: Path, name: str, keys: list[int]) -> None:
+    """`make` with `index`."""
+    make(client, folder, name)
+    index(client, name, keys)
 
 
 # Each way of connecting
@@ -135,6 +155,20 @@ def test_joins_are_pruned(client: Client, way: str, folder: Path) -> None:
                "SELECT id AS k, concat('n', id) AS name FROM range(80)")  # fmt: skip
     join = f"SELECT count(*), min(id) FROM fact_{way} JOIN dim_{way} USING (k) WHERE name = "
     assert client.sql(f"{join} 'n7'") == [("10", "7")]
+
+
+def test_iceberg(client: Client, way: str) -> None:
+    table, dim = f"iceberg.served.fact_{way}", f"iceberg.served.dim_{way}"
+    make_iceberg(client, table)
+    index(client, table, [7])
+    assert client.sql(f"SELECT count(*), min(id) FROM {table} WHERE k = 7") == [("10", "7")]
+    with pytest.raises(ClientError):
+        client.sql(f"SELECT count(*), min(id) FROM {table} WHERE k IN (7, 8, 9, 10, 11, 12)")
+    client.sql(f"CREATE TABLE {dim} USING iceberg AS "
+               "SELECT id AS k, concat('n', id) AS name FROM range(80)")  # fmt: skip
+    join = f"SELECT count(*), min(id) FROM {table} JOIN {dim} USING (k) WHERE name = "
+    assert client.sql(f"{join} 'n7'") == [("10", "7")]
+    assert any("VALUE_LIST" in str(row) for row in client.sql(f"EXPLAIN SKIPPING {join} 'n7'"))
 
 
 def test_statements(client: Client, way: str, folder: Path) -> None:
