@@ -41,9 +41,10 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, PrimitiveType
 
-from providers.errors import StoreError, TableError, first_line
+from providers.errors import TableError, first_line
 from skipping.stores import Identity
 from skipping.stores.single_flight import SingleFlight
 
@@ -147,7 +148,7 @@ class _Deletes:
         self._by_partition: dict[Hashable, list[File]] = defaultdict(list)
         self._equality: dict[Hashable, list[File]] = defaultdict(list)
         self._everywhere: list[File] = []
-        self.any = bool(files)
+        self.count = len(files)
         for file in files:
             data = file.data
             if data.content == DataFileContent.EQUALITY_DELETES:
@@ -205,7 +206,7 @@ class Entries:
         self._lock = threading.Lock()
         self._manifests: OrderedDict[Hashable, Sequence[File]] = OrderedDict()
         self._snapshots: OrderedDict[Hashable, Files] = OrderedDict()
-        self._loading = SingleFlight[Files]()
+        self._loading = SingleFlight["Files | Exception"]()
 
     def files(
         self, table: Hashable, metadata: TableMetadata, snapshot: Snapshot, io: FileIO, wait: float
@@ -213,7 +214,8 @@ class Entries:
         """The files of a snapshot; who asks meanwhile waits for the same reading.
 
         `table` is what tells the table apart from all others, wherever they are kept. Raises
-        TableError if a manifest cannot be read, or not in `wait` seconds.
+        TableError if a manifest cannot be read, or not in `wait` seconds; PermissionError for one
+        that the storage does not let be read.
         """
         key = table, snapshot.snapshot_id, snapshot.manifest_list
         with self._lock:
@@ -222,22 +224,24 @@ class Entries:
                 self._snapshots.move_to_end(key)
                 return held
 
-        def work() -> Files:
-            return self._read(key, table, metadata, snapshot, io)
-
-        try:
-            read = self._loading.result(key, work, timeout=wait)
-        except StoreError:  # of whoever asked first, whose credentials may not be as good
+        def work() -> Files | Exception:
             try:
-                read = work()
+                return self._read(key, table, metadata, snapshot, io)
             except Exception as error:
-                raise TableError(
-                    f"the manifests of snapshot {snapshot.snapshot_id} cannot be read: "
-                    f"{first_line(error)}"
-                ) from error
+                return error
+
+        read = self._loading.result(key, work, timeout=wait)
+        if isinstance(read, Exception):  # of whoever asked first, whose credentials may be worse
+            mine = key, threading.get_ident()
+            read = self._loading.result(mine, work, timeout=wait)
+        if isinstance(read, Files):
+            return read
+        manifests = f"the manifests of snapshot {snapshot.snapshot_id}"
         if read is None:
-            raise TableError(f"the manifests of snapshot {snapshot.snapshot_id} took too long")
-        return read
+            raise TableError(f"{manifests} took too long")
+        if isinstance(read, PermissionError):
+            raise read
+        raise TableError(f"{manifests} cannot be read: {first_line(read)}") from read
 
     def _read(
         self,
@@ -255,7 +259,11 @@ class Entries:
         numbers: dict[Hashable, int] = {}
         group = [numbers.setdefault(file.partition, len(numbers)) for file in data]
         groups = {number: file for file, number in zip(data, group, strict=True)}
-        whole = frozenset(s.spec_id for s in metadata.partition_specs if s.is_unpartitioned())
+        whole = frozenset(
+            spec.spec_id
+            for spec in metadata.partition_specs
+            if all(isinstance(part.transform, VoidTransform) for part in spec.fields)
+        )
         files = Files(
             data,
             _Deletes(deletes, whole),
@@ -286,9 +294,14 @@ _DATA = DataFileContent.DATA
 
 def _keep(held: OrderedDict[Hashable, Any], most: int) -> None:
     """Forget what was used longest ago, but not the last one."""
-    total = sum(map(len, held.values()))
+    total = sum(map(_weight, held.values()))
     while total > most and len(held) > 1:
-        total -= len(held.popitem(last=False)[1])
+        total -= _weight(held.popitem(last=False)[1])
+
+
+def _weight(held: Files | Sequence[File]) -> int:
+    deletes = held.deletes.count if isinstance(held, Files) else 0
+    return 1 + len(held) + deletes
 
 
 def _manifests(io: FileIO, snapshot: Snapshot) -> Sequence[ManifestFile]:

@@ -52,7 +52,15 @@ from pyiceberg.transforms import (
     UnknownTransform,
     parse_transform,
 )
-from pyiceberg.types import BinaryType, FixedType, FloatType, IcebergType
+from pyiceberg.types import (
+    BinaryType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+)
 
 __all__ = ["Filter", "Names", "read_filter"]
 
@@ -142,20 +150,29 @@ class _Leaf:
     def partitions(self, schema: Schema, spec: PartitionSpec) -> BooleanExpression:
         predicate = ~self.predicate if self.negated else self.predicate
         if isinstance(self.transform, IdentityTransform):
-            projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
-            if projected == AlwaysFalse() and self._is_truncated(spec):
+            if self._is_truncated(schema, spec):
                 return AlwaysTrue()
+            projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
             return projected
         for part in spec.fields:
             if part.source_id == self.id and part.transform == self.transform:
                 return _renamed(predicate, part.name)
         return AlwaysTrue()
 
-    def _is_truncated(self, spec: PartitionSpec) -> bool:
-        """Whether the least values of a type may be among the greatest: so Java truncates them."""
-        return any(
-            part.source_id == self.id and isinstance(part.transform, TruncateTransform)
+    def _is_truncated(self, schema: Schema, spec: PartitionSpec) -> bool:
+        """Whether it asks for values so small that Java truncates them to the greatest."""
+        of = schema.find_type(self.id)
+        if not isinstance(of, IntegerType | LongType):
+            return False
+        widths = [
+            part.transform.width
             for part in spec.fields
+            if part.source_id == self.id and isinstance(part.transform, TruncateTransform)
+        ]
+        return any(
+            not isinstance(value, int) or value < type(of).min + width
+            for width in widths
+            for value in _literals(self.predicate)
         )
 
 
@@ -247,7 +264,10 @@ class _Reader:
             predicate = self._predicate(type, column, typed, given)
             if isinstance(transform, IdentityTransform):
                 bind(self.names.schema, predicate, True)
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+            elif not isinstance(predicate, AlwaysTrue | AlwaysFalse):
+                field = NestedField(1, "transformed", typed, required=False)
+                bind(Schema(field), _renamed(predicate, field.name), True)
+        except Exception:  # PyIceberg's own are of many kinds
             return self._unknown(name)
         if isinstance(predicate, AlwaysTrue | AlwaysFalse):  # lists of nothing
             return self.node(isinstance(predicate, AlwaysTrue), wanted=wanted, depth=0)
@@ -298,7 +318,7 @@ def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
     name, _ = _term(inner)
     try:
         transform = parse_transform(given.get("transform")) if type == "transform" else None
-    except (TypeError, ValueError):
+    except Exception:  # PyIceberg's own are of many kinds
         transform = None
     known = isinstance(transform, Transform) and not isinstance(transform, UnknownTransform)
     return name, transform if known else None
@@ -320,6 +340,12 @@ def _value(given: Any, of: IcebergType) -> Any:
             narrowed = float(np.float32(given))
         return narrowed if math.isfinite(narrowed) else given
     return given
+
+
+def _literals(predicate: Any) -> list[Any]:
+    """The values that a predicate compares with."""
+    one = getattr(predicate, "literal", None)
+    return [each.value for each in getattr(predicate, "literals", () if one is None else (one,))]
 
 
 def _renamed(predicate: Any, name: str) -> BooleanExpression:

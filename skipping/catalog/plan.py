@@ -39,15 +39,16 @@ from pyiceberg.expressions.visitors import (
     bind,
     visit,
 )
-from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
 from providers.errors import SkippingError, first_line
 from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
 from skipping.catalog.filters import Filter, Names, read_filter
+from skipping.catalog.storage import Storage
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup, shared_lookup
 from skipping.lookup.query import Asking
@@ -63,6 +64,9 @@ log = logging.getLogger("skipping")
 
 _EVALUATING = 5.0
 """Seconds for comparing files with bounds; those that are not reached stay in the plan."""
+
+_COMPARING = 30.0
+"""Seconds for comparing partitions, all of which have to be."""
 
 _READING = 120.0
 """Seconds for reading the manifests of a snapshot, once for all who wait for it."""
@@ -153,7 +157,7 @@ class LoadedTable:
 
     key: Hashable
     contents: Contents
-    io: FileIO
+    io: Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,7 @@ class Planner:
             file = files.data[place]
             yield b',{"data-file":' if turn else b'{"data-file":'
             yield file.json(types)
-            if deletes := list(files.deletes.of(file)) if files.deletes.any else ():
+            if deletes := list(files.deletes.of(file)) if files.deletes.count else ():
                 named = [str(numbers.setdefault(d, len(numbers))) for d in deletes]
                 yield f',"delete-file-references":[{",".join(named)}]'.encode()
             yield b',"residual-filter":' + part.residual + b"}"
@@ -361,6 +365,12 @@ class _PartitionVisitor(_ExpressionEvaluationVisitor):
         return _is_nan(term.eval(self.struct)) or super().visit_greater_than_or_equal(term, literal)
 
 
+def _record(file: File) -> Record:
+    """The values of a partition; a UUID as the bytes that a literal is."""
+    values = (file.data.partition[place] for place in range(len(file.data.partition)))
+    return Record(*(v.bytes if isinstance(v, uuid.UUID) else v for v in values))
+
+
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
@@ -370,7 +380,7 @@ def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> An
     matches = np.ones(len(files.groups), bool)
     specs, types = table.contents.metadata.specs(), table.contents.types
     conditions: dict[int, BooleanExpression] = {}
-    deadline = time.monotonic() + _EVALUATING
+    deadline = time.monotonic() + _COMPARING
     for number, file in enumerate(files.groups):
         id = file.data.spec_id or 0
         spec = specs[id]
@@ -384,7 +394,10 @@ def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> An
                 for f, type in zip(spec.fields, types[id], strict=True)
             ]
             conditions[id] = bind(Schema(*fields), wanted.partitions(spec), True)
-        matches[number] = visit(conditions[id], _PartitionVisitor(file.data.partition))
+        try:
+            matches[number] = visit(conditions[id], _PartitionVisitor(_record(file)))
+        except Exception as error:  # of values that PyIceberg does not compare
+            raise _unplanned("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 

@@ -40,7 +40,7 @@ from providers.errors import SettingError, SkippingError
 from skipping.catalog.handles import Handles, Invalid
 from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents
 from skipping.catalog.storage import storage
-from skipping.catalog.upstream import Headers, Unreachable, Upstream, as_it_comes, end_to_end, whole
+from skipping.catalog.upstream import Headers, Unreachable, Upstream, end_to_end, whole
 from skipping.config.settings import PREFIX, Settings, variable
 from skipping.engines.environment import environment_store
 
@@ -143,6 +143,9 @@ class _Service:
             return _error(refused.status, refused.kind, refused.message)
         except Unreachable as error:
             return _error(502, "ServiceFailureException", f"the catalog behind: {error}")
+        except PermissionError as error:
+            said = f"{error}: use scan-planning-mode=client"
+            return _error(406, "UnsupportedOperationException", said)
         except SkippingError as error:
             return _error(500, "ServiceFailureException", str(error))
         except ClientDisconnect:
@@ -209,7 +212,10 @@ class _Service:
         try:
             table = self._opened(path, said)
             reason = table.contents.unplanned
-            server = reason is None and self._planner.indexed(table) is not None
+            refs = table.contents.metadata.refs.values()
+            snapshots = (table.contents.metadata.snapshot_by_id(r.snapshot_id) for r in refs)
+            readable = all(s is None or table.io.may_read(s.manifest_list) for s in snapshots)
+            server = reason is None and readable and self._planner.indexed(table) is not None
         except Exception as error:  # a table that is not understood is loaded all the same
             log.warning("a table is left to its clients: %s", type(error).__name__)
             server = False
@@ -237,7 +243,7 @@ class _Service:
         metadata = said["metadata"]
         location = str(said.get("metadata-location") or metadata.get("location"))
         io = storage(said, location, self._io)
-        key = path, metadata.get("table-uuid"), metadata.get("location"), io.place
+        key = path, metadata.get("table-uuid"), metadata.get("location"), io.folder, io.place
         return LoadedTable(key, contents(json.dumps(metadata)), io)
 
     async def _plan(self, request: Request, path: str, body: bytes) -> Response:
@@ -320,9 +326,24 @@ def _asked(body: bytes) -> dict[str, Any]:
     return asked
 
 
+class _Forwarded(StreamingResponse):
+    """A body as it comes, whose connection is given back whoever stops."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(answer.aiter_raw(), status_code=answer.status_code)
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._answer.aclose()
+
+
 def _forwarded(answer: httpx.Response) -> Response:
     """An answer as it came."""
-    made = StreamingResponse(as_it_comes(answer), status_code=answer.status_code)
+    made = _Forwarded(answer)
     made.raw_headers = end_to_end(answer.headers.raw)
     if length := answer.headers.get("content-length"):
         made.raw_headers.append((b"content-length", length.encode()))

@@ -11,18 +11,25 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 __all__ = ["Storage", "storage"]
 
-_FILE = re.compile(r"/(metadata/)?[^/]*$")
+_METADATA = re.compile(r"/(metadata/)?[^/]*\.json$")
 """A metadata file in its table's folder, most often in one of its own there."""
 
 _SECRET = re.compile(r"(?i)secret|token|credential|password|key|sas|expir|signer|auth")
 
+_CREDENTIALS = {
+    "s3": r"(s3|client)\.access-key-id",
+    "gs": r"gcs\.oauth2\.token",
+    "abfs": r"adls\.(account-key|sas-token.*|connection-string|client-secret)",
+}
+"""By scheme, the properties that say who reads; without one it is this process itself."""
+
 
 class Storage(FileIO):
-    """Files of a table; of one that is not on this machine none that is here.
+    """Files of a table, of the scheme that its `metadata` file has.
 
     Locations are whatever a table's writers put into its metadata, so with the service's own
-    credentials only what is in the folder of `metadata`, which the catalog names, is read. `place`
-    is what says where bytes come from, without who asks for them.
+    credentials only what is in the folder of the metadata file, which the catalog names, is read.
+    `place` is what says where bytes come from, without who asks for them.
     """
 
     def __init__(
@@ -30,21 +37,25 @@ class Storage(FileIO):
     ) -> None:
         super().__init__(io.properties)
         self._io = io
-        self._remote = not _is_local(metadata)
-        self._folder = _FILE.sub("/", _plain(metadata)) if is_own else None
+        self._is_own = is_own
+        self.folder = f"{_METADATA.sub('', _plain(metadata)).rstrip('/')}/"
         self.place = (*place, ("own", str(is_own)))
+
+    def may_read(self, location: str) -> bool:
+        """Whether the table may name a file."""
+        named = _plain(location)
+        if _scheme(named) != _scheme(self.folder) or not {".", ".."}.isdisjoint(named.split("/")):
+            return False
+        # A folder that is a whole bucket has other tables, too.
+        is_narrow = bool(urlsplit(self.folder).path.strip("/"))
+        return not self._is_own or (is_narrow and named.startswith(self.folder))
 
     def new_input(self, location: str) -> InputFile:
         """The file; raises PermissionError."""
-        if self._remote and _is_local(location):
-            raise PermissionError("a file of this machine")
-        named = _plain(location)
-        if self._folder is not None and (
-            not named.startswith(self._folder) or not {".", ".."}.isdisjoint(named.split("/"))
-        ):
+        if not self.may_read(location):
             raise PermissionError(
-                "a manifest outside of the table's folder, and the catalog gave no credentials of "
-                "the caller's"
+                "a manifest is outside of the table's folder, and the catalog gave no credentials "
+                "of the caller's for it"
             )
         return self._io.new_input(location)
 
@@ -67,7 +78,8 @@ def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> S
     config = {**own, **given}
     config.pop("py-io-impl", None)
     place = tuple(sorted((k, v) for k, v in config.items() if not _SECRET.search(k)))
-    is_own = not any(map(_SECRET.search, given))
+    needed = _CREDENTIALS.get(_scheme(location), "(?!)")
+    is_own = not any(re.fullmatch(needed, key) for key in given)
     return Storage(load_file_io(config, location), location, place, is_own=is_own)
 
 
@@ -85,9 +97,9 @@ def _strings(given: Any) -> dict[str, str]:
 
 def _plain(location: str) -> str:
     """A location as one of the ways in which it is written."""
-    path = re.sub(r"^s3[an]://", "s3://", location)
-    return re.sub(r"^file:(//)?(?=/)", "", path)
+    path = re.sub(r"(?i)^file:(//)?(?=/)", "", location)
+    return re.sub(r"^s3[an]://", "s3://", re.sub(r"^(abfs|wasb)s?://", "abfs://", path))
 
 
-def _is_local(location: str) -> bool:
-    return urlsplit(location).scheme.lower() in ("", "file")
+def _scheme(location: str) -> str:
+    return urlsplit(_plain(location)).scheme.lower()

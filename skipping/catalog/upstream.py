@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -86,8 +86,10 @@ class Upstream:
 
 def _leads_out(path: bytes) -> bool:
     """Whether somebody on the way might read a path as one that goes up, however it is quoted."""
-    while (unquoted := unquote_to_bytes(path)) != path:
-        path = unquoted
+    for _ in range(3):
+        path = unquote_to_bytes(path)
+    if unquote_to_bytes(path) != path:
+        return True
     segments = re.split(rb"[/\\]", path)
     return any(segment.partition(b";")[0] in (b".", b"..") for segment in segments)
 
@@ -107,15 +109,6 @@ async def whole(answer: httpx.Response, most: int) -> bytes:
     finally:
         await answer.aclose()
     return b"".join(parts)
-
-
-async def as_it_comes(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The body as it was sent; given back also if nobody reads on."""
-    try:
-        async for part in answer.aiter_raw():
-            yield part
-    finally:
-        await answer.aclose()
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:

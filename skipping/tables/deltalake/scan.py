@@ -67,6 +67,8 @@ class DeltaScan:
 
         Raises StatementError, DefinitionError or TypeError for a filter that is none of this table.
         """
+        if limit is not None and limit < 0:
+            raise DefinitionError(f"limit is a number of rows, not {limit}")
         given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
         files = live.files()
         try:
@@ -125,7 +127,7 @@ class DeltaScan:
         """How many rows match."""
         named = dict.fromkeys(_top(column) for column in self._filtered.values())
         # Some column, if the filter names none: without one there are no rows to count.
-        scan = replace(self, selected_fields=tuple(named) or self.schema.names[:1])
+        scan = replace(self, selected_fields=tuple(named) or self.live.arrow_schema.names[:1])
         return sum(len(batch) for batch in scan._batches())
 
     @cached_property

@@ -144,8 +144,11 @@ class DeltaLakeTable:
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""
-        match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/(.*)", path, re.DOTALL)
+        match = re.fullmatch(_REMOTE, path, re.DOTALL)
         if match is None or match[1] == "file":
+            root = re.fullmatch(_REMOTE, self.table.table_uri, re.DOTALL)
+            if root is not None and root[1] != "file":  # its writers are not of this machine
+                raise TableError(f"the log of {self.table.table_uri} names a file here: {path}")
             return locate(path)
         return _opened(f"{match[1]}://{match[2]}/", *sorted(self._options().items())), match[3]
 
@@ -154,6 +157,9 @@ class DeltaLakeTable:
 
     def _at(self, version: int | None = None) -> DeltaTable:
         return _load(self.table.table_uri, version, self._options())
+
+
+_REMOTE = r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/(.*)"
 
 
 def _load(

@@ -92,7 +92,7 @@ def test_paths_that_lead_out(path: str, is_one: bool) -> None:
 def test_files_in_memory(behind: RestCatalog) -> None:
     """The last used stay, as many as may; one snapshot alone may be greater."""
     tables = [make(client(behind.uri), f"db.kept{n}").table for n in range(3)]
-    entries = Entries(2 * FILES)
+    entries = Entries(2 * (FILES + 1))
 
     def files(n: int, key: str = "") -> Any:
         table = tables[n]
@@ -151,6 +151,16 @@ def test_storage_is_the_callers(tmp_path: Path) -> None:
     for location in others:
         with pytest.raises(PermissionError, match="outside of the table's folder"):
             local.new_input(location)
+    for given, is_own in (
+        ({"token": "t", "s3.signer.uri": "u"}, True),  # nothing that a reader would use
+        ({"s3.access-key-id": "k", "s3.secret-access-key": "s"}, False),
+        ({"gcs.oauth2.token": "t"}, True),  # of another storage
+    ):
+        vended = storage({"config": given}, "s3://b/w/t/metadata/1.metadata.json", {})
+        assert vended.may_read("s3a://b/w/t/metadata/snap.avro")
+        assert vended.may_read("s3://b/w/t2/metadata/snap.avro") != is_own
+        assert not vended.may_read("gs://b/w/t/metadata/snap.avro")
+    assert not storage({}, "s3://b/1.json", {}).may_read("s3://b/snap.avro")  # a whole bucket
     for write in (lambda: local.new_output(str(file)), lambda: local.delete(str(file))):
         with pytest.raises(PermissionError):
             write()
