@@ -31,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: lint types jars  ## lint, types, import law, and a test of every rule, kind, format, store, join
 	$(PYTEST) -m "not extended and not soak"
 	@echo "Passed: each rule, kind, format, store and join form, once, on Delta and on Iceberg."
-	@echo "Not run: documents, commands, sessions, streams, faults, random queries (make test-extended, 30 min),"
+	@echo "Not run: documents, commands, sessions, streams, faults, random queries (make test-extended, 40 min),"
 	@echo "and what takes hours (make soak)."
 
 test-extended: jars  ## what make test leaves out: documents, commands, sessions, streams, faults, random queries
