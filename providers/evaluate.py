@@ -26,21 +26,12 @@ from providers.index_predicate import (
     Test,
 )
 from providers.predicate import Op
-from providers.values import Value
+from providers.values import Value, compare
 
 __all__ = ["disproved_rows", "holds"]
 
 Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
-
-_COMPARE = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 def disproved_rows(test: Test, sketches: pa.Table) -> Mask:
@@ -93,7 +84,7 @@ def _mask(values: pa.Array) -> Mask:
 
 
 def _compare(values: pa.Array, op: Op, value: Value) -> Mask:
-    return _mask(_COMPARE[op](values, pa.scalar(value, values.type)))
+    return _mask(compare(values, op, value))
 
 
 def _there(lows: pa.Array, highs: pa.Array) -> Mask:

@@ -21,17 +21,9 @@ from providers.predicate import (
     Unknown,
     fold,
 )
+from providers.values import compare
 
 __all__ = ["matching_rows"]
-
-_COMPARE = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -61,16 +53,12 @@ def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: in
 
 def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
     """True, false, or null of each value, as SQL has it."""
-
-    def compare(op: str, value: object) -> pa.Array:
-        return _COMPARE[op](values, pa.scalar(value, values.type))
-
     match leaf:
         case Compare(_, op, value):
-            return compare(op, value)
+            return compare(values, op, value)
         case Between(_, low, high, includes_low, includes_high):
-            above = compare(">=" if includes_low else ">", low)
-            return pc.and_kleene(above, compare("<=" if includes_high else "<", high))
+            above = compare(values, ">=" if includes_low else ">", low)
+            return pc.and_kleene(above, compare(values, "<=" if includes_high else "<", high))
         case In(_, listed, negated):
             if not len(listed):
                 return pa.repeat(negated, len(values))  # also of null

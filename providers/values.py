@@ -37,6 +37,7 @@ __all__ = [
     "Value",
     "arrow_type",
     "common_prefix",
+    "compare",
     "domain_of",
     "encode",
     "successor",
@@ -46,6 +47,14 @@ __all__ = [
 Value: TypeAlias = int | str | bytes
 """One normalised value, as a Python object."""
 
+_COMPARE: dict[str, Any] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 _INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
 _TYPES: dict[str, pa.DataType] = {
     **_INTEGERS,
@@ -107,6 +116,11 @@ def domain_of(type: pa.DataType) -> Domain | None:
     if types.is_binary(type) or types.is_large_binary(type):
         return Domain("binary", pa.binary())
     return None
+
+
+def compare(values: pa.Array, op: str, value: object) -> pa.Array:
+    """Normalised values beside one of theirs (None is null): true, false, or null where one is."""
+    return _COMPARE[op](values, pa.scalar(value, values.type))
 
 
 def encode(values: pa.Array) -> pa.Array:

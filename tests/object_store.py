@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tests.jvm import Artifact, Program
 
-__all__ = ["ACCESS", "BUCKET", "SECRET", "ObjectStore"]
+__all__ = ["ACCESS", "BUCKET", "SECRET", "ObjectStore", "options_at"]
 
 BUCKET = "lake"
 ACCESS, SECRET = "an-access-key", "a-secret-key"
@@ -41,6 +41,18 @@ LOGGING = """<configuration>
 <appender name="A" class="ch.qos.logback.core.ConsoleAppender"><target>System.err</target>
 <encoder><pattern>%d %p %c{0} %m%n</pattern></encoder></appender>
 <root level="warn"><appender-ref ref="A"/></root></configuration>"""
+
+
+def options_at(port: int) -> dict[str, str]:
+    """What engines written in Rust open `s3://lake/...` with, by the store's port."""
+    return {
+        "aws_access_key_id": ACCESS,
+        "aws_secret_access_key": SECRET,
+        "aws_endpoint_url": f"http://127.0.0.1:{port}",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+        "aws_virtual_hosted_style_request": "false",
+    }
 
 
 class ObjectStore:
@@ -92,14 +104,7 @@ class ObjectStore:
 
     def options(self) -> dict[str, str]:
         """What engines written in Rust open `s3://lake/...` with."""
-        return {
-            "aws_access_key_id": ACCESS,
-            "aws_secret_access_key": SECRET,
-            "aws_endpoint_url": f"http://127.0.0.1:{self.port}",
-            "aws_region": "us-east-1",
-            "aws_allow_http": "true",
-            "aws_virtual_hosted_style_request": "false",
-        }
+        return options_at(self.port)
 
     def stop(self) -> None:
         """End it and delete what it kept."""

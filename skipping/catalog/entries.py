@@ -19,7 +19,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -198,14 +198,38 @@ class Files:
         return len(self.data)
 
 
-class Entries:
-    """Snapshots' files by table, the last used; `most` files in all."""
+_Held = TypeVar("_Held", bound="Files | Sequence[File]")
+
+
+class _Recent(Generic[_Held]):
+    """Those used last, `most` files in all, but one at least; for several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._manifests: OrderedDict[Hashable, Sequence[File]] = OrderedDict()
-        self._snapshots: OrderedDict[Hashable, Files] = OrderedDict()
+        self._held: OrderedDict[Hashable, _Held] = OrderedDict()
+
+    def get(self, key: Hashable) -> _Held | None:
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None:
+                self._held.move_to_end(key)
+            return held
+
+    def put(self, key: Hashable, held: _Held) -> None:
+        with self._lock:
+            self._held[key] = held
+            total = sum(map(_weight, self._held.values()))
+            while total > self._most and len(self._held) > 1:
+                total -= _weight(self._held.popitem(last=False)[1])
+
+
+class Entries:
+    """Snapshots' files by table, the last used; `most` files in all."""
+
+    def __init__(self, most: int) -> None:
+        self._manifests = _Recent[Sequence[File]](most)
+        self._snapshots = _Recent[Files](most)
         self._loading = SingleFlight["Files | Exception"]()
 
     def files(
@@ -218,11 +242,9 @@ class Entries:
         that the storage does not let be read.
         """
         key = table, snapshot.snapshot_id, snapshot.manifest_list
-        with self._lock:
-            held = self._snapshots.get(key)
-            if held is not None:
-                self._snapshots.move_to_end(key)
-                return held
+        held = self._snapshots.get(key)
+        if held is not None:
+            return held
 
         def work() -> Files | Exception:
             try:
@@ -270,33 +292,19 @@ class Entries:
             np.array(group, np.int64),
             [groups[number] for number in range(len(numbers))],
         )
-        with self._lock:
-            self._snapshots[key] = files
-            _keep(self._snapshots, self._most)
+        self._snapshots.put(key, files)
         return files
 
     def _manifest(self, table: Hashable, manifest: ManifestFile, io: FileIO) -> Sequence[File]:
         key = table, manifest.manifest_path, manifest.manifest_length
-        with self._lock:
-            held = self._manifests.get(key)
-            if held is not None:
-                self._manifests.move_to_end(key)
-                return held
-        read = list(_files(manifest, io))
-        with self._lock:
-            self._manifests[key] = read
-            _keep(self._manifests, self._most)
-        return read
+        held = self._manifests.get(key)
+        if held is None:
+            held = list(_files(manifest, io))
+            self._manifests.put(key, held)
+        return held
 
 
 _DATA = DataFileContent.DATA
-
-
-def _keep(held: OrderedDict[Hashable, Any], most: int) -> None:
-    """Forget what was used longest ago, but not the last one."""
-    total = sum(map(_weight, held.values()))
-    while total > most and len(held) > 1:
-        total -= _weight(held.popitem(last=False)[1])
 
 
 def _weight(held: Files | Sequence[File]) -> int:

@@ -298,13 +298,11 @@ class Planner:
         if definition is None:
             return none
         try:
-            columns = table.contents.log.columns()
-            reading = Reading.of(
-                table.contents.metadata, selected=frozenset(), case_sensitive=False
-            )
-            bound = bind(table.contents.metadata.schema(), wanted.rows, True)
+            contents = table.contents
+            bound = bind(contents.metadata.schema(), wanted.rows, True)
+            predicate = predicate_of(bound, contents.columns, contents.reading)
             asking = Asking(self._store, definition, self._settings)
-            found = asking.find(predicate_of(bound, columns, reading), columns)
+            found = asking.find(predicate, contents.columns)
         except Exception as error:  # reading never fails because of an index
             self._warn(error)
             return none

@@ -33,7 +33,7 @@ from skipping import SkippingIndex
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
 from tests.benchmarks.star import KEYS, star
-from tests.object_store import ACCESS, BUCKET, SECRET, ObjectStore
+from tests.object_store import ACCESS, BUCKET, SECRET, ObjectStore, options_at
 
 __all__ = ["main"]
 
@@ -61,14 +61,7 @@ class Ground:
     @property
     def options(self) -> dict[str, str]:
         """What engines written in Rust open the object store with."""
-        return {
-            "aws_access_key_id": ACCESS,
-            "aws_secret_access_key": SECRET,
-            "aws_endpoint_url": f"http://127.0.0.1:{self.port}",
-            "aws_region": "us-east-1",
-            "aws_allow_http": "true",
-            "aws_virtual_hosted_style_request": "false",
-        }
+        return options_at(self.port)
 
     def query(self, fact: str, dim: str) -> str:
         return QUERY.format(fact=fact, dim=dim, places=self.places)
