@@ -172,6 +172,8 @@ def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
 
 def _plan(scan: Mapping[str, Any]) -> ScanPlan:
     keys = tuple(KeySet(**each) for each in scan.get("keys", ()))
+    without_keys = scan.get("without keys", ())
+    collected = any(key.keys is not None for key in keys)
     labels = [leg["label"] for leg in scan.get("legs", ())]
     return ScanPlan(
         shown_path(scan["table"]),
@@ -183,7 +185,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         reason=scan.get("reason"),
         unused=(
             *scan.get("unused", ()),
-            *(f"keys of a join: {why}" for why in scan.get("without keys", ()) if not keys),
+            *(() if collected else (f"keys of a join: {why}" for why in without_keys)),
         ),
         keys=keys,
         rows=tuple(scan["rows"]) if keys and "rows" in scan else None,

@@ -113,7 +113,7 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
     shape = draw(
         st.sampled_from(
             ["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union", "latest",
-             "small", "kept"]
+             "small", "kept", "large"]
         )
     )  # fmt: skip
     query = {
@@ -125,6 +125,8 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
         "latest": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY l DESC) AS"
         f" r FROM {table} WHERE {where}) WHERE r = 1",
         "small": "SELECT * FROM few",
+        "large": f"SELECT {names}, a FROM (SELECT *, id % 12 AS a FROM star2) s WHERE"
+        f" {where.replace(table, 's')}",
         "kept": f"SELECT * FROM kept WHERE {where.replace(table, 'kept')}",
         "union": f"SELECT * FROM {table} WHERE {where} UNION ALL SELECT * FROM {table} WHERE a = 4",
     }[shape]
