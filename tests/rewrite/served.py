@@ -144,8 +144,9 @@ class ConnectClient:
 
 
 class ThriftClient:
-    def __init__(self, port: int, **more: Any) -> None:
-        self._connection = hive.Connection("127.0.0.1", port, **{"username": "somebody", **more})
+    def __init__(self, port: int | None, **more: Any) -> None:
+        given = {"host": "127.0.0.1", "port": port, "username": "somebody", **more}
+        self._connection = hive.Connection(**given)
 
     def sql(self, statement: str) -> Rows:
         with contextlib.closing(self._connection.cursor()) as cursor:
