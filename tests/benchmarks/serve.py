@@ -77,7 +77,7 @@ class Load:
 
 def cause(text: str) -> str:
     """What an error says, and its last cause with where that was."""
-    first, *lines = [line.strip() for line in text.strip().splitlines()]
+    first, *lines = [line.strip() for line in text.strip().splitlines()] or ["no message"]
     found = [n for n, line in enumerate(lines) if line.startswith("Caused by:")]
     return "\n    ".join([first, *(lines[found[-1] : found[-1] + 4] if found else [])])
 

@@ -632,8 +632,11 @@ def over_tls(port: int, certificate: Path, password: str) -> Iterator[ThriftClie
     secured = TSSLSocket("127.0.0.1", port, cert_reqs=ssl.CERT_REQUIRED, ca_certs=str(certificate))
     login = partial(hive.get_installed_sasl, "127.0.0.1", "PLAIN", username="me", password=password)
     way = TSaslClientTransport(login, "PLAIN", secured)
-    with contextlib.closing(secured):
+    try:
         yield ThriftClient(None, host=None, username=None, thrift_transport=way)
+    finally:
+        if secured.isOpen():
+            secured.close()
 
 
 def test_the_next_server_goes_on(server: Server, folder: Path) -> None:
