@@ -70,14 +70,14 @@ class Load:
                     self.failed[f"{kind}: wrong rows"] += 1
             except Exception as error:
                 if not self.ended.is_set():
-                    self.failed[f"{kind}: {cause(str(error))}"] += 1
+                    self.failed[f"{kind}: {cause(str(error) or repr(error))}"] += 1
             self.slowest = max(self.slowest, time.monotonic() - began)
             self.asked[kind] += 1
 
 
 def cause(text: str) -> str:
     """What an error says, and its last cause with where that was."""
-    first, *lines = [line.strip() for line in text.strip().splitlines()] or ["no message"]
+    first, *lines = [line.strip() for line in text.strip().splitlines()]
     found = [n for n, line in enumerate(lines) if line.startswith("Caused by:")]
     return "\n    ".join([first, *(lines[found[-1] : found[-1] + 4] if found else [])])
 
@@ -104,7 +104,7 @@ def main() -> int:
             open.callback(process.kill)
         make(processes[0].of("0"))
         clients: list[Client] = [
-            processes[n // _A_PROCESS].of(str(n)) for n in range(given.connect)
+            processes[n // _A_PROCESS].of(str(n), wait=600) for n in range(given.connect)
         ]
         clients += [ThriftClient(server.port("thrift")) for _ in range(given.thrift)]
         driver = psutil.Process(server.process.pid)

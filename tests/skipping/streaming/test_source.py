@@ -17,10 +17,8 @@ def test_what_java_is_given_is_there_when_it_looks(spark: SparkSession, t: str) 
     SkippingIndex.create(spark, t, "id MIN_MAX", build=False)
     events = FileEvents(spark, t, lambda: SkippingIndex.on(spark, t), nullcontext, limit=None)
     end = events.latestOffset(None, None)
-    calls = {name: () for name in ("schema", "getDefaultReadLimit", "reportLatestOffset")}
-    for name, given in {
-        **calls, "getOffset": (), "latestOffset": (None, None), "getBatch": (None, end)
-    }.items():  # fmt: skip
+    calls = dict.fromkeys(("schema", "getDefaultReadLimit", "reportLatestOffset", "getOffset"), ())
+    for name, given in (*calls.items(), ("latestOffset", (None, None)), ("getBatch", (None, end))):
         answer = weakref.ref(getattr(events, name)(*given))
         gc.collect()
         assert answer() is not None, name
