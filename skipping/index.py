@@ -45,6 +45,7 @@ from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser import ColumnSpec
+from skipping.parser.condition import Strings, require_same_strings
 from skipping.parser.fragments import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IDENTITY, IndexStore, identities
@@ -93,6 +94,8 @@ class Index:
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
         indexed = number_columns(columns, opened.columns(), given.settings().providers)
+        if where is not None and given.spark is not None:
+            require_same_strings(where, _strings(given.spark))
         require_answerable(opened, where)
         there = find_live_index(store, opened, timeout=timeout)
         if there is not None:
@@ -400,8 +403,19 @@ class Index:
         if spark is None:
             return Asking(self.store, self.definition, settings)
         zone = spark.conf.get("spark.sql.session.timeZone")
-        only_plain = spark.conf.get("spark.sql.parser.escapedStringLiterals") == "true"
-        return Asking(self.store, self.definition, settings, zone, only_plain)
+        return Asking(self.store, self.definition, settings, zone, _strings(spark))
+
+
+def _strings(spark: SparkSession) -> Strings:
+    """How a session's Spark reads strings."""
+
+    def is_on(key: str) -> bool:
+        return (spark.conf.get(f"spark.sql.{key}") or "").strip().lower() == "true"
+
+    return Strings(
+        stand=is_on("parser.escapedStringLiterals"),
+        name=is_on("ansi.enabled") and is_on("ansi.doubleQuotedIdentifiers"),
+    )
 
 
 def _maintainer(options: IndexOptions) -> str:

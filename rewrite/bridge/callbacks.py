@@ -212,17 +212,18 @@ def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:
 
 
 class Statements:
-    """Parses (text, None) and runs (text, session). Text that is not ours is None."""
+    """Parses (text, None) and runs (text, StatementCall). Text that is not ours is None."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
-    def apply(self, text: str, session: Any) -> Any:
-        """A reply in JSON, or the result as a Java Dataset; `find_original_error` finds errors."""
+    def apply(self, text: str, call: Any) -> str | None:
+        """A reply in JSON, or None and the rows are in `call`; `find_original_error` has errors."""
         try:
-            if session is None:
+            if call is None:
                 return json.dumps({"schema": skipping.schema(text)}) if is_ours(text) else None
-            return skipping.sql(SparkSession(self._context, session), text)._jdf
+            call.answer(skipping.sql(SparkSession(self._context, call.session()), text)._jdf)
+            return None
         except Exception as error:
             key = secrets.token_hex(8)
             with _passing:

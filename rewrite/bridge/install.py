@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -67,8 +68,8 @@ def _key(spark: SparkSession) -> tuple[str, int]:
 class Hooks:
     """One installation: the Java half, and a thread that tells it which tables have an index.
 
-    The thread does so about every `cache.ttl`, so that a scan of any other table never leaves
-    Java. It ends with the Spark context, and so does all that is kept here.
+    The thread does so about every `cache.ttl` of a session, so that its scans of any other table
+    never leave Java. It ends with the Spark context, and so does all that is kept here.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -86,6 +87,7 @@ class Hooks:
         self._lock = threading.Lock()
         self._named: OrderedDict[str, Settings] = OrderedDict()
         self._lookups: OrderedDict[Settings, Lookup] = OrderedDict()
+        self._looked = weakref.WeakKeyDictionary[Lookup, float]()
         self._watching = False
         self._folder = Folder()
         self.counting = Counting()
@@ -191,7 +193,7 @@ class Hooks:
         def tell() -> None:
             told = held()
             if told is not None:  # else its session has ended, and it is about to go
-                told(lookup)
+                told([lookup])
 
         lookup.on_change = tell
         with self._lock:
@@ -200,13 +202,12 @@ class Hooks:
             return self._lookups[like]
 
     def _watch(self) -> None:
-        logged = told = time.monotonic()
+        logged = time.monotonic()
         while not self._stopped():
             time.sleep(_BUSIEST)
             try:
-                if time.monotonic() - told >= self._patience():
-                    told = time.monotonic()
-                    self._tell()
+                if due := self._due():
+                    self._tell(due)
                 if time.monotonic() - logged >= _LOGGED:
                     logged = time.monotonic()
                     self.counting.log(self.java)
@@ -216,10 +217,16 @@ class Hooks:
                 self._warn(f"the store is watched on after {type(error).__name__}: {error}")
         self.close()
 
-    def _patience(self) -> float:
+    def _due(self) -> set[Lookup]:
+        """Who is to look at a store again, each by the `cache.ttl` of its own sessions."""
+        now, due = time.monotonic(), set()
         with self._lock:
-            ttl = min((settings.cache_ttl for settings in self._named.values()), default=_BUSIEST)
-        return min(max(ttl, _BUSIEST), _LAZIEST)
+            for settings, lookup in self._lookups.items():
+                patience = min(max(settings.cache_ttl, _BUSIEST), _LAZIEST)
+                if now - self._looked.get(lookup, -math.inf) >= patience:
+                    self._looked[lookup] = now
+                    due.add(lookup)
+        return due
 
     def _java_runs(self) -> bool:
         try:
@@ -231,10 +238,10 @@ class Hooks:
     def _stopped(self) -> bool:
         return self._spark.sparkContext._jsc is None
 
-    def _tell(self, only: Lookup | None = None) -> None:
+    def _tell(self, only: Collection[Lookup] | None = None) -> None:
         """Tell Java which tables have an index, for each store that a session of this one names.
 
-        Or for the one that changed: another, which may be slow, is nothing to who changed it.
+        Or only for what changed, or is due: another, which may be slow, is nothing to it.
         """
         # A change in a store reaches every Lookup of the process, those of earlier sessions too.
         if self._stopped():
@@ -245,7 +252,7 @@ class Hooks:
         for name in dict.fromkeys([current, *known.names()]):
             try:
                 lookup = self._lookup(self._settings(name))
-                if only is not None and lookup is not only:
+                if only is not None and lookup not in only:
                     continue
                 if lookup not in told:
                     told[lookup] = None

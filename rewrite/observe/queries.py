@@ -6,8 +6,11 @@ plan is looked at as it comes from the parser, and again when it is analysed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -38,6 +41,22 @@ def active_session() -> SparkSession:
     return spark
 
 
+@contextmanager
+def _as_deep_as_java_is() -> Iterator[None]:
+    """Spark says FAILED_TO_PARSE_TOO_COMPLEX of some texts, and of others its stack overflows."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() != "java.lang.StackOverflowError":
+            raise
+        # Not from it: the trace of a stack that overflowed is a thousand lines.
+        raise StatementError(
+            "the query nests too deep for Spark: divide it into less complex parts, or give the "
+            "driver a larger stack (spark.driver.extraJavaOptions=-Xss16m)"
+        ) from None
+
+
+@_as_deep_as_java_is()
 def plan_of(spark: SparkSession, text: str) -> Any:
     """The logical plan of a query, as the parser has it; raises StatementError for other text.
 
@@ -60,6 +79,7 @@ def plan_of(spark: SparkSession, text: str) -> Any:
     return plan
 
 
+@_as_deep_as_java_is()
 def frame_of(spark: SparkSession, text: str) -> DataFrame:
     """The DataFrame of a query; raises what `plan_of` does."""
     jvm: Any = spark.sparkContext._jvm

@@ -19,8 +19,9 @@ from skipping.parser.condition import (
     Condition,
     Constant,
     Operand,
+    Strings,
     parse_condition,
-    require_plain_strings,
+    require_same_strings,
 )
 from skipping.parser.literals import join_name
 from skipping.tables import Columns, TableColumn
@@ -40,18 +41,22 @@ _FURTHEST = timedelta(hours=18)
 
 
 def as_predicate(
-    given: object, columns: Columns, *, zone: str | None = None, only_plain: bool = False
+    given: object,
+    columns: Columns,
+    *,
+    zone: str | None = None,
+    strings: Strings | None = None,
 ) -> Predicate:
     """A predicate as it is, or what SQL text says of the columns of a table.
 
     Text is what WHERE of CREATE SKIPPING INDEX takes; `zone` is the session's time zone, None
-    where there is no session. `only_plain`: strings are refused that the session's Spark reads
-    otherwise (`require_plain_strings`). Raises StatementError for other text, DefinitionError for a
+    where there is no session. `strings`: how the session's Spark reads those; such as it reads
+    otherwise than we do are refused. Raises StatementError for other text, DefinitionError for a
     column that is not there, TypeError for what is neither.
     """
     if isinstance(given, str):
-        if only_plain:
-            require_plain_strings(given)
+        if strings is not None:
+            require_same_strings(given, strings)
         return _Translation(columns, _zone(zone)).predicate(parse_condition(given), negated=False)
     if isinstance(given, And | Or | Compare | Between | In | IsNull | StartsWith | Unanswerable):
         return given

@@ -20,6 +20,7 @@ from skipping.lookup.lookup import Finding, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
 from skipping.model.identifiers import shown_name
+from skipping.parser.condition import Strings
 from skipping.stores import Identity, IndexStore, identities
 from skipping.tables import Columns, Table
 
@@ -36,14 +37,14 @@ class Asking:
     """One index as it is now. Raises StoreError, and DefinitionError for what does not fit.
 
     A predicate may be SQL text; then `zone` is the session's time zone, if there is a session, and
-    `only_plain` says that strings with escapes are refused, which its Spark reads otherwise.
+    `strings` how its Spark reads those: such as it reads otherwise than we do are refused.
     """
 
     store: IndexStore
     definition: Definition
     settings: Settings
     zone: str | None = None
-    only_plain: bool = False
+    strings: Strings | None = None
 
     def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
@@ -103,7 +104,7 @@ class Asking:
 
     def _bound(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
         bound = Binding(columns)
-        given = as_predicate(predicate, columns, zone=self.zone, only_plain=self.only_plain)
+        given = as_predicate(predicate, columns, zone=self.zone, strings=self.strings)
         return map_leaves(given, bound.leaf), bound
 
     def find(self, predicate: Predicate | str, columns: Columns) -> Finding:

@@ -35,9 +35,10 @@ __all__ = [
     "Negation",
     "NullTest",
     "Operand",
+    "Strings",
     "Value",
     "parse_condition",
-    "require_plain_strings",
+    "require_same_strings",
 ]
 
 _LONGEST = 1 << 13
@@ -171,19 +172,38 @@ def parse_condition(text: str, *, within: str | None = None, position: int = 0) 
     return read
 
 
-def require_plain_strings(text: str) -> None:
-    """Raise StatementError for a string that Spark reads otherwise where escapes are no escapes.
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """How a session's Spark reads strings; as here, unless it is told otherwise."""
 
-    That is in sessions with `spark.sql.parser.escapedStringLiterals`. Raises it for what is no
-    condition, too.
+    stand: bool = False
+    """Escapes are no escapes: `spark.sql.parser.escapedStringLiterals`."""
+    name: bool = False
+    """One in double quotes is a name: `spark.sql.ansi.doubleQuotedIdentifiers`, in ANSI mode."""
+
+
+def require_same_strings(text: str, strings: Strings) -> None:
+    """Raise StatementError for a string that such a session's Spark reads otherwise than we do.
+
+    Raises it for what is no condition, too.
     """
     parse_condition(text)
-    strings = _grammar().parse(blank_comments(text)).scan_values(_is_string)
-    for each in strings:
-        if each[0] not in "rR" and each[1:-1] != literals.parse_string(each):
+    if strings == Strings():
+        return
+    for each in _grammar().parse(blank_comments(text)).scan_values(_is_string):
+        at = each.start_pos or 0
+        if strings.name and each[0] == '"':
             raise point_at(
                 text,
-                each.start_pos or 0,
+                at,
+                f"spark.sql.ansi.doubleQuotedIdentifiers is true, and Spark reads {each} as a "
+                "name: write a string as '...', and a name as `...`, which every session reads "
+                "alike",
+            )
+        if strings.stand and each[0] not in "rR" and each[1:-1] != literals.parse_string(each):
+            raise point_at(
+                text,
+                at,
                 f"spark.sql.parser.escapedStringLiterals is true, and Spark reads {each} as it "
                 "stands: write it as r'...' or r\"...\", which every session reads alike",
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,6 +23,9 @@ from skipping.engines.rows import frame_of_rows
 from skipping.index import Index
 
 __all__ = ["FileEvents"]
+
+_GIVEN = 8
+"""Answers that are held; Java calls from a thread or two, and has read the last one by then."""
 
 _SCHEMA = "version bigint, change string, path string, size bigint"
 
@@ -62,6 +66,7 @@ class FileEvents:
         self._limit = limit
         self.until = 0
         """The table version that the last batch is about."""
+        self._given = deque[Any](maxlen=_GIVEN)
         # Made before there is anything to interrupt.
         self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
 
@@ -82,8 +87,8 @@ class FileEvents:
     def latestOffset(self, start: Any, limit: Any) -> Any:
         """Where there is to get from `start`: `start` itself if the index has all there is."""
         with self._guard():
-            return self._latest(start)
-        return start
+            return self._give(self._latest(start))
+        return self._give(start)
 
     def _latest(self, start: Any) -> Any:
         index = self._index()
@@ -108,7 +113,7 @@ class FileEvents:
         sees that its thread was interrupted, and without a Dataset would log that as its own fault.
         """
         with self._guard():
-            return self._events(_read(end))
+            return self._give(self._events(_read(end)))
         return self._none
 
     def _events(self, end: tuple[int, int] | None) -> Any:
@@ -138,23 +143,24 @@ class FileEvents:
     def schema(self) -> Any:
         """That of the events."""
         jvm: Any = self._spark._jvm
-        return jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
+        return self._give(jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA))
 
     def getDefaultReadLimit(self) -> Any:
         """None of Spark's: a refresh has its own limit."""
         jvm: Any = self._spark._jvm
-        return jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return self._give(limit)
 
     def reportLatestOffset(self) -> Any:
         """The newest version, for people."""
         with self._guard():
-            return self._offset({"version": self._index().table.version()})
+            return self._give(self._offset({"version": self._index().table.version()}))
         return None
 
     def getOffset(self) -> Any:
         """As `latestOffset` from nowhere; Spark asks that instead."""
         jvm: Any = self._spark._jvm
-        return jvm.scala.Some(self.latestOffset(None, None))
+        return self._give(jvm.scala.Some(self.latestOffset(None, None)))
 
     def initialOffset(self) -> Any:
         """Not asked of a source of this sort."""
@@ -181,6 +187,13 @@ class FileEvents:
     def equals(self, other: object) -> bool:
         """Java's."""
         return other is self
+
+    def _give(self, answer: Any) -> Any:
+        """Hold what Java is given: Py4J lets go of it as soon as Python does, which at times is
+        before Java has read the reply that names it.
+        """
+        self._given.append(answer)
+        return answer
 
     def _offset(self, offset: dict[str, int]) -> Any:
         jvm: Any = self._spark._jvm

@@ -70,9 +70,16 @@ class Load:
                     self.failed[f"{kind}: wrong rows"] += 1
             except Exception as error:
                 if not self.ended.is_set():
-                    self.failed[f"{kind}: {str(error).strip().splitlines()[0][:80]}"] += 1
+                    self.failed[f"{kind}: {cause(str(error) or repr(error))}"] += 1
             self.slowest = max(self.slowest, time.monotonic() - began)
             self.asked[kind] += 1
+
+
+def cause(text: str) -> str:
+    """What an error says, and its last cause with where that was."""
+    first, *lines = [line.strip() for line in text.strip().splitlines()]
+    found = [n for n, line in enumerate(lines) if line.startswith("Caused by:")]
+    return "\n    ".join([first, *(lines[found[-1] : found[-1] + 4] if found else [])])
 
 
 def main() -> int:
@@ -87,7 +94,9 @@ def main() -> int:
     load, samples = Load(), list[tuple[object, ...]]()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as open:
         server = Server(Path(folder), "--connect", "0", "--thrift", "0",
-                        "--conf", f"spark.driver.memory={given.memory}")  # fmt: skip
+                        "--conf", f"spark.driver.memory={given.memory}",
+                        "--conf", "spark.sql.connect.serverStacktrace.enabled=true",
+                        "--conf", "spark.sql.pyspark.jvmStacktrace.enabled=true")  # fmt: skip
         open.callback(server.process.kill)
         url = f"sc://127.0.0.1:{server.port('connect')}"
         processes = [Connect(url) for _ in range(-(-max(1, given.connect) // _A_PROCESS))]
@@ -95,7 +104,7 @@ def main() -> int:
             open.callback(process.kill)
         make(processes[0].of("0"))
         clients: list[Client] = [
-            processes[n // _A_PROCESS].of(str(n)) for n in range(given.connect)
+            processes[n // _A_PROCESS].of(str(n), wait=600) for n in range(given.connect)
         ]
         clients += [ThriftClient(server.port("thrift")) for _ in range(given.thrift)]
         driver = psutil.Process(server.process.pid)

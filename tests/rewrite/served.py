@@ -114,8 +114,8 @@ class Connect:
         self.process.stdin.flush()
         return future
 
-    def of(self, session: str) -> ConnectClient:
-        return ConnectClient(self, session)
+    def of(self, session: str, *, wait: float = 120) -> ConnectClient:
+        return ConnectClient(self, session, wait)
 
     def close(self) -> None:
         """As a client ends: its sessions are released."""
@@ -133,19 +133,20 @@ class Connect:
 
 
 class ConnectClient:
-    def __init__(self, connect: Connect, session: str) -> None:
-        self._connect, self._session = connect, session
+    def __init__(self, connect: Connect, session: str, wait: float) -> None:
+        self._connect, self._session, self._wait = connect, session, wait
 
     def sql(self, statement: str) -> Rows:
-        said = self._connect.ask(self._session, statement).result(120)
+        said = self._connect.ask(self._session, statement).result(self._wait)
         if isinstance(said, str):
             raise ClientError(said)
         return [tuple(row) for row in said]
 
 
 class ThriftClient:
-    def __init__(self, port: int, **more: Any) -> None:
-        self._connection = hive.Connection("127.0.0.1", port, **{"username": "somebody", **more})
+    def __init__(self, port: int | None, **more: Any) -> None:
+        given = {"host": "127.0.0.1", "port": port, "username": "somebody", **more}
+        self._connection = hive.Connection(**given)
 
     def sql(self, statement: str) -> Rows:
         with contextlib.closing(self._connection.cursor()) as cursor:

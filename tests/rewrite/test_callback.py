@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -470,3 +472,24 @@ def test_errors_and_warnings_are_not_kept_for_ever(caplog: pytest.LogCaptureFixt
         asked.warn(f"warning {i}")
     assert len(caplog.records) == 1_000
     assert len(asked._warned) == 256
+
+
+def test_an_answer_is_there_when_java_looks(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Py4J releases what Python holds no longer, in a thread of its own: at times between a reply
+    that names it and Java's look at it. Here always.
+    """
+    client = spark.sparkContext._gateway._gateway_client
+    release, call = client.garbage_collect_object, ClientServerConnection._call_proxy
+
+    def call_and_collect(*arguments: Any) -> Any:
+        reply = call(*arguments)
+        gc.collect()
+        return reply
+
+    monkeypatch.setattr(
+        client, "garbage_collect_object", lambda name, enqueue=True: release(name, enqueue=False)
+    )
+    monkeypatch.setattr(ClientServerConnection, "_call_proxy", call_and_collect)
+    assert "flint_index_name" in spark.sql("SHOW SKIPPING INDEXES").columns

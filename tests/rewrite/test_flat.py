@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -326,6 +327,27 @@ def test_the_watch_goes_on_whatever_happens(
 
         monkeypatch.setattr(Lookup, "indexed", counted)
         eventually(lambda: len(again) > 2)
+
+
+def test_each_session_has_the_store_looked_at_by_its_own_ttl(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty, looked, whole = spark.newSession(), Counter[float](), Lookup.indexed
+
+    def counted(self: Lookup, **named: Any) -> Any:
+        looked[self._ttl] += 1
+        return whole(self, **named)
+
+    for key, value in {**FALLBACK, "spark.skipping.store": f"sqlite:{store}"}.items():
+        hasty.conf.set(key, value)
+    hasty.conf.set("spark.skipping.cache.ttl", "250ms")
+    with settings(spark, {"spark.skipping.cache.ttl": "50s"}):
+        for session in (spark, hasty):
+            session.sql(few_keys(1)).collect()
+        eventually(lambda: {50.0, 0.25} <= {lookup._ttl for lookup in hooks(spark)._looked})
+        monkeypatch.setattr(Lookup, "indexed", counted)
+        eventually(lambda: looked[0.25] > 4)
+        assert looked[50.0] == 0
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:

@@ -11,6 +11,8 @@ import json
 import os
 import re
 import socket
+import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -27,7 +30,10 @@ import psutil
 import pyspark
 import pytest
 from pyhive import hive
+from TCLIService.ttypes import TOperationState
+from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
+from thrift_sasl import TSaslClientTransport
 
 from rewrite import serve
 from rewrite.services import Address
@@ -344,6 +350,52 @@ def test_a_statement_is_cancelled_with_its_query(clients: Connect, folder: Path)
         assert covered(client, "left")["files"] == "0", "nothing goes on behind the client's back"
 
 
+@contextlib.contextmanager
+def hanging_store(folder: Path) -> Iterator[None]:
+    """Whoever writes to the server's store waits, for half a minute."""
+    path = folder / "spark-warehouse" / "skipping-index.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def test_a_cancelled_statement_leaves_a_store_that_hangs(
+    server: Server, clients: Connect, folder: Path
+) -> None:
+    make(clients.of("one"), folder, "hung")
+    clients.of("one").sql("CREATE SKIPPING INDEX ON hung (k VALUE_LIST)")
+    alter = "ALTER SKIPPING INDEX ON hung ADD (id MIN_MAX)"
+    port, waits = server.port("thrift"), "StatementCallback$Waiting.outcome"
+    jdbc, gone = (hive.connect("127.0.0.1", port, username="somebody") for _ in range(2))
+    java = psutil.Process(server.process.pid).children()[0]
+    with hanging_store(folder):
+        asked = clients.ask("one", alter)
+        cursor = jdbc.cursor()
+        cursor.execute(alter, async_=True)
+        gone.cursor().execute(alter, async_=True)
+        eventually(lambda: stacks(java.pid).count(waits) == 3)
+        assert not asked.done()
+        began = time.monotonic()
+        clients.of("one").sql("INTERRUPT")
+        assert "OPERATION_CANCELED" in asked.result(20)
+        gone.close()
+        cursor.cancel()
+        eventually(lambda: cursor.poll().operationState == TOperationState.CANCELED_STATE, 20)
+        assert time.monotonic() - began < 8
+        # Each has its session, and its thread, again.
+        assert clients.of("one").sql("SELECT 1") == [("1",)]
+        eventually(lambda: waits not in stacks(java.pid), 20)
+    jdbc.close()
+    clients.of("one").sql("REFRESH SKIPPING INDEX ON hung")
+
+
+def stacks(pid: int) -> str:
+    """What the threads of a Java do."""
+    dump = subprocess.run(["jstack", str(pid)], capture_output=True, text=True, check=True)
+    return dump.stdout
+
+
 # Who is let in
 
 
@@ -564,27 +616,60 @@ public class Guard implements PasswdAuthenticationProvider {
 """
 
 
+def keystore(folder: Path) -> Path:
+    """`keys.p12` with a key of its own, and the certificate that clients are given."""
+    options = ["-alias", "it", "-keystore", "keys.p12", "-storepass", "secret"]
+    names = ["-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1,dns:localhost"]
+    more = ["-keyalg", "RSA", "-storetype", "PKCS12", *names]
+    for command in (["-genkeypair", *more], ["-exportcert", "-rfc", "-file", "thrift.pem"]):
+        subprocess.run(["keytool", *command, *options], cwd=folder, check=True, capture_output=True)
+    return folder / "thrift.pem"
+
+
+@contextlib.contextmanager
+def over_tls(port: int, certificate: Path, password: str) -> Iterator[ThriftClient]:
+    """PyHive is given the way there."""
+    secured = TSSLSocket("127.0.0.1", port, cert_reqs=ssl.CERT_REQUIRED, ca_certs=str(certificate))
+    login = partial(hive.get_installed_sasl, "127.0.0.1", "PLAIN", username="me", password=password)
+    way = TSaslClientTransport(login, "PLAIN", secured)
+    try:
+        yield ThriftClient(None, host=None, username=None, thrift_transport=way)
+    finally:
+        if secured.isOpen():
+            secured.close()
+
+
 def test_the_next_server_goes_on(server: Server, folder: Path) -> None:
-    """Streams are resumed; who is let in says a class of ours; a second signal ends it at once."""
+    """Streams are resumed; over TLS a class of ours says who is let in; a second signal ends it at
+    once.
+    """
     server.stop()
     table = f"delta.`{folder / 'ended'}`"
     (folder / "Guard.java").write_text(GUARD)
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     subprocess.run(["javac", "-cp", jars, "Guard.java"], cwd=folder, check=True)
-    authentication = "spark.hadoop.hive.server2"
+    authentication, certificate = "spark.hadoop.hive.server2", keystore(folder)
     following = Server(
         folder, "--thrift", "0.0.0.0:0",
         "--conf", f"{authentication}.authentication=CUSTOM",
         "--conf", f"{authentication}.custom.authentication.class=Guard",
+        "--conf", f"{authentication}.use.SSL=true",
+        "--conf", f"{authentication}.keystore.path={folder / 'keys.p12'}",
+        "--conf", f"{authentication}.keystore.password=secret",
         "--conf", f"spark.driver.extraClassPath={folder}",
     )  # fmt: skip
     try:
         port = following.port("thrift")
-        with pytest.raises(TTransportException):
-            ThriftClient(port, username="me", password="yours", auth="CUSTOM")
-        client = ThriftClient(port, username="me", password="mine", auth="CUSTOM")
-        client.sql(f"INSERT INTO {table} SELECT id, id % 80 FROM range(800, 900)")
-        eventually(lambda: covered(client, table)["version covered"] == "1")
+        with (
+            pytest.raises(TTransportException, match="Error validating the login"),
+            over_tls(port, certificate, "yours"),
+        ):
+            pass
+        with pytest.raises(TTransportException):  # in the clear
+            ThriftClient(port, username="me", password="mine", auth="CUSTOM")
+        with over_tls(port, certificate, "mine") as client:
+            client.sql(f"INSERT INTO {table} SELECT id, id % 80 FROM range(800, 900)")
+            eventually(lambda: covered(client, table)["version covered"] == "1")
         java = psutil.Process(following.process.pid).children()[0]
         assert following.stop(signals=2, wait=5) == 1
         eventually(lambda: not java.is_running(), 20)

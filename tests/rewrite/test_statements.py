@@ -107,6 +107,13 @@ class TestExplain:
         assert row(other.sql, text).reason == "spark.skipping.enabled is false"
         assert row(spark.sql, text).opened == 1
 
+    @pytest.mark.parametrize("report", ["EXPLAIN SKIPPING", "VERIFY SKIPPING"])
+    def test_a_query_that_nests_too_deep(self, spark: SparkSession, report: str) -> None:
+        text = f"{report} SELECT {'(' * 10_000}1{')' * 10_000}"
+        with pytest.raises(StatementError, match="nests too deep for Spark: divide it"):
+            spark.sql(text)
+        assert spark.sql(f"{report} SELECT ((1))").columns
+
     def test_sparks_own_explain_is_sparks(self, spark: SparkSession) -> None:
         (plan,) = spark.sql("EXPLAIN SELECT 'SKIPPING' FROM stated WHERE id = 5").collect()
         assert "Physical Plan" in plan.plan

@@ -14,6 +14,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.RejectedExecutionHandler;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
@@ -22,6 +23,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkEnv;
+import org.apache.spark.unsafe.Platform;
 
 /**
  * Calls Python with a message, for as long as the asking query has time.
@@ -41,8 +43,8 @@ public final class PythonCallback {
       Python's for every thread that ever called, so threads that end would leave them behind. */
   private static final ExecutorService THREADS =
       new ThreadPoolExecutor(
-          0, AT_ONCE + 1, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
-          new Daemons());
+          0, AT_ONCE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
+          new Daemons(), new Handover());
 
   private final BiFunction python;
   private final String secret;
@@ -82,9 +84,10 @@ public final class PythonCallback {
   private static Future submit(Call call) {
     try {
       return THREADS.submit(call);
-    } catch (RuntimeException full) {
+    } catch (Throwable noThread) {
       PLACES.release();
-      throw full;
+      Platform.throwException(noThread);
+      return null;
     }
   }
 
@@ -148,6 +151,17 @@ public final class PythonCallback {
   /** Whether the user wants no data in the clear on local disks. */
   private static boolean isEncrypted() {
     return SparkEnv.get().conf().getBoolean("spark.io.encryption.enabled", false);
+  }
+
+  /** A place is given back a moment before its thread is free: who gets it waits for that. */
+  private static final class Handover implements RejectedExecutionHandler {
+    public void rejectedExecution(Runnable work, ThreadPoolExecutor threads) {
+      try {
+        threads.getQueue().put(work);
+      } catch (InterruptedException cancelled) {
+        Platform.throwException(cancelled);
+      }
+    }
   }
 
   /** Threads that do not keep the JVM alive, and keep nothing of the query that made them. */

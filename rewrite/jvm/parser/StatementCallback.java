@@ -1,6 +1,5 @@
 package rewrite.jvm.parser;
 
-import java.util.UUID;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -32,12 +31,14 @@ public final class StatementCallback {
           0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
           new Callers());
 
-  private static final long PAUSE = 100;
+  private static final long PAUSE = 100; // milliseconds
+  private static final int PAUSES = 10;
 
   private final BiFunction python;
   private final String secret;
 
-  /** `python` parses (text, null) and runs (text, session), for those who know the `secret`. */
+  /** `python` parses (text, null) and runs (text, StatementCall), for those who know the `secret`.
+      */
   public StatementCallback(BiFunction python, String secret) {
     this.python = python;
     this.secret = secret;
@@ -45,24 +46,25 @@ public final class StatementCallback {
 
   /** What parsing a text gives, without a session, or running it in one. */
   Object call(String text, SparkSession session) {
-    Call call = new Call(text, session);
-    if (hasConnection()) return call.apply();
+    StatementCall call = new StatementCall(python, secret + text, session);
+    if (hasConnection()) return call.result(call.apply());
     Semaphore places = session == null ? PARSING : RUNNING;
     try {
       places.acquire();
     } catch (InterruptedException cancelled) {
       Platform.throwException(cancelled);
     }
+    Waiting waiting = new Waiting(call, places);
     try {
       // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
-      Future answer = session == null
+      waiting.answer = session == null
           ? THREADS.submit(call)
           : SQLExecution$.MODULE$.withThreadLocalCaptured(
               (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
-      return outcome(answer, call);
     } finally {
-      places.release();
+      if (waiting.answer == null) places.release();
     }
+    return call.result(waiting.outcome());
   }
 
   /** Whether the thread is one of these, or one that Python sent and waits for. */
@@ -73,73 +75,63 @@ public final class StatementCallback {
         && stack[stack.length - 2].getClassName().equals("py4j.ClientServerConnection");
   }
 
-  /** Waits until it is over. Who cancels a query interrupts its thread, and no other: then the jobs
-      of the statement are cancelled, and it ends with them, or with what it does without one. */
-  private static Object outcome(Future answer, Call call) {
-    boolean interrupted = false;
-    try {
-      while (true) {
-        try {
-          if (interrupted) call.cancel();
-          return interrupted ? answer.get(PAUSE, TimeUnit.MILLISECONDS) : answer.get();
-        } catch (InterruptedException cancelled) {
-          interrupted = true;
-        } catch (TimeoutException goesOn) {
-          continue;
-        } catch (ExecutionException failure) {
-          Platform.throwException(failure.getCause());
+  /** Waits for a statement, and gives its place back when it is over. */
+  private static final class Waiting implements Runnable {
+    private final StatementCall call;
+    private final Semaphore places;
+    private Future answer;
+
+    Waiting(StatementCall call, Semaphore places) {
+      this.call = call;
+      this.places = places;
+    }
+
+    /** Until it is over. Who cancels a query interrupts its thread, and no other: then the jobs of
+        the statement are cancelled, and it ends with them. What goes on for a second, such as a
+        store that does not answer, the query leaves. */
+    Object outcome() {
+      int pauses = -1; // as long as nobody has cancelled it
+      boolean isLeft = false;
+      try {
+        while (true) {
+          try {
+            if (pauses < 0) return answer.get();
+            call.cancel();
+            return answer.get(PAUSE, TimeUnit.MILLISECONDS);
+          } catch (InterruptedException cancelled) {
+            pauses = Math.max(pauses, 0);
+          } catch (TimeoutException goesOn) {
+            if (++pauses < PAUSES) continue;
+            THREADS.execute(this);
+            isLeft = true;
+            Platform.throwException(new InterruptedException("the statement was cancelled"));
+          } catch (ExecutionException failure) {
+            Platform.throwException(failure.getCause());
+          }
         }
-      }
-    } finally {
-      if (interrupted) Thread.currentThread().interrupt();
-    }
-  }
-
-  /** One statement, with the class loader of who asked. */
-  private final class Call extends scala.runtime.AbstractFunction0
-      implements java.util.concurrent.Callable {
-    private final String text;
-    private final SparkSession session;
-    private final ClassLoader loader = Thread.currentThread().getContextClassLoader();
-    private final String tag = "skipping-statement-" + UUID.randomUUID();
-
-    Call(String text, SparkSession session) {
-      this.text = text;
-      this.session = session;
-    }
-
-    public Object call() {
-      return apply();
-    }
-
-    /** Cancels the jobs that it has now. */
-    void cancel() {
-      if (session != null) session.sparkContext().cancelJobsWithTag(tag);
-    }
-
-    public Object apply() {
-      if (session == null || !(Thread.currentThread() instanceof Caller)) return ask();
-      session.sparkContext().addJobTag(tag);
-      try {
-        return ask();
       } finally {
-        session.sparkContext().removeJobTag(tag);
+        if (!isLeft) places.release();
+        if (pauses >= 0) Thread.currentThread().interrupt();
       }
     }
 
-    private Object ask() {
-      ClassLoader before = Thread.currentThread().getContextClassLoader();
-      Thread.currentThread().setContextClassLoader(loader);
+    /** Waits for what was left, which is to start no job any more. */
+    public void run() {
       try {
-        return python.apply(secret + text, session);
+        while (!answer.isDone()) {
+          call.cancel();
+          Thread.sleep(PAUSE);
+        }
+      } catch (Exception ended) {
+        // Spark has stopped.
       } finally {
-        Thread.currentThread().setContextClassLoader(before);
+        places.release();
       }
     }
   }
 
   /** A thread with a connection of its own, which keeps nothing of the query that made it. */
-  private static final class Caller extends Thread {
+  static final class Caller extends Thread {
     Caller(Runnable work) {
       super(null, work, "skipping-statement", 0, false);
       setContextClassLoader(ClassLoader.getSystemClassLoader());

@@ -163,6 +163,31 @@ def test_strings_that_the_session_reads_otherwise_are_refused(index: SkippingInd
             index.why("abs(id) = 3")
 
 
+QUOTED = {"spark.sql.ansi.doubleQuotedIdentifiers": "TRUE"}
+
+
+def test_names_in_double_quotes_are_refused(index: SkippingIndex) -> None:
+    """There `"s"` is a column; without ANSI, and as r"..." or within other quotes, a string."""
+    spark = index.spark
+    plain = ("s = 's3'", 's = r"s3"', "s = 'it is \"s\"' OR `s` IS NULL")
+    name = 'spark.sql.ansi.doubleQuotedIdentifiers is true, and Spark reads "s" as a name'
+    with settings(spark, {**QUOTED, "spark.sql.ansi.enabled": "true"}):
+        assert spark.sql("SELECT \"s\" FROM VALUES ('a') AS t(s)").collect()[0][0] == "a"
+        assert spark.sql('SELECT r"s" FROM VALUES (1) AS t(s)').collect()[0][0] == "s"
+        for text in plain:
+            index.why(text)
+        for text in ("\"s\" > 'a'", 'id = 3 OR s LIKE "s"'):
+            with pytest.raises(StatementError, match=rf"(?s){name}.*\^"):
+                index.why(text)
+            with pytest.raises(StatementError, match=name):
+                SkippingIndex.create(
+                    spark, index.table.name, "id MIN_MAX", where=text, store="memory:q"
+                )
+    with settings(spark, {**QUOTED, "spark.sql.ansi.enabled": "false"}):
+        assert spark.sql("SELECT \"s\" FROM VALUES ('a') AS t(s)").collect()[0][0] == "s"
+        index.why('s = "s3"')
+
+
 # How many of eight files are kept, in UTC. A file has three days, the last one nulls besides.
 KEPT = {
     "id = 3": 1,
