@@ -23,31 +23,25 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import (
-    _ExpressionEvaluationVisitor,
-    _InclusiveMetricsEvaluator,
-    bind,
-    visit,
-)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, bind
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
 from providers.errors import SkippingError, first_line
 from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
 from skipping.catalog.filters import Filter, Names, read_filter
+from skipping.catalog.partitions import matching
 from skipping.catalog.storage import Storage
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup, shared_lookup
@@ -64,9 +58,6 @@ log = logging.getLogger("skipping")
 
 _EVALUATING = 5.0
 """Seconds for comparing files with bounds; those that are not reached stay in the plan."""
-
-_COMPARING = 30.0
-"""Seconds for comparing partitions, all of which have to be."""
 
 _READING = 120.0
 """Seconds for reading the manifests of a snapshot, once for all who wait for it."""
@@ -350,50 +341,24 @@ def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
 
 def _used(table: LoadedTable, files: Files) -> list[Any]:
     specs = table.contents.metadata.specs()
-    return [specs[file.data.spec_id or 0] for file in files.groups]
-
-
-class _PartitionVisitor(_ExpressionEvaluationVisitor):
-    """As Iceberg has it in Java, and Spark in SQL: NaN is greater than any number."""
-
-    def visit_greater_than(self, term: Any, literal: Any) -> bool:
-        return _is_nan(term.eval(self.struct)) or super().visit_greater_than(term, literal)
-
-    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> bool:
-        return _is_nan(term.eval(self.struct)) or super().visit_greater_than_or_equal(term, literal)
-
-
-def _record(file: File) -> Record:
-    """The values of a partition; a UUID as the bytes that a literal is."""
-    values = (file.data.partition[place] for place in range(len(file.data.partition)))
-    return Record(*(v.bytes if isinstance(v, uuid.UUID) else v for v in values))
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return [specs[id] for id in files.specs]
 
 
 def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> Any:
     """For each file whether its partition may have a match: exactly, by Iceberg's projections."""
     matches = np.ones(len(files.groups), bool)
     specs, types = table.contents.metadata.specs(), table.contents.types
-    conditions: dict[int, BooleanExpression] = {}
-    deadline = time.monotonic() + _COMPARING
-    for number, file in enumerate(files.groups):
-        id = file.data.spec_id or 0
+    for id, numbers in files.specs.items():
         spec = specs[id]
         if spec.is_unpartitioned():
             continue
-        if time.monotonic() > deadline:
-            raise _unplanned("comparing the filter with so many partitions takes too long")
-        if id not in conditions:
-            fields = [
-                NestedField(f.field_id, f.name, type or StringType(), required=False)
-                for f, type in zip(spec.fields, types[id], strict=True)
-            ]
-            conditions[id] = bind(Schema(*fields), wanted.partitions(spec), True)
+        fields = [
+            NestedField(f.field_id, f.name, type or StringType(), required=False)
+            for f, type in zip(spec.fields, types[id], strict=True)
+        ]
+        condition = bind(Schema(*fields), wanted.partitions(spec), True)
         try:
-            matches[number] = visit(conditions[id], _PartitionVisitor(_record(file)))
+            matches[numbers] = matching(condition, partial(files.column, id), len(numbers))
         except Exception as error:  # of values that PyIceberg does not compare
             raise _unplanned("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
