@@ -52,6 +52,7 @@ EXTENDED = (
     "test_ways.py",
     "test_iceberg_releases.py",
     "skipping/test_main.py",
+    "skipping/catalog/test_credentials.py",
     "skipping/catalog/test_differential.py",
     "skipping/catalog/test_spark.py",
     "skipping/advise/test_analyze.py",

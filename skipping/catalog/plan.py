@@ -38,11 +38,11 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField, StringType
 
-from providers.errors import SkippingError, first_line
+from providers.errors import SkippingError, TableError, first_line
 from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import matching
-from skipping.catalog.storage import Storage
+from skipping.catalog.storage import Denied, Storage
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup, shared_lookup
 from skipping.lookup.query import Asking
@@ -212,7 +212,13 @@ class Planner:
         ]
 
     def files(self, table: LoadedTable, snapshot: Snapshot) -> Files:
-        """The files of a snapshot; raises TableError."""
+        """The files of a snapshot, for who may read its manifests; raises Refused, TableError."""
+        try:
+            table.io.check(snapshot.manifest_list)
+        except Denied as error:
+            raise Refused(403, "ForbiddenException", f"{error}: load the table again") from None
+        except OSError as error:
+            raise TableError(f"the storage cannot be asked: {first_line(error)}") from error
         return self._entries.files(table.key, table.contents.metadata, snapshot, table.io, _READING)
 
     def tasks(self, table: LoadedTable, part: Part) -> Iterator[bytes]:
