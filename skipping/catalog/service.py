@@ -75,6 +75,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PLAN_BYTES = 16 << 20
 _REQUEST_BYTES = 64 << 20
 _TABLE_BYTES = 64 << 20
+_KEY = 32
 _UNSENT = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
 
@@ -102,13 +103,18 @@ class _Service:
     """The routes, over one upstream."""
 
     def __init__(
-        self, upstream: Upstream, planner: Planner, io: Mapping[str, str], limits: Limits
+        self,
+        upstream: Upstream,
+        planner: Planner,
+        io: Mapping[str, str],
+        limits: Limits,
+        key: bytes | None,
     ) -> None:
         self.upstream = upstream
         self._planner = planner
         self._io = io
         self._limits = limits
-        self._handles = Handles()
+        self._handles = Handles(key)
         self._under_way: dict[str, int] = {}
         self._plans = anyio.CapacityLimiter(limits.plans)
         self._threads = anyio.CapacityLimiter(limits.plans + 4)
@@ -282,9 +288,10 @@ def application(
     *,
     io: Mapping[str, str] | None = None,
     limits: Limits | None = None,
+    key: bytes | None = None,
 ) -> Starlette:
-    """The service as an ASGI application."""
-    service = _Service(upstream, planner, io or {}, limits or Limits())
+    """The service as an ASGI application; `key` signs the handles of pages."""
+    service = _Service(upstream, planner, io or {}, limits or Limits(), key)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -383,6 +390,16 @@ def _arguments() -> argparse.ArgumentParser:
         "--page", type=_count, default=5_000, metavar="N", help="tasks in one answer, at most"
     )
     parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help=f"{_KEY} random bytes or more, by which services take each other's pages",
+    )
+    parser.add_argument(
+        "--share-port",
+        action="store_true",
+        help="let the next service begin to listen before this one ends",
+    )
+    parser.add_argument(
         "--conf",
         action="append",
         default=[],
@@ -398,6 +415,17 @@ def _arguments() -> argparse.ArgumentParser:
         help="a property for reading manifests, as PyIceberg has it: s3.region=eu-central-1",
     )
     return parser
+
+
+def _key(path: str) -> bytes:
+    """The key in a file; raises OSError, SettingError."""
+    with open(path, "rb") as file:
+        key = file.read(1 << 16)
+    if len(key) < _KEY:
+        raise SettingError(
+            f"--key takes a file of {_KEY} random bytes or more: {path} has {len(key)}"
+        )
+    return key
 
 
 def _count(text: str) -> int:
@@ -422,11 +450,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         upstream = Upstream(given.upstream, ca=given.ca, connections=limits.requests, timeout=60.0)
         store = environment_store(settings)
         planner = Planner(store, settings, most=limits.files, page=given.page)
-        listening = socket.create_server((given.host, given.port), backlog=512)
-    except (OSError, SkippingError) as error:
+        key = None if given.key is None else _key(given.key)
+        listening = socket.create_server(
+            (given.host, given.port), backlog=512, reuse_port=given.share_port
+        )
+    except (OSError, ValueError, SkippingError) as error:  # the port cannot be shared: ValueError
         print(f"no catalog: {error}", file=sys.stderr)
         return 1
-    app = application(upstream, planner, io=pairs["io"], limits=limits)
+    app = application(upstream, planner, io=pairs["io"], limits=limits, key=key)
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,7 +308,10 @@ def test_files_that_came_later_are_read(service: Service, behind: RestCatalog, s
     assert planned(table, "h = 245", snapshot_id=before) == 1
 
 
-def test_command_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (short := tmp_path / "key").write_bytes(b"k" * 31)
     monkeypatch.delenv("SKIPPING_STORE", raising=False)
     store = ("--conf", "spark.skipping.store=memory:x")
     for arguments, why in (
@@ -320,6 +324,8 @@ def test_command_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         ),
         (["--upstream", "http://h", *store, "--conf", "spark.skipping.nothing=x"], "no setting"),
         (["--upstream", "http://h", *store, "--host", "no.such.host.invalid"], "no catalog"),
+        (["--upstream", "http://h", *store, "--key", str(short)], "32 random bytes or more"),
+        (["--upstream", "http://h", *store, "--key", f"{short}.not"], "no catalog"),
     ):
         assert main(["catalog", *arguments]) == 1
         assert why in capsys.readouterr().err
