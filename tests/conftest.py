@@ -55,6 +55,7 @@ EXTENDED = (
     "skipping/catalog/test_credentials.py",
     "skipping/catalog/test_differential.py",
     "skipping/catalog/test_load.py",
+    "skipping/catalog/test_nessie.py",
     "skipping/catalog/test_spark.py",
     "skipping/advise/test_analyze.py",
     "skipping/commands/test_alter.py",

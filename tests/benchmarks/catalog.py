@@ -89,7 +89,7 @@ def under_load(clients: int = 8) -> None:
             try:
                 with Load(services[0].uri, made.name, clients) as load:
                     for phase, work in (
-                        ("nothing", lambda: None),
+                        ("calm", lambda: None),
                         ("the service is handed over", hand_over),
                         ("the service dies", crash),
                         ("the upstream is 100 ms late", delay),
