@@ -52,7 +52,7 @@ from skipping.tables import Columns
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.iceberg.scan import Reading, predicate_of
 
-__all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents"]
+__all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents", "unplanned"]
 
 log = logging.getLogger("skipping")
 
@@ -74,7 +74,8 @@ class Refused(Exception):
         self.status, self.kind, self.message = status, kind, message
 
 
-def _unplanned(why: str) -> Refused:
+def unplanned(why: str) -> Refused:
+    """That of a scan which its client has to plan."""
     message = f"{why}: use scan-planning-mode=client"
     return Refused(406, "UnsupportedOperationException", message)
 
@@ -175,19 +176,22 @@ class Planner:
 
     def indexed(self, table: LoadedTable) -> Definition | None:
         """The index of a table; None if there is none, or the store cannot be asked."""
-        if not self._settings.enabled:
+        # What a table says of itself its writers say: with another's UUID and location it would be
+        # told which of the other's files have which values. Where its metadata is the catalog says.
+        id = table.contents.log.id
+        if not self._settings.enabled or not table.io.is_at(id.root):
             return None
         try:
             indexed = self._lookup().indexed(timeout=self._settings.timeout)
         except SkippingError as error:
             self._warn(error)
             return None
-        return indexed.get(table.contents.log.id)
+        return indexed.get(id)
 
     def plan(self, table: LoadedTable, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
-            raise _unplanned("incremental scans are not planned here")
+            raise unplanned("incremental scans are not planned here")
         given = asked.get("filter")
         residual = json.dumps(True if given is None else given, separators=(",", ":")).encode()
         snapshot = _snapshot(table.contents.metadata, asked.get("snapshot-id"))
@@ -196,7 +200,7 @@ class Planner:
         files = self.files(table, snapshot)
         wanted = read_filter(given, table.contents.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _used(table, files)):
-            raise _unplanned("the filter may select partitions, and is not understood here")
+            raise unplanned("the filter may select partitions, and is not understood here")
         kept = self._kept(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
@@ -366,7 +370,7 @@ def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> An
         try:
             matches[numbers] = matching(condition, partial(files.column, id), len(numbers))
         except Exception as error:  # of values that PyIceberg does not compare
-            raise _unplanned("a partition cannot be compared with the filter") from error
+            raise unplanned("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 

@@ -37,10 +37,18 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from providers.errors import SettingError, SkippingError
+from skipping.catalog.connections import Protocol
 from skipping.catalog.handles import Handles, Invalid
-from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents
+from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents, unplanned
 from skipping.catalog.storage import storage
-from skipping.catalog.upstream import Headers, Unreachable, Upstream, end_to_end, whole
+from skipping.catalog.upstream import (
+    Headers,
+    TooLarge,
+    Unreachable,
+    Upstream,
+    end_to_end,
+    whole,
+)
 from skipping.config.settings import PREFIX, Settings, variable
 from skipping.engines.environment import environment_store
 
@@ -74,7 +82,6 @@ _DEFAULT_ENDPOINTS = (
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PLAN_BYTES = 16 << 20
 _REQUEST_BYTES = 64 << 20
-_TABLE_BYTES = 64 << 20
 _KEY = 32
 _UNSENT = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
@@ -84,13 +91,15 @@ _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
 class Limits:
     """How much is done at a time: requests in all and of one client, plans, and files kept.
 
-    Seconds that a request may take to come, and an answer to be taken.
+    Bytes of a loaded table, for its scans to be planned here. Seconds that a request may take to
+    come, and an answer to be taken.
     """
 
     requests: int = 256
     of_one_client: int = 64
     plans: int = 4
     files: int = 1_000_000
+    metadata: int = 64 << 20
     receiving: float = 60.0
     sending: float = 300.0
 
@@ -170,7 +179,11 @@ class _Service:
         answer = await self._send(request, headers, body)
         if not changes or answer.status_code != 200:
             return _forwarded(answer)
-        text = await whole(answer, _TABLE_BYTES)
+        try:
+            text = await whole(answer, self._limits.metadata)
+        except TooLarge as large:
+            # As it came: it does not say who plans, so only who goes by `v1/config` asks here.
+            return _forwarded(answer, large.rest)
         said = _object(text)
         if said is None:
             changed = text
@@ -238,7 +251,13 @@ class _Service:
         answer = await self._send(request, headers, b"", path.encode("latin-1"))
         if answer.status_code != 200:
             return _forwarded(answer)
-        text = await whole(answer, _TABLE_BYTES)
+        try:
+            text = await whole(answer, self._limits.metadata)
+        except TooLarge as large:
+            await large.rest.aclose()
+            await answer.aclose()
+            most = f"the table's metadata has more than {self._limits.metadata >> 20} MiB"
+            raise unplanned(f"{most}, expire snapshots or") from None
         said = _object(text)
         if said is None or not isinstance(said.get("metadata"), dict):
             raise Unreachable("no table in its answer")
@@ -247,7 +266,7 @@ class _Service:
     def _opened(self, path: str, said: dict[str, Any]) -> LoadedTable:
         """A loaded table, with what reads its files as the caller may."""
         metadata = said["metadata"]
-        location = str(said.get("metadata-location") or metadata.get("location"))
+        location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
         key = path, metadata.get("table-uuid"), metadata.get("location"), io.folder, io.place
         return LoadedTable(key, contents(json.dumps(metadata)), io)
@@ -336,8 +355,8 @@ def _asked(body: bytes) -> dict[str, Any]:
 class _Forwarded(StreamingResponse):
     """A body as it comes, whose connection is given back whoever stops."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(answer.aiter_raw(), status_code=answer.status_code)
+    def __init__(self, answer: httpx.Response, body: AsyncIterator[bytes]) -> None:
+        super().__init__(body, status_code=answer.status_code)
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -348,11 +367,13 @@ class _Forwarded(StreamingResponse):
                 await self._answer.aclose()
 
 
-def _forwarded(answer: httpx.Response) -> Response:
-    """An answer as it came."""
-    made = _Forwarded(answer)
+def _forwarded(answer: httpx.Response, decoded: AsyncIterator[bytes] | None = None) -> Response:
+    """An answer as it came, or its body as far as it was `decoded`."""
+    made = _Forwarded(answer, answer.aiter_raw() if decoded is None else decoded)
     made.raw_headers = end_to_end(answer.headers.raw)
-    if length := answer.headers.get("content-length"):
+    if decoded is not None:
+        made.raw_headers = _without(made.raw_headers, (b"content-encoding",))
+    elif length := answer.headers.get("content-length"):
         made.raw_headers.append((b"content-length", length.encode()))
     return made
 
@@ -460,6 +481,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     app = application(upstream, planner, io=pairs["io"], limits=limits, key=key)
     config = uvicorn.Config(
         app,
+        http=Protocol,
         log_level="warning",
         limit_concurrency=4 * limits.requests,
         timeout_keep_alive=75,  # longer than clients keep a connection that they do not test

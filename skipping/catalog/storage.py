@@ -58,6 +58,10 @@ class Storage(FileIO):
         is_narrow = bool(urlsplit(self.folder).path.strip("/"))
         return not self._is_own or (is_narrow and named.startswith(self.folder))
 
+    def is_at(self, location: str) -> bool:
+        """Whether a table's metadata file is in the folder of a table at a location."""
+        return self.folder == f"{_plain(location).rstrip('/')}/"
+
     def check(self, location: str) -> None:
         """Ask the storage whether the caller may read a file; raises Denied, OSError.
 
