@@ -54,6 +54,7 @@ EXTENDED = (
     "skipping/test_main.py",
     "skipping/catalog/test_credentials.py",
     "skipping/catalog/test_differential.py",
+    "skipping/catalog/test_duckdb.py",
     "skipping/catalog/test_load.py",
     "skipping/catalog/test_nessie.py",
     "skipping/catalog/test_spark.py",

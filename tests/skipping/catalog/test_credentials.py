@@ -96,3 +96,14 @@ def test_a_bucket_that_lost_something(
         assert (status, len(said["file-scan-tasks"])) == (200, FILES)
     finally:
         assert service.stop() == (0, "")
+
+
+def test_why_a_file_was_not_read_is_asked_of_its_bucket(
+    vending: RestCatalog, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    made = make(client(vending.uri, token=RIGHT), "db.unread")
+    file = next(bucket.folder.glob("warehouse/db/unread/data/*.parquet"))
+    file.write_bytes(b"x" * file.stat().st_size)
+    built = index(made, f"sqlite:{tmp_path / 'index.sqlite'}")
+    assert built.state.unread == 1
+    assert "Parquet magic bytes not found" in str(built.state.error)

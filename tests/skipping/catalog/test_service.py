@@ -7,6 +7,7 @@ import math
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -209,6 +210,21 @@ def test_requests_that_are_refused(service: Service, base: Numbered) -> None:
     assert len(tasks(service.uri, filter=deep)) == FILES
     many = {"type": "in", "term": "h", "values": [245, *range(10_000, 60_000)]}
     assert len(tasks(service.uri, filter=many)) == 1
+
+
+def test_keys_of_a_join(service: Service, base: Numbered) -> None:
+    """As engines send runtime filters: a list beside what the query says, of any length."""
+    for count, opened in ((1, 1), (1_000, 1), (1_000_000, FILES)):
+        # Beyond what is compared all files stay, and the client joins.
+        keys = {**EQ, "type": "in", "values": [245, *range(10**6, 10**6 + count - 1)]}
+        asked = {"type": "and", "left": {"type": "not-null", "term": "h"}, "right": keys}
+        start = time.monotonic()
+        found = tasks(service.uri, filter=asked)
+        assert len(found) == opened, count
+        assert time.monotonic() - start < 60
+    assert found[0]["residual-filter"]["type"] == "or", "not a million keys for each file"
+    far = {**keys, "values": [10**12 + n for n in range(1_300_000)]}
+    assert ask(service.uri, "POST", PLAN, {"filter": far})[0] == 413
 
 
 def test_credentials_go_where_they_belong_and_stay_nowhere(store: str) -> None:
