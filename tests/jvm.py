@@ -25,6 +25,8 @@ CACHE = Path(
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>t</groupId><artifactId>t</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies>{dependencies}</dependencies></project>"""
+ALONE = """<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
+</exclusions>"""
 FIELDS = ("groupId", "artifactId", "version", "classifier")
 IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 <info organisation="t" module="t"/><dependencies>{}</dependencies></ivy-module>"""
@@ -99,7 +101,7 @@ class Artifact:
             for part in parts:
                 fields = zip(FIELDS, part.split(":"), strict=False)
                 said = "".join(f"<{field}>{value}</{field}>" for field, value in fields)
-                named += f"<dependency>{said}</dependency>"
+                named += f"<dependency>{said}{ALONE if self.parts else ''}</dependency>"
             (work / "pom.xml").write_text(POM.format(dependencies=named))
             goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
             return [

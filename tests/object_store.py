@@ -106,6 +106,14 @@ class ObjectStore:
         """What engines written in Rust open `s3://lake/...` with."""
         return options_at(self.port)
 
+    def properties(self) -> dict[str, str]:
+        """Where PyIceberg finds `s3://lake/...`; without the key and the secret."""
+        return {
+            "s3.endpoint": f"http://127.0.0.1:{self.port}",
+            "s3.region": "us-east-1",
+            "s3.path-style-access": "true",
+        }
+
     def stop(self) -> None:
         """End it and delete what it kept."""
         self._program.stop()

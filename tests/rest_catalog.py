@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.jvm import Artifact, Program
+from tests.object_store import BUCKET, ObjectStore
 
 __all__ = ["RestCatalog"]
 
@@ -39,18 +40,26 @@ SERVER = Artifact(
 
 
 class RestCatalog:
-    """One server, whose tables are below `folder`; `with RestCatalog(folder) as catalog`."""
+    """One server, whose tables are below `folder`; `with RestCatalog(folder) as catalog`.
 
-    def __init__(self, folder: Path) -> None:
+    With a `bucket` they are in that, and who loads one gets credentials for it: the key and secret
+    that the caller's token is, as `key:secret`.
+    """
+
+    def __init__(self, folder: Path, bucket: ObjectStore | None = None) -> None:
         spark = find_spec("pyspark")
         if spark is None:
             raise RuntimeError("the REST catalog needs PySpark")
         self.warehouse = folder / "warehouse"
+        vended = []
+        if bucket is not None:
+            vended = [bucket.folder, *(f"{k}={v}" for k, v in bucket.properties().items())]
         self._program = Program(
             "RestCatalog.java",
             SERVER,
             folder / "db",
-            self.warehouse,
+            f"s3://{BUCKET}/warehouse" if bucket else self.warehouse,
+            *vended,
             log=folder / "log",
             options=["-Xmx256m"],
             classpath=[Path(str(spark.origin)).parent / "jars" / "*"],

@@ -22,7 +22,7 @@ class LocalBuild:
 
     def __init__(self, *, locate: Locate = locate) -> None:
         """`locate` gives the file system of a path, with the credentials it takes."""
-        self._locate = locate
+        self.locate = locate
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files."""
@@ -33,4 +33,4 @@ class LocalBuild:
                 yield pa.Table.from_batches(pool.map(lambda row: self._sketch(row, work), rows))
 
     def _sketch(self, file: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
-        return sketch_files(file, work, locate=self._locate)
+        return sketch_files(file, work, locate=self.locate)

@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from providers.errors import StoreError, first_line
 from providers.values import arrow_type, domain_of
+from skipping.build.local import LocalBuild
 from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.parquet.reader import SETTLED, Unreadable, read_columns
 from skipping.progress import progress
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
+from skipping.tables.filesystem import locate
 
 __all__ = ["Missing", "current_columns", "find_missing", "list_files", "refresh", "target_version"]
 
@@ -283,7 +285,7 @@ def _build(
                 bar.update(len(entries))
                 lost = entries.filter(is_unread(entries, work))
                 if len(lost):
-                    why = why or _why(lost.slice(0, 1).to_pylist()[0], work)
+                    why = why or _why(lost.slice(0, 1).to_pylist()[0], work, build)
                     failed += len(lost)
     files = "file" if failed == 1 else "files"
     return failed, f"{failed:,} {files} could not be read, to be tried again: {why}"
@@ -300,11 +302,12 @@ def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
     return entries
 
 
-def _why(file: Mapping[str, Any], work: Sequence[Work]) -> str:
+def _why(file: Mapping[str, Any], work: Sequence[Work], build: Build) -> str:
     """Why a file could not be read, as far as it can be seen from here."""
     column = work[0].column
+    by = build.locate if isinstance(build, LocalBuild) else locate
     try:
-        parts = read_columns(file["path"], [column], size=file["size"])
+        parts = read_columns(file["path"], [column], size=file["size"], locate=by)
         reason = next((part.reason for part in parts if isinstance(part, Unreadable)), "")
     except Exception as error:
         reason = str(error)

@@ -45,6 +45,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from providers.errors import TableError, first_line
+from skipping.catalog.partitions import PartitionColumn
 from skipping.stores import Identity
 from skipping.stores.single_flight import SingleFlight
 
@@ -193,9 +194,28 @@ class Files:
     group: Ordinals
     groups: Sequence[File]
     known: tuple[Hashable, Ordinals] | None = field(default=None)
+    specs: Mapping[int, Ordinals] = field(init=False)
+    """The numbers of the partitions of each spec."""
+    _columns: dict[tuple[int, int], PartitionColumn] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = np.array([file.data.spec_id or 0 for file in self.groups], np.int64)
+        self.specs = {int(id): np.flatnonzero(ids == id) for id in np.unique(ids)}
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def column(self, spec: int, position: int) -> PartitionColumn:
+        """The values of a field of a spec, of the partitions that `specs` has for it.
+
+        Raises TypeError for values without an order.
+        """
+        held = self._columns.get((spec, position))
+        if held is None:
+            records = (self.groups[number].data.partition for number in self.specs[spec].tolist())
+            held = PartitionColumn.of(record[position] for record in records)
+            self._columns[spec, position] = held
+        return held
 
 
 _Held = TypeVar("_Held", bound="Files | Sequence[File]")

@@ -1,7 +1,8 @@
 """Handles of the parts of a plan: all that is needed to answer for one is in it, signed.
 
-Nothing is kept for a client. Whoever shows a handle must still be allowed to load the table; after
-`_LASTS` seconds, or when the service was started anew, the client has to plan again.
+Nothing is kept for a client. Whoever shows a handle must still be allowed to load the table. After
+`_LASTS` seconds the client has to plan again, and at a service with another key: places of files
+are those of the manifests, the same for whoever reads them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class Invalid(Exception):
 
 
 class Handles:
-    """Seals and opens handles with a key of this process."""
+    """Seals and opens handles with a key; without one with a key of its own."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, key: bytes | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self._key = secrets.token_bytes(32) if key is None else key
         self._clock = clock
 
     def seal(self, table: str, part: Part) -> str:

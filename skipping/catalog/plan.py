@@ -23,32 +23,26 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import (
-    _ExpressionEvaluationVisitor,
-    _InclusiveMetricsEvaluator,
-    bind,
-    visit,
-)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, bind
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
-from providers.errors import SkippingError, first_line
+from providers.errors import SkippingError, TableError, first_line
 from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
 from skipping.catalog.filters import Filter, Names, read_filter
-from skipping.catalog.storage import Storage
+from skipping.catalog.partitions import matching
+from skipping.catalog.storage import Denied, Storage
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup, shared_lookup
 from skipping.lookup.query import Asking
@@ -58,15 +52,12 @@ from skipping.tables import Columns
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.iceberg.scan import Reading, predicate_of
 
-__all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents"]
+__all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents", "unplanned"]
 
 log = logging.getLogger("skipping")
 
 _EVALUATING = 5.0
 """Seconds for comparing files with bounds; those that are not reached stay in the plan."""
-
-_COMPARING = 30.0
-"""Seconds for comparing partitions, all of which have to be."""
 
 _READING = 120.0
 """Seconds for reading the manifests of a snapshot, once for all who wait for it."""
@@ -83,7 +74,8 @@ class Refused(Exception):
         self.status, self.kind, self.message = status, kind, message
 
 
-def _unplanned(why: str) -> Refused:
+def unplanned(why: str) -> Refused:
+    """That of a scan which its client has to plan."""
     message = f"{why}: use scan-planning-mode=client"
     return Refused(406, "UnsupportedOperationException", message)
 
@@ -184,19 +176,22 @@ class Planner:
 
     def indexed(self, table: LoadedTable) -> Definition | None:
         """The index of a table; None if there is none, or the store cannot be asked."""
-        if not self._settings.enabled:
+        # What a table says of itself its writers say: with another's UUID and location it would be
+        # told which of the other's files have which values. Where its metadata is the catalog says.
+        id = table.contents.log.id
+        if not self._settings.enabled or not table.io.is_at(id.root):
             return None
         try:
             indexed = self._lookup().indexed(timeout=self._settings.timeout)
         except SkippingError as error:
             self._warn(error)
             return None
-        return indexed.get(table.contents.log.id)
+        return indexed.get(id)
 
     def plan(self, table: LoadedTable, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
-            raise _unplanned("incremental scans are not planned here")
+            raise unplanned("incremental scans are not planned here")
         given = asked.get("filter")
         residual = json.dumps(True if given is None else given, separators=(",", ":")).encode()
         snapshot = _snapshot(table.contents.metadata, asked.get("snapshot-id"))
@@ -205,7 +200,7 @@ class Planner:
         files = self.files(table, snapshot)
         wanted = read_filter(given, table.contents.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _used(table, files)):
-            raise _unplanned("the filter may select partitions, and is not understood here")
+            raise unplanned("the filter may select partitions, and is not understood here")
         kept = self._kept(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
@@ -221,7 +216,13 @@ class Planner:
         ]
 
     def files(self, table: LoadedTable, snapshot: Snapshot) -> Files:
-        """The files of a snapshot; raises TableError."""
+        """The files of a snapshot, for who may read its manifests; raises Refused, TableError."""
+        try:
+            table.io.check(snapshot.manifest_list)
+        except Denied as error:
+            raise Refused(403, "ForbiddenException", f"{error}: load the table again") from None
+        except OSError as error:
+            raise TableError(f"the storage cannot be asked: {first_line(error)}") from error
         return self._entries.files(table.key, table.contents.metadata, snapshot, table.io, _READING)
 
     def tasks(self, table: LoadedTable, part: Part) -> Iterator[bytes]:
@@ -350,52 +351,26 @@ def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
 
 def _used(table: LoadedTable, files: Files) -> list[Any]:
     specs = table.contents.metadata.specs()
-    return [specs[file.data.spec_id or 0] for file in files.groups]
-
-
-class _PartitionVisitor(_ExpressionEvaluationVisitor):
-    """As Iceberg has it in Java, and Spark in SQL: NaN is greater than any number."""
-
-    def visit_greater_than(self, term: Any, literal: Any) -> bool:
-        return _is_nan(term.eval(self.struct)) or super().visit_greater_than(term, literal)
-
-    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> bool:
-        return _is_nan(term.eval(self.struct)) or super().visit_greater_than_or_equal(term, literal)
-
-
-def _record(file: File) -> Record:
-    """The values of a partition; a UUID as the bytes that a literal is."""
-    values = (file.data.partition[place] for place in range(len(file.data.partition)))
-    return Record(*(v.bytes if isinstance(v, uuid.UUID) else v for v in values))
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return [specs[id] for id in files.specs]
 
 
 def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> Any:
     """For each file whether its partition may have a match: exactly, by Iceberg's projections."""
     matches = np.ones(len(files.groups), bool)
     specs, types = table.contents.metadata.specs(), table.contents.types
-    conditions: dict[int, BooleanExpression] = {}
-    deadline = time.monotonic() + _COMPARING
-    for number, file in enumerate(files.groups):
-        id = file.data.spec_id or 0
+    for id, numbers in files.specs.items():
         spec = specs[id]
         if spec.is_unpartitioned():
             continue
-        if time.monotonic() > deadline:
-            raise _unplanned("comparing the filter with so many partitions takes too long")
-        if id not in conditions:
-            fields = [
-                NestedField(f.field_id, f.name, type or StringType(), required=False)
-                for f, type in zip(spec.fields, types[id], strict=True)
-            ]
-            conditions[id] = bind(Schema(*fields), wanted.partitions(spec), True)
+        fields = [
+            NestedField(f.field_id, f.name, type or StringType(), required=False)
+            for f, type in zip(spec.fields, types[id], strict=True)
+        ]
+        condition = bind(Schema(*fields), wanted.partitions(spec), True)
         try:
-            matches[number] = visit(conditions[id], _PartitionVisitor(_record(file)))
+            matches[numbers] = matching(condition, partial(files.column, id), len(numbers))
         except Exception as error:  # of values that PyIceberg does not compare
-            raise _unplanned("a partition cannot be compared with the filter") from error
+            raise unplanned("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 

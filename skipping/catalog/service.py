@@ -37,10 +37,18 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from providers.errors import SettingError, SkippingError
+from skipping.catalog.connections import Protocol
 from skipping.catalog.handles import Handles, Invalid
-from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents
+from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents, unplanned
 from skipping.catalog.storage import storage
-from skipping.catalog.upstream import Headers, Unreachable, Upstream, end_to_end, whole
+from skipping.catalog.upstream import (
+    Headers,
+    TooLarge,
+    Unreachable,
+    Upstream,
+    end_to_end,
+    whole,
+)
 from skipping.config.settings import PREFIX, Settings, variable
 from skipping.engines.environment import environment_store
 
@@ -74,7 +82,7 @@ _DEFAULT_ENDPOINTS = (
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PLAN_BYTES = 16 << 20
 _REQUEST_BYTES = 64 << 20
-_TABLE_BYTES = 64 << 20
+_KEY = 32
 _UNSENT = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
 
@@ -83,13 +91,15 @@ _ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
 class Limits:
     """How much is done at a time: requests in all and of one client, plans, and files kept.
 
-    Seconds that a request may take to come, and an answer to be taken.
+    Bytes of a loaded table, for its scans to be planned here. Seconds that a request may take to
+    come, and an answer to be taken.
     """
 
     requests: int = 256
     of_one_client: int = 64
     plans: int = 4
     files: int = 1_000_000
+    metadata: int = 64 << 20
     receiving: float = 60.0
     sending: float = 300.0
 
@@ -102,13 +112,18 @@ class _Service:
     """The routes, over one upstream."""
 
     def __init__(
-        self, upstream: Upstream, planner: Planner, io: Mapping[str, str], limits: Limits
+        self,
+        upstream: Upstream,
+        planner: Planner,
+        io: Mapping[str, str],
+        limits: Limits,
+        key: bytes | None,
     ) -> None:
         self.upstream = upstream
         self._planner = planner
         self._io = io
         self._limits = limits
-        self._handles = Handles()
+        self._handles = Handles(key)
         self._under_way: dict[str, int] = {}
         self._plans = anyio.CapacityLimiter(limits.plans)
         self._threads = anyio.CapacityLimiter(limits.plans + 4)
@@ -164,7 +179,11 @@ class _Service:
         answer = await self._send(request, headers, body)
         if not changes or answer.status_code != 200:
             return _forwarded(answer)
-        text = await whole(answer, _TABLE_BYTES)
+        try:
+            text = await whole(answer, self._limits.metadata)
+        except TooLarge as large:
+            # As it came: it does not say who plans, so only who goes by `v1/config` asks here.
+            return _forwarded(answer, large.rest)
         said = _object(text)
         if said is None:
             changed = text
@@ -232,7 +251,13 @@ class _Service:
         answer = await self._send(request, headers, b"", path.encode("latin-1"))
         if answer.status_code != 200:
             return _forwarded(answer)
-        text = await whole(answer, _TABLE_BYTES)
+        try:
+            text = await whole(answer, self._limits.metadata)
+        except TooLarge as large:
+            await large.rest.aclose()
+            await answer.aclose()
+            most = f"the table's metadata has more than {self._limits.metadata >> 20} MiB"
+            raise unplanned(f"{most}, expire snapshots or") from None
         said = _object(text)
         if said is None or not isinstance(said.get("metadata"), dict):
             raise Unreachable("no table in its answer")
@@ -241,7 +266,7 @@ class _Service:
     def _opened(self, path: str, said: dict[str, Any]) -> LoadedTable:
         """A loaded table, with what reads its files as the caller may."""
         metadata = said["metadata"]
-        location = str(said.get("metadata-location") or metadata.get("location"))
+        location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
         key = path, metadata.get("table-uuid"), metadata.get("location"), io.folder, io.place
         return LoadedTable(key, contents(json.dumps(metadata)), io)
@@ -282,9 +307,10 @@ def application(
     *,
     io: Mapping[str, str] | None = None,
     limits: Limits | None = None,
+    key: bytes | None = None,
 ) -> Starlette:
-    """The service as an ASGI application."""
-    service = _Service(upstream, planner, io or {}, limits or Limits())
+    """The service as an ASGI application; `key` signs the handles of pages."""
+    service = _Service(upstream, planner, io or {}, limits or Limits(), key)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -329,8 +355,8 @@ def _asked(body: bytes) -> dict[str, Any]:
 class _Forwarded(StreamingResponse):
     """A body as it comes, whose connection is given back whoever stops."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(answer.aiter_raw(), status_code=answer.status_code)
+    def __init__(self, answer: httpx.Response, body: AsyncIterator[bytes]) -> None:
+        super().__init__(body, status_code=answer.status_code)
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,11 +367,13 @@ class _Forwarded(StreamingResponse):
                 await self._answer.aclose()
 
 
-def _forwarded(answer: httpx.Response) -> Response:
-    """An answer as it came."""
-    made = _Forwarded(answer)
+def _forwarded(answer: httpx.Response, decoded: AsyncIterator[bytes] | None = None) -> Response:
+    """An answer as it came, or its body as far as it was `decoded`."""
+    made = _Forwarded(answer, answer.aiter_raw() if decoded is None else decoded)
     made.raw_headers = end_to_end(answer.headers.raw)
-    if length := answer.headers.get("content-length"):
+    if decoded is not None:
+        made.raw_headers = _without(made.raw_headers, (b"content-encoding",))
+    elif length := answer.headers.get("content-length"):
         made.raw_headers.append((b"content-length", length.encode()))
     return made
 
@@ -383,6 +411,16 @@ def _arguments() -> argparse.ArgumentParser:
         "--page", type=_count, default=5_000, metavar="N", help="tasks in one answer, at most"
     )
     parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help=f"{_KEY} random bytes or more, by which services take each other's pages",
+    )
+    parser.add_argument(
+        "--share-port",
+        action="store_true",
+        help="let the next service begin to listen before this one ends",
+    )
+    parser.add_argument(
         "--conf",
         action="append",
         default=[],
@@ -398,6 +436,17 @@ def _arguments() -> argparse.ArgumentParser:
         help="a property for reading manifests, as PyIceberg has it: s3.region=eu-central-1",
     )
     return parser
+
+
+def _key(path: str) -> bytes:
+    """The key in a file; raises OSError, SettingError."""
+    with open(path, "rb") as file:
+        key = file.read(1 << 16)
+    if len(key) < _KEY:
+        raise SettingError(
+            f"--key takes a file of {_KEY} random bytes or more: {path} has {len(key)}"
+        )
+    return key
 
 
 def _count(text: str) -> int:
@@ -422,13 +471,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         upstream = Upstream(given.upstream, ca=given.ca, connections=limits.requests, timeout=60.0)
         store = environment_store(settings)
         planner = Planner(store, settings, most=limits.files, page=given.page)
-        listening = socket.create_server((given.host, given.port), backlog=512)
-    except (OSError, SkippingError) as error:
+        key = None if given.key is None else _key(given.key)
+        listening = socket.create_server(
+            (given.host, given.port), backlog=512, reuse_port=given.share_port
+        )
+    except (OSError, ValueError, SkippingError) as error:  # the port cannot be shared: ValueError
         print(f"no catalog: {error}", file=sys.stderr)
         return 1
-    app = application(upstream, planner, io=pairs["io"], limits=limits)
+    app = application(upstream, planner, io=pairs["io"], limits=limits, key=key)
     config = uvicorn.Config(
         app,
+        http=Protocol,
         log_level="warning",
         limit_concurrency=4 * limits.requests,
         timeout_keep_alive=75,  # longer than clients keep a connection that they do not test

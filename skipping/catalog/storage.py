@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
-__all__ = ["Storage", "storage"]
+__all__ = ["Denied", "Storage", "storage"]
 
 _METADATA = re.compile(r"/(metadata/)?[^/]*\.json$")
 """A metadata file in its table's folder, most often in one of its own there."""
@@ -22,6 +22,14 @@ _CREDENTIALS = {
     "abfs": r"adls\.(account-key|sas-token.*|connection-string|client-secret)",
 }
 """By scheme, the properties that say who reads; without one it is this process itself."""
+
+
+_REFUSAL = re.compile(r"(?i)denied|forbidden|invalid.?access|signature|expired|status 40[013]")
+"""How object stores, and those who ask them, say that credentials will not do."""
+
+
+class Denied(Exception):
+    """The storage refuses a caller's credentials."""
 
 
 class Storage(FileIO):
@@ -49,6 +57,25 @@ class Storage(FileIO):
         # A folder that is a whole bucket has other tables, too.
         is_narrow = bool(urlsplit(self.folder).path.strip("/"))
         return not self._is_own or (is_narrow and named.startswith(self.folder))
+
+    def is_at(self, location: str) -> bool:
+        """Whether a table's metadata file is in the folder of a table at a location."""
+        return self.folder == f"{_plain(location).rstrip('/')}/"
+
+    def check(self, location: str) -> None:
+        """Ask the storage whether the caller may read a file; raises Denied, OSError.
+
+        What is kept of a table in memory was read with somebody else's credentials, perhaps.
+        """
+        if self._is_own:  # then the catalog alone says who may
+            return
+        file = self.new_input(location)
+        try:
+            len(file)
+        except Exception as error:  # each kind of storage has its own
+            if isinstance(error, PermissionError) or _REFUSAL.search(str(error)):
+                raise Denied("the storage refuses the credentials from the catalog") from None
+            raise
 
     def new_input(self, location: str) -> InputFile:
         """The file; raises PermissionError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -17,7 +17,7 @@ import httpx
 
 from providers.errors import SettingError
 
-__all__ = ["Headers", "Unreachable", "Upstream"]
+__all__ = ["Headers", "TooLarge", "Unreachable", "Upstream", "end_to_end", "whole"]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -94,21 +94,43 @@ def _leads_out(path: bytes) -> bool:
     return any(segment.partition(b";")[0] in (b".", b"..") for segment in segments)
 
 
+class TooLarge(Exception):
+    """An answer with a longer body than is read at once; `rest` is all of it, decoded."""
+
+    def __init__(self, rest: AsyncGenerator[bytes, None]) -> None:
+        super().__init__("an answer that is too large")
+        self.rest = rest
+
+
 async def whole(answer: httpx.Response, most: int) -> bytes:
-    """The body, decoded; raises Unreachable if it breaks off or is longer than `most` bytes."""
+    """The body, decoded; raises Unreachable if it breaks off.
+
+    Raises TooLarge for one of more than `most` bytes, which is not closed then.
+    """
     parts: list[bytes] = []
     size = 0
+    body = answer.aiter_bytes()
+    is_closed = True
     try:
-        async for part in answer.aiter_bytes():
+        async for part in body:
             size += len(part)
-            if size > most:
-                raise Unreachable("an answer that is too large")
             parts.append(part)
+            if size > most:
+                is_closed = False
+                raise TooLarge(_rest(parts, body))
     except httpx.HTTPError as error:
         raise Unreachable(type(error).__name__) from error
     finally:
-        await answer.aclose()
+        if is_closed:
+            await answer.aclose()
     return b"".join(parts)
+
+
+async def _rest(parts: list[bytes], body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    while parts:
+        yield parts.pop(0)
+    async for part in body:
+        yield part
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -1,5 +1,8 @@
 """The time of a plan from the catalog service: `python -m tests.benchmarks.catalog [files ...]`.
 
+With `load` instead, that of queries of 8 PyIceberg clients, while the service is handed over to the
+next, dies, loses its index, and waits for the upstream.
+
 The service in a process of its own, over Iceberg's REST catalog; the table's data files are named
 in its manifests and its index, and are not there. Each file has 20 numbers that live in five files;
 its bounds exclude nothing. A plan is measured as a client sees it, warm: request, loading of the
@@ -11,9 +14,11 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from signal import SIGKILL
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyiceberg.conversions import to_bytes
@@ -27,7 +32,8 @@ from skipping.stores.open import open_store
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import VALUES, distinct, entries
 from tests.rest_catalog import RestCatalog
-from tests.skipping.catalog.running import Service, ask, client
+from tests.skipping.catalog.load import Load, Relay
+from tests.skipping.catalog.running import Service, ask, client, make
 
 ROUNDS = 60
 SIZE = 1_000_000
@@ -48,6 +54,59 @@ def main(*sizes: int) -> None:
                 service.stop()
     heading("Plans of the catalog service", rounds=ROUNDS)
     table(["files", "filter", "tasks", "bytes", "cold s", "p50 ms", "p95 ms"], rows)
+
+
+def under_load(clients: int = 8) -> None:
+    """Print the table of queries by what happens meanwhile."""
+    with TemporaryDirectory() as folder, RestCatalog(Path(folder)) as behind:
+        kept = Path(folder, "index.sqlite")
+        made = make(client(behind.uri), "db.loaded")
+        SkippingIndex.create(made.table, "h VALUE_LIST", store=f"sqlite:{kept}")
+        (key := Path(folder, "key")).write_bytes(b"k" * 32)
+        options = ("--share-port", "--key", str(key))
+        with Relay(int(urlsplit(behind.uri).port or 0)) as relay:
+            upstream = f"http://127.0.0.1:{relay.port}"
+            services = [Service(upstream, f"sqlite:{kept}", *options)]
+            port = int(urlsplit(services[0].uri).port or 0)
+
+            def start() -> None:
+                services.append(Service(upstream, f"sqlite:{kept}", *options, port=port))
+
+            def hand_over() -> None:
+                start()
+                services[-2].stop()
+
+            def crash() -> None:
+                services[-1].stop(SIGKILL)
+                start()
+
+            def lose() -> None:
+                kept.write_bytes(b"no database" * 1000)
+
+            def delay() -> None:
+                relay.delay = 0.1
+
+            try:
+                with Load(services[0].uri, made.name, clients) as load:
+                    for phase, work in (
+                        ("calm", lambda: None),
+                        ("the service is handed over", hand_over),
+                        ("the service dies", crash),
+                        ("the upstream is 100 ms late", delay),
+                        ("the index is away", lose),
+                    ):
+                        load.during(phase, work, 100)
+            finally:
+                services[-1].stop()
+    rows = []
+    for phase in dict.fromkeys(query.phase for query in load.queries):
+        some = [query for query in load.queries if query.phase == phase]
+        shares = quantiles([query.seconds for query in some], n=20)
+        again, failed = sum(q.attempts > 1 for q in some), sum(bool(q.error) for q in some)
+        times = f"{1e3 * shares[9]:.0f}", f"{1e3 * shares[18]:.0f}"
+        rows.append([phase, len(some), *times, again, failed])
+    heading("Queries through the catalog service", clients=clients)
+    table(["meanwhile", "queries", "p50 ms", "p95 ms", "begun again", "failed"], rows)
 
 
 def _make(behind: RestCatalog, name: str, files: int, store: str) -> None:
@@ -129,4 +188,4 @@ def _measure(service: Service, name: str, files: int) -> list[list[Any]]:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    under_load() if sys.argv[1:] == ["load"] else main(*map(int, sys.argv[1:]))

@@ -29,13 +29,13 @@ SCHEMA = pa.schema([("k", pa.int64()), ("h", pa.int64()), ("s", pa.string()), ("
 
 
 class Service:
-    """`file-skipping catalog` in a process of its own."""
+    """`file-skipping catalog` in a process of its own, at a free port unless one is given."""
 
-    def __init__(self, upstream: str, store: str, *options: str) -> None:
+    def __init__(self, upstream: str, store: str, *options: str, port: int = 0) -> None:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "skipping", "catalog", "--upstream", upstream),
-                *("--port", "0", "--conf", f"spark.skipping.store={store}"),
+                *("--port", str(port), "--conf", f"spark.skipping.store={store}"),
                 *("--conf", "spark.skipping.cache.ttl=0s", *options),
             ],
             stdout=subprocess.PIPE,

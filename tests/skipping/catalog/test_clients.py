@@ -98,7 +98,7 @@ def test_great_plans_come_in_pages(behind: RestCatalog, store: str, base: Number
 
 def test_handles_end() -> None:
     now = [0.0]
-    handles = Handles(lambda: now[0])
+    handles = Handles(clock=lambda: now[0])
     part = Part(7, np.array([1, 5], np.int64), b"true")
     handle = handles.seal("/t", part)
     now[0] = 3_599
@@ -112,3 +112,7 @@ def test_handles_end() -> None:
         now[0] = moment
         with pytest.raises(Invalid):
             opener.open(table, handle)
+    shared = Handles(b"k" * 32).seal("/t", part)
+    assert Handles(b"k" * 32).open("/t", shared).snapshot == 7
+    with pytest.raises(Invalid):
+        Handles(b"l" * 32).open("/t", shared)

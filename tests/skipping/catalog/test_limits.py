@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,11 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+import uvicorn
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import load_file_io
 
-from skipping.catalog import filters
+from skipping.catalog import connections, filters
 from skipping.catalog.entries import Entries
 from skipping.catalog.filters import Names, read_filter
 from skipping.catalog.plan import Planner
@@ -179,3 +183,57 @@ def test_values_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not read_filter({"type": "and", "left": conditions, "right": leaf}, names).understood
     assert not read_filter(both, names).understood
     assert read_filter(both, names).rows == AlwaysTrue()
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_metadata_that_is_too_large_goes_to_the_client(behind: RestCatalog, coding: str) -> None:
+    """As it is behind; who asks for a plan all the same is told to plan."""
+    make(client(behind.uri), f"db.large_{coding}")
+    path = f"/v1/namespaces/db/tables/large_{coding}"
+
+    async def asked() -> None:
+        upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
+        planner = Planner(MemoryStore("large"), Settings(), most=10, page=10)
+        app = application(upstream, planner, limits=Limits(metadata=3_000))
+        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+            headers = {"Accept-Encoding": coding}
+            for _ in range(3):  # by the one connection that there is: it is given back
+                loaded = await caller.get(path, headers=headers)
+                assert loaded.json() == httpx.get(behind.uri + path).json()
+                plan = await caller.post(f"{path}/plan", json={}, headers=headers)
+                assert (plan.status_code, "expire snapshots" in plan.text) == (406, True)
+        await upstream.close()
+
+    anyio.run(asked)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/config HTTP/1.1\r\nhost: x\r\n", b"G"])
+def test_connections_that_ask_nothing_are_closed(
+    behind: RestCatalog, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Also after a request that was answered; who asks in time is not disturbed."""
+    monkeypatch.setattr(connections, "_ASKING", 0.5)
+    upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
+    planner = Planner(MemoryStore("idle"), Settings(), most=10, page=10)
+    app = application(upstream, planner)
+    server = uvicorn.Server(uvicorn.Config(app, http=connections.Protocol, log_level="error"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))
+        thread.start()
+        try:
+            for before in (b"", b"HEAD /v1/config HTTP/1.1\r\nhost: x\r\n\r\n"):
+                if before and not sent:
+                    continue  # that is uvicorn's own, of `timeout_keep_alive`
+                with socket.create_connection(listening.getsockname(), timeout=20) as line:
+                    if before:
+                        time.sleep(0.3)
+                        line.sendall(before)
+                        assert line.recv(1 << 16).startswith(b"HTTP/1.1 ")
+                    line.sendall(sent)
+                    begun = time.monotonic()
+                    assert line.recv(1) == b"", "closed"
+                    assert 0.1 < time.monotonic() - begun < 10
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -27,7 +27,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from skipping.catalog import plan
 from skipping.catalog.entries import File, Files, _Deletes
 from skipping.catalog.filters import read_filter
 from skipping.catalog.handles import Handles
@@ -163,17 +162,15 @@ def test_a_value_that_its_transform_has_not_is_not_understood(catalog: Any) -> N
         assert not read_filter({"type": "eq", "term": term, "value": value}, names).understood
 
 
-def test_partitions_are_compared_for_a_while_only(
-    catalog: Any, planner: Planner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_that_do_not_compare_are_refused(catalog: Any) -> None:
     """What is not compared may not stay in the plan, as files beyond their bounds may."""
-    table = catalog.create_table(
-        "ns.t", Schema(NestedField(1, "f", FloatType())), partition_spec=BY_F
-    )
-    table.append(pa.table({"f": pa.array([0.1], pa.float32())}))
-    monkeypatch.setattr(plan, "_COMPARING", -1.0)
-    with pytest.raises(Refused, match="takes too long") as refused:
-        count(planner, table, "eq", 0.1)
+    schema = Schema(NestedField(1, "f", DoubleType()))
+    table = loaded(catalog.create_table("ns.t", schema, partition_spec=BY_F))
+    odd = [entry(DataFileContent.DATA, value, 1) for value in (1.0, "x")]
+    files = Files(odd, _Deletes([], frozenset()), np.arange(2), odd)
+    wanted = read_filter({"type": "gt", "term": "f", "value": 5}, table.contents.names)
+    with pytest.raises(Refused, match="cannot be compared") as refused:
+        _matching_partitions(table, files, wanted)
     assert refused.value.status == 406
 
 

@@ -7,9 +7,11 @@ import math
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +115,9 @@ def test_all_else_is_as_behind(service: Service, behind: RestCatalog, base: Numb
         ("POST", "/v1/namespaces"),
     ):
         ours, theirs = (ask(uri, method, path)[:2] for uri in (service.uri, behind.uri))
+        for _, said in (ours, theirs):
+            if isinstance(said, dict) and "error" in said:
+                said["error"].pop("stack", None)  # of whichever thread it was
         assert ours == theirs, (method, path)
     written = make(client(service.uri, **{"scan-planning-mode": "client"}), "writ.ten")
     assert len(written.table.scan().to_arrow()) == FILES * ROWS
@@ -207,6 +212,21 @@ def test_requests_that_are_refused(service: Service, base: Numbered) -> None:
     assert len(tasks(service.uri, filter=many)) == 1
 
 
+def test_keys_of_a_join(service: Service, base: Numbered) -> None:
+    """As engines send runtime filters: a list beside what the query says, of any length."""
+    for count, opened in ((1, 1), (1_000, 1), (1_000_000, FILES)):
+        # Beyond what is compared all files stay, and the client joins.
+        keys = {**EQ, "type": "in", "values": [245, *range(10**6, 10**6 + count - 1)]}
+        asked = {"type": "and", "left": {"type": "not-null", "term": "h"}, "right": keys}
+        start = time.monotonic()
+        found = tasks(service.uri, filter=asked)
+        assert len(found) == opened, count
+        assert time.monotonic() - start < 60
+    assert found[0]["residual-filter"]["type"] == "or", "not a million keys for each file"
+    far = {**keys, "values": [10**12 + n for n in range(1_300_000)]}
+    assert ask(service.uri, "POST", PLAN, {"filter": far})[0] == 413
+
+
 def test_credentials_go_where_they_belong_and_stay_nowhere(store: str) -> None:
     secret = {"Authorization": "Bearer of-the-first", "X-Iceberg-Access-Delegation": "vended"}
     hops = {"Connection": "keep-alive, X-Mine", "X-Mine": "1", "TE": "trailers", "Upgrade": "h2c"}
@@ -295,6 +315,32 @@ def test_a_table_that_was_replaced(service: Service, behind: RestCatalog, store:
     assert planned(client(service.uri).load_table(first.name)) == 2
 
 
+def test_an_index_is_of_the_table_that_the_catalog_names(
+    service: Service, behind: RestCatalog, base: Numbered
+) -> None:
+    """Who writes a table states its UUID and location, and may name another's files in manifests.
+
+    With an index for these, plans would tell which of the other's files have which values.
+    """
+    catalog = client(behind.uri)
+    mine = catalog.create_table("db.mine", schema=base.table.schema())
+    with mine.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for task in base.table.scan().plan_files():
+            append.append_data_file(task.file)
+    mine = catalog.load_table("db.mine")
+    theirs = base.table.metadata
+    stated = {"table-uuid": str(theirs.table_uuid), "location": theirs.location}
+    forged = {**json.loads(mine.metadata.model_dump_json()), **stated}
+    place = f"{mine.location()}/metadata/00009-forged.metadata.json"
+    Path(place.split(":")[-1]).write_text(json.dumps(forged))
+    catalog.register_table("db.forged", place)
+    asked = client(service.uri).load_table("db.forged")
+    assert (asked.metadata.table_uuid, asked.location()) == (theirs.table_uuid, theirs.location)
+    assert planned(client(service.uri).load_table(base.name), "h = 245") == 1
+    assert planned(asked, "h = 245") == FILES
+    assert asked.config["scan-planning-mode"] == "client"
+
+
 def test_files_that_came_later_are_read(service: Service, behind: RestCatalog, store: str) -> None:
     made = make(client(behind.uri), "db.later")
     index(made, store)
@@ -307,7 +353,10 @@ def test_files_that_came_later_are_read(service: Service, behind: RestCatalog, s
     assert planned(table, "h = 245", snapshot_id=before) == 1
 
 
-def test_command_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (short := tmp_path / "key").write_bytes(b"k" * 31)
     monkeypatch.delenv("SKIPPING_STORE", raising=False)
     store = ("--conf", "spark.skipping.store=memory:x")
     for arguments, why in (
@@ -320,6 +369,8 @@ def test_command_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         ),
         (["--upstream", "http://h", *store, "--conf", "spark.skipping.nothing=x"], "no setting"),
         (["--upstream", "http://h", *store, "--host", "no.such.host.invalid"], "no catalog"),
+        (["--upstream", "http://h", *store, "--key", str(short)], "32 random bytes or more"),
+        (["--upstream", "http://h", *store, "--key", f"{short}.not"], "no catalog"),
     ):
         assert main(["catalog", *arguments]) == 1
         assert why in capsys.readouterr().err

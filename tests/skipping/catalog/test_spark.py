@@ -181,6 +181,10 @@ def test_deletion_vectors_stay_with_the_client(
     plain = name.removeprefix("served.")
     assert client(service.uri).load_table(plain).config["scan-planning-mode"] == "server"
     assert sql(f"SELECT k FROM {name} WHERE h = 7") == [1]
+    before = client(service.uri).load_table(plain)
+    assert (before.format_version, planned(before, "h = 7")) == (3, 1)
+    assert before.scan("h = 7").to_arrow()["k"].to_pylist() == [1]
+    assert before.scan().count() == 240
     rows = sql(f"SELECT _row_id FROM {name}")
     assert len(set(rows)) == 240
     assert None not in rows
