@@ -52,13 +52,14 @@ from skipping.tables import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
     from skipping.tables.deltalake.scan import DeltaScan
+    from skipping.tables.iceberg.scan import IndexedScan
+    from skipping.tables.verification import Verification
 
 __all__ = ["Index"]
 
@@ -149,7 +150,12 @@ class Index:
         columns: Sequence[str] | None = None,
         files: int | None = None,
     ) -> Advice:
-        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`."""
+        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`.
+
+        Raises TableError without a Spark session, whose statistics and settings it takes.
+        """
+        if not hasattr(spark, "conf"):
+            raise TableError(f"ANALYZE needs a Spark session, not a {type(spark).__name__}")
         from skipping.advise.analyze import analyze  # Spark's: an index of PyIceberg's does without
 
         return analyze(spark, table, columns=columns, files=files)
@@ -307,7 +313,7 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> DataScan | DeltaScan:
+    def scan(self, row_filter: Any = "", **options: Any) -> IndexedScan | DeltaScan:
         """The matching rows, read from the files that may have one, without Spark.
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
@@ -322,6 +328,14 @@ class Index:
         if row_filter:
             options["row_filter"] = row_filter
         return self._asking.scan(self.table, options)
+
+    def verify(self, row_filter: Any = "", **options: Any) -> Verification:
+        """Read, of a `scan`, also the files that are left out: none may hold a matching row.
+
+        Takes what `scan` takes, without Spark as that (with Spark: `rewrite.verify`). Says how many
+        rows and files there were; raises WrongAnswer, naming the files, where the index is wrong.
+        """
+        return self.scan(row_filter, **options).verify()
 
     def describe(self) -> dict[str, str | None]:
         """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.

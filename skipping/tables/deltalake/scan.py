@@ -28,6 +28,7 @@ from skipping.stores import identities
 from skipping.tables import Asked, TableColumn
 from skipping.tables.deltalake.files import LiveFiles
 from skipping.tables.filesystem import Locate
+from skipping.tables.verification import Verification
 
 __all__ = ["DeltaScan"]
 
@@ -51,6 +52,8 @@ class DeltaScan:
     locate: Locate = field(repr=False)
     selected_fields: tuple[str, ...] = ("*",)
     limit: int | None = None
+    skipped: tuple[str, ...] = field(default=(), repr=False)
+    note: str | None = None
 
     @classmethod
     def of(
@@ -70,14 +73,17 @@ class DeltaScan:
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is a number of rows, not {limit}")
         given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
-        files = live.files()
+        files, skipped, note = live.files(), (), None
         try:
             disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
-            kept = [file not in disproved for file in identities(files)]
-            files = files.filter(pa.array(kept, pa.bool_()))
+            kept = pa.array([file not in disproved for file in identities(files)], pa.bool_())
+            skipped = tuple(files.filter(pc.invert(kept))["path"].to_pylist())
+            files = files.filter(kept)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
-        return cls(live, files, given, locate, limit=limit).select(*selected_fields)
+            note = f"no file is skipped: {first_line(error)}"
+        scan = cls(live, files, given, locate, limit=limit, skipped=skipped, note=note)
+        return scan.select(*selected_fields)
 
     def select(self, *field_names: str) -> DeltaScan:
         """The same scan, of these top-level columns only; raises DefinitionError."""
@@ -125,10 +131,32 @@ class DeltaScan:
 
     def count(self) -> int:
         """How many rows match."""
+        return sum(len(batch) for batch in self._narrow()._batches())
+
+    def verify(self) -> Verification:
+        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+
+        Reads every file of the version, the columns of the filter. A limit does not count.
+        """
+        scan = replace(self._narrow(), limit=None)
+        _ = scan.live.vectors, scan._filtered
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = zip(
+                self.skipped,
+                pool.map(lambda path: len(scan._rows(path)), self.skipped),
+                strict=True,
+            )
+            wrong = [(path, count) for path, count in found if count]
+        return Verification.of(scan.count(), len(self.files), len(self.skipped), wrong, self.note)
+
+    def _narrow(self) -> DeltaScan:
+        """The same rows, of the filter's columns, or of some if it names none: rows of no column
+        could not be counted.
+        """
         named = dict.fromkeys(_top(column) for column in self._filtered.values())
-        # Some column, if the filter names none: without one there are no rows to count.
-        scan = replace(self, selected_fields=tuple(named) or self.live.arrow_schema.names[:1])
-        return sum(len(batch) for batch in scan._batches())
+        return replace(
+            self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])
+        )
 
     @cached_property
     def _filtered(self) -> Mapping[str, TableColumn]:
