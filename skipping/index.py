@@ -51,14 +51,17 @@ from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from deltalake import DeltaTable
+    from pyarrow.dataset import Dataset
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
-    from skipping.tables.deltalake.scan import DeltaScan
     from skipping.tables.iceberg.scan import IndexedScan
+    from skipping.tables.scan import FileScan
     from skipping.tables.verification import Verification
 
 __all__ = ["Index"]
@@ -81,7 +84,7 @@ class Index:
     @classmethod
     def define(
         cls,
-        source: SparkSession | PyIceberg | DeltaTable,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str | None,
         columns: Sequence[ColumnSpec],
         *,
@@ -115,7 +118,7 @@ class Index:
     @classmethod
     def on(
         cls,
-        source: SparkSession | PyIceberg | DeltaTable,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
@@ -313,7 +316,7 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> IndexedScan | DeltaScan:
+    def scan(self, row_filter: Any = "", **options: Any) -> IndexedScan | FileScan:
         """The matching rows, read from the files that may have one, without Spark.
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives

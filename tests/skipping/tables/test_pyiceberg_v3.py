@@ -215,7 +215,7 @@ def test_advice_needs_spark(table: Table) -> None:
 def test_equality_deletes_are_refused_by_name(
     spark: SparkSession, lake: tuple[str, SqlCatalog, Path]
 ) -> None:
-    """PyIceberg cannot read them, but where their bounds say that they concern no row of a filter."""
+    """PyIceberg cannot read them, unless their bounds say that no row of a filter is concerned."""
     database, catalog, _ = lake
     spark.sql(
         f"CREATE TABLE {database}.e USING iceberg TBLPROPERTIES ('format-version' = '3') "
