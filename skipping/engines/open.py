@@ -37,6 +37,6 @@ def open_source(given: Any, name: str | None) -> Source:
 
         return folder_source(given)
     raise TableError(
-        f"{type(given).__name__} is not a PyIceberg table, no DeltaTable of delta-rs, no Dataset of "
-        "pyarrow's and no path of a Parquet folder; with Spark give a name too"
+        f"{type(given).__name__} is not a PyIceberg table, a DeltaTable of delta-rs, a Dataset of "
+        "pyarrow's or the path of a Parquet folder; with Spark give a name too"
     )

@@ -41,6 +41,7 @@ _SPARK: dict[pa.DataType, str] = {
 """What Spark makes of a type in a file (`ParquetToSparkSchemaConverter`), in JSON's spelling."""
 
 _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_VERSION = b"org.apache.spark.version"
 _CALENDARS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
@@ -98,11 +99,11 @@ class FolderFiles:
         """Top-level columns of a file by name; one that the file has not is null.
 
         Raises TableError for a file in which a column is of another type, or named in another
-        case; for times in INT96, and of the calendar before Spark 3.
+        case; for times in INT96 of another writer, and of the calendar before Spark 3.
         """
         filesystem, inner = locate(path)
         with filesystem.open_input_file(inner) as source:
-            file = pq.ParquetFile(source, pre_buffer=True)
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             wanted = [name for name in names if name not in self.listing.partition]
             stored = [n for n in wanted if self._has(file, path, n)]
             whole = file.read(columns=stored)
@@ -126,13 +127,19 @@ class FolderFiles:
             return False
         if alike != [name]:
             raise TableError(f"{path} has {', '.join(alike)} for {name}")
-        if name in _int96(file):
-            raise TableError(f"{name} is INT96 in {path}: select other columns, or read with Spark")
         found = schema.field(name).type
-        if _normal(found) != type and _read_as(found) != type:
-            raise TableError(f"{name} is {found} in {path}, and {type} in {self.listing.first}")
         footer = file.metadata.metadata or {}
-        if _has_times(type) and (any(key in footer for key in _CALENDARS) or _is_old(footer)):
+        if name in _int96(file):
+            if not pa.types.is_timestamp(found) or not _is_by_spark(footer, since=(3, 1)):
+                raise TableError(
+                    f"{name} is INT96 of another writer than Spark 3.1 and later in {path}: select "
+                    "other columns, or read with Spark"
+                )
+            found = pa.timestamp("us", "UTC")
+        if _normal(found) != type and _read_as(found) != type and not _widens(found, type):
+            raise TableError(f"{name} is {found} in {path}, and {type} in {self.listing.first}")
+        of_old = _VERSION in footer and not _is_by_spark(footer, since=(3, 0))
+        if _has_times(type) and (of_old or any(key in footer for key in _CALENDARS)):
             raise TableError(
                 f"{name} may have dates of the calendar before Spark 3 in {path}: select other "
                 "columns, or read with Spark"
@@ -155,9 +162,9 @@ def _int96(file: pq.ParquetFile) -> set[str]:
     return {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
 
 
-def _is_old(footer: Mapping[bytes, bytes]) -> bool:
-    version = re.match(rb"(\d+)\.", footer.get(b"org.apache.spark.version", b""))
-    return version is not None and int(version[1]) < 3
+def _is_by_spark(footer: Mapping[bytes, bytes], *, since: tuple[int, int]) -> bool:
+    version = re.match(rb"(\d+)\.(\d+)", footer.get(_VERSION, b""))
+    return version is not None and (int(version[1]), int(version[2])) >= since
 
 
 def _has_times(type: pa.DataType) -> bool:
@@ -214,6 +221,15 @@ def _normal(type: pa.DataType) -> pa.DataType:
 def _read_as(type: pa.DataType) -> pa.DataType | None:
     """The type that Spark's type of a file's is in Arrow: unsigned numbers are wider there."""
     return _of_spark(_spark_type(type))
+
+
+def _widens(found: pa.DataType, type: pa.DataType) -> bool:
+    """Whether Spark reads a narrower number as the wider one of the table, whatever its value."""
+    types = pa.types
+    for same in (types.is_signed_integer, types.is_floating):
+        if same(found) and same(type):
+            return bool(found.bit_width < type.bit_width and found != pa.float16())
+    return False
 
 
 def _of_spark(type: Any) -> pa.DataType | None:

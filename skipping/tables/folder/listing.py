@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -23,7 +22,7 @@ __all__ = ["Listing", "list_folder"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST = {"integer": 1 << 31, "long": 1 << 63}
-_NO_TEXT = ("nan", "infinity", "inf")
+_NO_TEXT = ("nan", "infinity")
 """Words that Java takes for numbers."""
 
 
@@ -62,11 +61,11 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
     if not data:
         raise TableError(f"{root} has no Parquet files")
     columns = _columns(root, data)
-    raw = {path: [_value(root, part) for part in path.split("/")[:-1]] for path in data}
+    raw = {path: [_raw(root, part) for part in path.split("/")[:-1]] for path in data}
     types = {name: _type(root, name, {raw[p][i] for p in data}) for i, name in enumerate(columns)}
     partition = [
         [
-            (f"/{join_name([name])}", None if text is None else _plain(text, type))
+            (f"/{join_name([name])}", None if text is None else _plain(root, text, type))
             for text, (name, type) in zip(raw[path], types.items(), strict=True)
         ]
         for path in data
@@ -115,28 +114,44 @@ def _columns(root: str, data: Sequence[str]) -> list[str]:
             f"{root} is not partitioned in one way, so Spark does not read it: "
             f"{', '.join(sorted(spelled.values())[:3])}"
         )
-    names = [unquote(name) for name, _ in next(iter(spelled))]
+    names = [_unescaped(root, name) for name, _ in next(iter(spelled))]
     if len({name.lower() for name in names}) < len(names) or "" in names:
         raise TableError(f"{root} has partition columns of one name: {', '.join(names)}")
     return names
 
 
-def _value(root: str, part: str) -> str | None:
+def _raw(root: str, part: str) -> str | None:
+    """The value of a partition, escaped as its folder's name is; None for null."""
     text = part.partition("=")[2]
     if not text:
         raise TableError(f"{root} has a partition without a value, which Spark refuses: {part}")
-    return None if text == _NULL else unquote(text)
+    return None if text == _NULL else text
+
+
+def _unescaped(root: str, text: str) -> str:
+    """As Spark writes and reads it: of ASCII only.
+
+    Of the bytes of other characters it makes each a character, where others decode UTF-8.
+    """
+    if escape := re.search("%[89A-Fa-f][0-9A-Fa-f]", text):
+        raise TableError(
+            f"{root} has {escape[0]} in the name of a partition, {text}, which Spark reads as "
+            "no other does: rename the folder, without escapes"
+        )
+    return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
 
 
 def _type(root: str, name: str, values: Iterable[str | None]) -> str:
-    """The type that Spark infers, where it is plain.
+    """The type that Spark infers of escaped values, where it is plain.
 
     Text as soon as one value surely is, else an integer or a date if all are. Decimals, doubles and
     times have spellings in Java that are not told apart here. Source: Spark's
     `PartitioningUtils.inferPartitionColumnValue`.
     """
     texts = [value for value in values if value is not None]
-    if not texts or any(map(_is_text, texts)):
+    if not texts:
+        return "void"
+    if any(_is_text(_unescaped(root, text)) for text in texts):
         return "string"
     if all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts):
         wide = any(not -_MOST["integer"] <= int(text) < _MOST["integer"] for text in texts)
@@ -151,7 +166,10 @@ def _type(root: str, name: str, values: Iterable[str | None]) -> str:
 
 
 def _is_text(text: str) -> bool:
-    return re.match(r"[A-Za-z_]", text) is not None and text.lower() not in _NO_TEXT
+    """Whether a value is surely no number and no time: Java reads digits of any script."""
+    first = text[:1]
+    odd = first.isdigit() or first.isspace() or first <= " " or first in "+-."
+    return not odd and text.lower() not in _NO_TEXT
 
 
 def _is_date(text: str) -> bool:
@@ -164,5 +182,5 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _plain(text: str, type: str) -> str:
-    return str(int(text)) if type in _MOST else text
+def _plain(root: str, text: str, type: str) -> str:
+    return str(int(text)) if type in _MOST else _unescaped(root, text)

@@ -62,18 +62,19 @@ class ParquetFolder:
         ):
             raise TableError(f"a {type(dataset).__name__} is not of Parquet files in a folder")
         kind = dataset.filesystem.type_name
+        paths = list(map(os.path.abspath, dataset.files)) if kind == "local" else dataset.files
         base = "file:" if kind == "local" else f"{_SCHEMES.get(kind, '')}://"
         if base == "://":
             raise TableError(
                 f"Spark has no name for files in a {kind} file system: give the folder's path"
             )
-        roots = {re.sub(r"(/[^/]*=[^/]*)*/[^/]*\Z", "", path) for path in dataset.files}
+        roots = {re.sub(r"(/[^/]*=[^/]*)*/[^/]*\Z", "", path) for path in paths}
         if len(roots) != 1:
             raise TableError(
                 f"the dataset has files of {len(roots)} folders; an index is of one: give its path"
             )
         made = cls(base + roots.pop(), dataset.filesystem, base)
-        missing = {base + path for path in dataset.files}.symmetric_difference(
+        missing = {base + path for path in paths}.symmetric_difference(
             made._list().files["path"].to_pylist()
         )
         if missing:
