@@ -77,7 +77,7 @@ class FolderFiles:
             for name, type in listing.partition.items()
         ]
         arrow = [pa.field(f["name"], _arrow(f, schema)) for f in fields]
-        arrow += [pa.field(f["name"], _of_spark(f["type"])) for f in last]
+        arrow += [pa.field(f["name"], _of_spark(f["type"]) or pa.null()) for f in last]
         return cls(listing, (*fields, *last), pa.schema(arrow))
 
     @cached_property
@@ -112,7 +112,9 @@ class FolderFiles:
         for name in names:
             type = self.arrow_schema.field(name).type
             if name in self.listing.partition:
-                columns[name] = pa.repeat(self._value(path, name).cast(type), rows)
+                value = self._value(path, name)
+                constant = value.cast(type) if value.is_valid else pa.scalar(None, type)
+                columns[name] = pa.repeat(constant, rows)
             elif name in stored:
                 columns[name] = whole[name].combine_chunks().cast(type)
             else:

@@ -47,12 +47,18 @@ class ParquetFolder:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> ParquetFolder:
-        """The folder at a path, no URL: `/data/t`, `file:/data/t`, `s3a://bucket/t`."""
+        """The folder at a path, no URL: `/data/t`, `file:/data/t`, `s3a://bucket/t`.
+
+        Raises TableError for a whole bucket, which Spark spells in two ways.
+        """
         given = os.fspath(path)
-        match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)", given, re.DOTALL)
+        match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", given, re.DOTALL)
         if match is None or match[1] == "file":
             return cls("file:" + os.path.abspath(match[3] if match else given))
-        return cls(f"{match[1]}://{match[2] or ''}{match[3].rstrip('/')}")
+        inner = match[3].rstrip("/")
+        if not inner:
+            raise TableError(f"{given} is no folder: name one in it")
+        return cls(f"{match[1]}://{match[2] or ''}{inner}")
 
     @classmethod
     def of(cls, dataset: ds.Dataset) -> ParquetFolder:

@@ -159,6 +159,12 @@ class TestPartitions:
             assert index.verify(given).rows == 2
         assert index.scan("p = 9").plan_files() == []
 
+    def test_a_partition_of_nulls_only(self, tmp_path: Path, store: MemoryStore) -> None:
+        table = parted(tmp_path / "t", "p=__HIVE_DEFAULT_PARTITION__")
+        index = SkippingIndex.create(table, "k VALUE_LIST", store=store)
+        assert index.table.columns()["p"].refusal == "p is void, which has no index"
+        assert index.scan("k = 0").to_arrow().to_pylist() == [{"k": 0, "s": "s0", "p": None}]
+
     @pytest.mark.parametrize(
         ("names", "says"),
         [
@@ -328,6 +334,11 @@ class TestDatasets:
         ):  # fmt: skip
             with pytest.raises(TableError, match=says):
                 SkippingIndex.create(given, "k VALUE_LIST", store=store)
+        for bucket in ("s3a://bucket", "s3a://bucket/"):
+            with pytest.raises(TableError, match=f"{bucket} is no folder: name one in it"):
+                SkippingIndex.create(bucket, "k VALUE_LIST", store=store)
+        with pytest.raises(TableError, match="pyarrow cannot open nope://host"):
+            SkippingIndex.create("nope://host/t", "k VALUE_LIST", store=store)
         with pytest.raises(TableError, match="cannot list file:/nowhere"):
             SkippingIndex.create("/nowhere", "k VALUE_LIST", store=store)
         with pytest.raises(DefinitionError, match="takes no WHERE"):
