@@ -321,12 +321,12 @@ class Index:
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
         (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
-        that it is at, it takes a predicate as `lookup` does, `selected_fields` and `limit`, and
-        gives a scan with the same methods: `select`, `plan_files` (paths), `to_arrow`,
-        `to_arrow_batch_reader`, `to_pandas`, `to_polars`, `to_duckdb`, `count`. Its filter is
-        evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
-        read exactly a TableError. Raises TableError for a table of a Spark session, which skips
-        files by itself.
+        that it is at, and of a Parquet folder, as it is now, it takes a predicate as `lookup` does,
+        `selected_fields` and `limit`, and gives a scan with the same methods: `select`,
+        `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`, `to_polars`,
+        `to_duckdb`, `count`. Both have `verify`, too. Its filter is evaluated as Spark would; what
+        cannot be is a DefinitionError, and a file that cannot be read exactly a TableError. Raises
+        TableError for a table of a Spark session, which skips files by itself.
         """
         if row_filter:
             options["row_filter"] = row_filter

@@ -75,7 +75,6 @@ class FileScan:
     locate: Locate = field(repr=False)
     selected_fields: tuple[str, ...] = ("*",)
     limit: int | None = None
-    skipped: tuple[str, ...] = field(default=(), repr=False)
     note: str | None = None
 
     @classmethod
@@ -96,17 +95,15 @@ class FileScan:
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is a number of rows, not {limit}")
         given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
-        files, skipped, note = live.files(), (), None
+        files, note = live.files(), None
         try:
             disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
-            kept = pa.array([file not in disproved for file in identities(files)], pa.bool_())
-            skipped = tuple(files.filter(pc.invert(kept))["path"].to_pylist())
-            files = files.filter(kept)
+            kept = [file not in disproved for file in identities(files)]
+            files = files.filter(pa.array(kept, pa.bool_()))
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
             note = f"no file is skipped: {first_line(error)}"
-        scan = cls(live, files, given, locate, limit=limit, skipped=skipped, note=note)
-        return scan.select(*selected_fields)
+        return cls(live, files, given, locate, limit=limit, note=note).select(*selected_fields)
 
     def select(self, *field_names: str) -> FileScan:
         """The same scan, of these top-level columns only; raises DefinitionError."""
@@ -163,14 +160,12 @@ class FileScan:
         """
         scan = replace(self._narrow(), limit=None)
         _ = scan.live.vectors, scan._filtered
+        opened = set(self.plan_files())
+        skipped = [p for p in self.live.files()["path"].to_pylist() if p not in opened]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = zip(
-                self.skipped,
-                pool.map(lambda path: len(scan._rows(path)), self.skipped),
-                strict=True,
-            )
-            wrong = [(path, count) for path, count in found if count]
-        return Verification.of(scan.count(), len(self.files), len(self.skipped), wrong, self.note)
+            counts = pool.map(lambda path: len(scan._rows(path)), skipped)
+            wrong = [found for found in zip(skipped, counts, strict=True) if found[1]]
+        return Verification.of(scan.count(), len(opened), len(skipped), wrong, self.note)
 
     def _narrow(self) -> FileScan:
         """The same rows, of the filter's columns, or of some if it names none: rows of no column
