@@ -54,9 +54,7 @@ __all__ = ["normalise_leaf"]
 _DAY = 86_400_000_000
 _DIGITS = 38  # of Spark's decimals
 _NEVER = Or(())
-_ALWAYS = And(
-    ()
-)  # not IS NOT NULL: Spark says true of a null INT less than a DECIMAL beyond BIGINT
+_ALWAYS = And(())
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?"
 
 
@@ -66,11 +64,16 @@ class _Incomparable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The normalised values equal to a literal: `at <= n < after`. Text has `exact` instead."""
+    """The normalised values equal to a literal: `at <= n < after`. Text has `exact` instead.
+
+    `folds`: Spark takes what the literal decides for all numbers, it being a DECIMAL beyond BIGINT,
+    for true of a null, too (`DecimalPrecision.integralAndDecimalLiteral`).
+    """
 
     at: int = 0
     after: int = 0
     exact: str | bytes | None = None
+    folds: bool = False
 
 
 def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
@@ -118,9 +121,11 @@ def _compare(leaf: Compare, place: _Place, type: pa.DataType) -> Predicate:
         return replace(leaf, value=_stored(at, type))
     match leaf.op:
         case "<" | "<=":
-            return _within(column, least, at if leaf.op == "<" else after, type)
+            end = at if leaf.op == "<" else after
+            return _within(column, least, end, type, nulls=place.folds)
         case ">" | ">=":
-            return _within(column, at if leaf.op == ">=" else after, most + 1, type)
+            first = at if leaf.op == ">=" else after
+            return _within(column, first, most + 1, type, nulls=place.folds)
         case "=":
             return _within(column, at, after, type)
         case "!=":
@@ -138,16 +143,18 @@ def _between(leaf: Between, low: _Place, high: _Place, type: pa.DataType) -> Pre
         return replace(leaf, low=low.exact, high=high.exact)
     first = low.at if leaf.includes_low else low.after
     end = high.after if leaf.includes_high else high.at
-    return _within(leaf.column, first, end, type)
+    return _within(leaf.column, first, end, type, nulls=low.folds and high.folds)
 
 
-def _within(column: str, first: int, end: int, type: pa.DataType) -> Predicate:
-    """`first <= column < end`."""
+def _within(
+    column: str, first: int, end: int, type: pa.DataType, *, nulls: bool = False
+) -> Predicate:
+    """`first <= column < end`; with `nulls` also of a null, if it is so of every number."""
     least, most = _range(type)
     if first >= end or first > most or end <= least:
         return _NEVER
     if first <= least and end > most:
-        return _ALWAYS
+        return _ALWAYS if nulls else IsNull(column, negated=True)
     if first <= least:
         return Compare(column, "<", _stored(end, type))
     if end > most:
@@ -297,10 +304,10 @@ def _of_number(literal: Any, type: pa.DataType) -> _Place:
 
 
 def _among_integers(literal: Any, type: pa.DataType) -> _Place:
-    if isinstance(literal, int):
-        return _at(literal)
-    if isinstance(literal, Decimal):
-        return _scaled(literal, 0, 20)
+    if isinstance(literal, int | Decimal):
+        place = _at(literal) if isinstance(literal, int) else _scaled(literal, 0, 20)
+        least, most = _range(type)
+        return replace(place, folds=place.at > most or place.after <= least)
     if isinstance(literal, np.float32) and type.bit_width > 16:
         raise _Incomparable("a float")  # as floats or as doubles
     return _rounded(float(literal), float, type)

@@ -1,7 +1,7 @@
 """The command `file-skipping`, or `python -m skipping`: what is done from outside a session.
 
     file-skipping refresh [--all | table ...]   index the files that came since, for cron
-        --without-spark                         the same for Delta tables by path, by delta-rs
+        --without-spark                         the same for paths: of Delta tables, Parquet folders
     file-skipping copy FROM TO                  copy a store, as a backup or to another place
     file-skipping serve ...                     a server whose sessions skip files (rewrite.serve)
     file-skipping catalog --upstream URI        an Iceberg REST catalog that plans scans (catalog)
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refresh.add_argument(
         "--without-spark",
         action="store_true",
-        help="tables are paths of Delta tables, which delta-rs opens; of --conf only "
-        "spark.skipping.store, or the environment's SKIPPING_STORE",
+        help="tables are paths of Delta tables, which delta-rs opens, and of Parquet folders; of "
+        "--conf only spark.skipping.store, or the environment's SKIPPING_STORE",
     )
     copying = commands.add_parser("copy", help="copy a store of indexes, as it is at one moment")
     copying.add_argument("source", metavar="FROM", help="a store as spark.skipping.store names it")
@@ -176,12 +176,18 @@ def _copy(source: str, target: str) -> int:
 
 
 def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
-    """Those of these tables, or all of the store's: each Delta table is found by its root."""
+    """Those of these tables, or all of the store's, each found by its root."""
     from skipping.engines.deltalake import delta_path_source
     from skipping.engines.environment import environment_store
+    from skipping.engines.folder import folder_path, folder_source
 
     def open(path: str) -> SkippingIndex:
-        source: Any = delta_path_source(path)
+        folder = folder_path(path)
+        source: Any = delta_path_source(path) if folder is None else folder_source(folder)
+        return SkippingIndex.on(source, store=kept)
+
+    def open_folder(root: str) -> SkippingIndex:
+        source: Any = folder_source(root)
         return SkippingIndex.on(source, store=kept)
 
     def refuse(name: str, format: str) -> SkippingIndex:
@@ -193,9 +199,11 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         named = {path: partial(open, path) for path in tables}
         for found in () if tables else _definitions(kept):
             name, table = found.name, found.table
-            is_delta = table.format == "delta"
+            opened = {"delta": open, "parquet": open_folder}.get(table.format)
             named[name] = (
-                partial(open, table.root) if is_delta else partial(refuse, name, table.format)
+                partial(refuse, name, table.format)
+                if opened is None
+                else partial(opened, table.root)
             )
         return _refresh(named)
     except (SkippingError, ImportError) as error:

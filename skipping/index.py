@@ -52,14 +52,18 @@ from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Table
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from deltalake import DeltaTable
-    from pyiceberg.table import DataScan
+    from pyarrow.dataset import Dataset
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
-    from skipping.tables.deltalake.scan import DeltaScan
+    from skipping.tables.iceberg.scan import IndexedScan
+    from skipping.tables.scan import FileScan
+    from skipping.tables.verification import Verification
 
 __all__ = ["Index"]
 
@@ -81,7 +85,7 @@ class Index:
     @classmethod
     def define(
         cls,
-        source: SparkSession | PyIceberg | DeltaTable,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str | None,
         columns: Sequence[ColumnSpec],
         *,
@@ -117,7 +121,7 @@ class Index:
     @classmethod
     def on(
         cls,
-        source: SparkSession | PyIceberg | DeltaTable,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
@@ -152,7 +156,12 @@ class Index:
         columns: Sequence[str] | None = None,
         files: int | None = None,
     ) -> Advice:
-        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`."""
+        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`.
+
+        Raises TableError without a Spark session, whose statistics and settings it takes.
+        """
+        if not hasattr(spark, "conf"):
+            raise TableError(f"ANALYZE needs a Spark session, not a {type(spark).__name__}")
         from skipping.advise.analyze import analyze  # Spark's: an index of PyIceberg's does without
 
         return analyze(spark, table, columns=columns, files=files)
@@ -310,21 +319,29 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> DataScan | DeltaScan:
+    def scan(self, row_filter: Any = "", **options: Any) -> IndexedScan | FileScan:
         """The matching rows, read from the files that may have one, without Spark.
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
         (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
-        that it is at, it takes a predicate as `lookup` does, `selected_fields` and `limit`, and
-        gives a scan with the same methods: `select`, `plan_files` (paths), `to_arrow`,
-        `to_arrow_batch_reader`, `to_pandas`, `to_polars`, `to_duckdb`, `count`. Its filter is
-        evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
-        read exactly a TableError. Raises TableError for a table of a Spark session, which skips
-        files by itself.
+        that it is at, and of a Parquet folder, as it is now, it takes a predicate as `lookup` does,
+        `selected_fields` and `limit`, and gives a scan with the same methods: `select`,
+        `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`, `to_polars`,
+        `to_duckdb`, `count`. Both have `verify`, too. Its filter is evaluated as Spark would; what
+        cannot be is a DefinitionError, and a file that cannot be read exactly a TableError. Raises
+        TableError for a table of a Spark session, which skips files by itself.
         """
         if row_filter:
             options["row_filter"] = row_filter
         return self._asking.scan(self.table, options)
+
+    def verify(self, row_filter: Any = "", **options: Any) -> Verification:
+        """Read, of a `scan`, also the files that are left out: none may hold a matching row.
+
+        Takes what `scan` takes, without Spark as that (with Spark: `rewrite.verify`). Says how many
+        rows and files there were; raises WrongAnswer, naming the files, where the index is wrong.
+        """
+        return self.scan(row_filter, **options).verify()
 
     def describe(self) -> dict[str, str | None]:
         """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.

@@ -16,7 +16,10 @@ from skipping.parser.fragments import column_specs
 from skipping.stores import IndexStore
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from deltalake import DeltaTable
+    from pyarrow.dataset import Dataset
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
@@ -30,8 +33,9 @@ class SkippingIndex(Index):
     >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
     >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
 
-    A table of PyIceberg's, or of delta-rs' (`DeltaTable`), needs neither Spark nor a JVM; where
-    the index is kept has to be said.
+    A table of PyIceberg's, one of delta-rs' (`DeltaTable`), and a folder of Parquet files, by its
+    path or as a Dataset of pyarrow's, need neither Spark nor a JVM; where the index is kept has to
+    be said.
 
     >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
     >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
@@ -41,7 +45,7 @@ class SkippingIndex(Index):
     @classmethod
     def create(
         cls,
-        source: SparkSession | PyIceberg | DeltaTable,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str,
         columns: str | None = None,
         *,
@@ -55,7 +59,7 @@ class SkippingIndex(Index):
         """Define an index and build it for the files there are, unless `build` is false.
 
         `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A table
-        of PyIceberg's or delta-rs' has no name here: `create(flights, "tailnum VALUE_LIST",
+        without Spark has no name here: `create(flights, "tailnum VALUE_LIST",
         store=...)`; its `where` is that of CREATE. With `if_not_exists` an index that the table has
         is taken as it is; `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh":
         True}` starts a stream in this session, which needs Spark. Raises StatementError,

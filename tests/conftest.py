@@ -80,6 +80,8 @@ EXTENDED = (
     "skipping/stores/test_opensearch_slow.py",
     "skipping/stores/test_restored.py",
     "skipping/tables/test_deltalake_spark.py",
+    "skipping/tables/test_folder_spark.py",
+    "skipping/tables/test_pyiceberg_v3.py",
     "skipping/tables/test_pyiceberg_filters.py",
 )
 """What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,

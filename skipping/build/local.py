@@ -20,9 +20,13 @@ _BATCH = 256
 class LocalBuild:
     """A file a thread at a time: Arrow decodes without the interpreter's lock."""
 
-    def __init__(self, *, locate: Locate = locate) -> None:
-        """`locate` gives the file system of a path, with the credentials it takes."""
+    def __init__(self, *, locate: Locate = locate, dated: bool = False) -> None:
+        """`locate` gives the file system of a path, with the credentials it takes.
+
+        `dated` as in `sketch_files`.
+        """
         self.locate = locate
+        self._dated = dated
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files."""
@@ -33,4 +37,4 @@ class LocalBuild:
                 yield pa.Table.from_batches(pool.map(lambda row: self._sketch(row, work), rows))
 
     def _sketch(self, file: pa.RecordBatch, work: Sequence[Work]) -> pa.RecordBatch:
-        return sketch_files(file, work, locate=self.locate)
+        return sketch_files(file, work, dated=self._dated, locate=self.locate)

@@ -1,1 +1,1 @@
-"""What opens a table, and names its settings, its store and builder: Spark, PyIceberg, delta-rs."""
+"""What opens a table, and names settings, store and builder: Spark, PyIceberg, delta-rs, Arrow."""

@@ -22,7 +22,7 @@ def environment_source(opened: Table, locate: Locate) -> Source:
     settings = Settings.of_environment(os.environ)
     return Source(
         opened,
-        LocalBuild(locate=locate),
+        LocalBuild(locate=locate, dated=not opened.has_log),
         lambda: settings,
         lambda: environment_store(settings),
         lambda url: _open(url, settings),

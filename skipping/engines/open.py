@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from providers.errors import TableError
@@ -11,7 +12,7 @@ __all__ = ["open_source"]
 
 
 def open_source(given: Any, name: str | None) -> Source:
-    """The table of a name in a Spark session, or one of PyIceberg's or delta-rs', without a name.
+    """The table of a name in a Spark session; PyIceberg's, delta-rs' or pyarrow's without a name.
 
     A Source is taken as it is: so a format of another project is indexed (docs/extending.md).
     Raises TableError. Imports only what it needs: each engine for its own tables.
@@ -31,7 +32,11 @@ def open_source(given: Any, name: str | None) -> Source:
         from skipping.engines.deltalake import deltalake_source
 
         return deltalake_source(given)
+    if "pyarrow" in libraries or isinstance(given, str | os.PathLike):
+        from skipping.engines.folder import folder_source
+
+        return folder_source(given)
     raise TableError(
-        f"{type(given).__name__} is not a PyIceberg table, and not a DeltaTable of delta-rs; with "
-        "Spark give a name too"
+        f"{type(given).__name__} is not a PyIceberg table, a DeltaTable of delta-rs, a Dataset of "
+        "pyarrow's or the path of a Parquet folder; with Spark give a name too"
     )

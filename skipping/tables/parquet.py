@@ -6,7 +6,6 @@ identity. Spark itself lists the files, anew each time: what the session has cac
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.conditions import spark_condition
+from skipping.tables.digest import digest_of
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import leaves, translate_errors
 
@@ -51,7 +51,7 @@ class ParquetTable:
     def version(self) -> int:
         """A digest of paths, sizes and times; raises TableError if the table is gone."""
         files = self._list()
-        version = _digest(files)
+        version = digest_of(files)
         self._listed.clear()
         self._listed[version] = files
         return version
@@ -79,7 +79,7 @@ class ParquetTable:
         files = self._listed.get(version) if version is not None else None
         if files is None:
             files = self._list()
-            if version is not None and _digest(files) != version:
+            if version is not None and digest_of(files) != version:
                 raise TableError(f"{self.name} has no log: its files were other ones before")
         return files if where is None else files.filter(self._matching(files["path"], where))
 
@@ -187,13 +187,6 @@ class ParquetTable:
 def _renamed(field: dict[str, Any], name: str) -> dict[str, Any]:
     """A field of a schema's JSON under another name, and without what the catalog says of it."""
     return {**field, "name": name, "metadata": {}}
-
-
-def _digest(files: pa.Table) -> int:
-    digest = hashlib.blake2b(digest_size=8)
-    for row in zip(*(files[n].to_pylist() for n in ("path", "size", "stamp")), strict=True):
-        digest.update(repr(row).encode())
-    return int.from_bytes(digest.digest(), "big") >> 1  # stores keep 63 bits
 
 
 def _distinct(files: pa.Table) -> pa.Table:

@@ -26,8 +26,8 @@ from skipping.model.definition import TableId
 from skipping.tables import FILES, Asked, Columns
 from skipping.tables.deltalake.conditions import delta_rs_condition
 from skipping.tables.deltalake.files import LiveFiles, table_root
-from skipping.tables.deltalake.scan import DeltaScan
 from skipping.tables.filesystem import locate
+from skipping.tables.scan import FileScan
 
 __all__ = ["DeltaLakeTable", "open_delta"]
 
@@ -136,11 +136,11 @@ class DeltaLakeTable:
         with _translate_errors(self.name), ThreadPoolExecutor(_AT_ONCE) as pool:
             return pa.array(list(pool.map(exists, paths.to_pylist())), pa.bool_())
 
-    def scan(self, index: Asked, **options: Any) -> DeltaScan:
+    def scan(self, index: Asked, **options: Any) -> FileScan:
         """A scan of the version that the given table is at, less the files that are disproved."""
         with _translate_errors(self.name):
             live = LiveFiles.of(self._at(self.table.version()))
-            return DeltaScan.of(live, index, self.locate, **options)
+            return FileScan.of(live, index, self.locate, **options)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""

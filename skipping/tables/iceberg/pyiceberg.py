@@ -37,7 +37,6 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table import Table as PyIceberg
-from pyiceberg.typedef import IcebergBaseModel
 
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
@@ -60,7 +59,7 @@ from skipping.tables import Asked, Columns
 from skipping.tables.filesystem import locate
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata
-from skipping.tables.iceberg.scan import IndexedScan
+from skipping.tables.iceberg.scan import IndexedScan, parsed
 
 __all__ = ["PyIcebergTable"]
 
@@ -87,15 +86,15 @@ class PyIcebergTable:
     @property
     def id(self) -> TableId:
         """The UUID and the location that the metadata has."""
-        return _metadata(self._newest()).id
+        return parsed(self._newest().metadata).id
 
     def version(self) -> int:
         """The last sequence number; raises TableError if the table is gone."""
-        return _metadata(self._newest()).version
+        return parsed(self._newest().metadata).version
 
     def columns(self) -> Columns:
         """The columns of the current schema."""
-        return _metadata(self._newest()).columns()
+        return parsed(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The data files (FILES) of the table, of its branches and of its tags.
@@ -105,7 +104,7 @@ class PyIcebergTable:
         condition on this table.
         """
         table = self._newest()
-        metadata = _metadata(table)
+        metadata = parsed(table.metadata)
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
             raise TableError(f"{self.name} has no version {version}, or no longer has it")
@@ -121,7 +120,7 @@ class PyIcebergTable:
         None if one was expired meanwhile, and in a v1 table.
         """
         table = self._newest()
-        metadata = _metadata(table)
+        metadata = parsed(table.metadata)
         snapshots = metadata.between(since, until)
         if snapshots is None:
             return None
@@ -137,7 +136,7 @@ class PyIcebergTable:
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
         table = self._newest()
-        metadata = _metadata(table)
+        metadata = parsed(table.metadata)
         known = _files(table, metadata, metadata.snapshots, _is_live)
         return pc.is_in(paths, value_set=known["path"].combine_chunks())
 
@@ -164,11 +163,6 @@ class PyIcebergTable:
 
 def _is_remote(path: str) -> bool:
     return "://" in path and not path.startswith("file:")
-
-
-def _metadata(table: PyIceberg) -> Metadata:
-    # Of version 3 PyIceberg's own refuses, as if it were to be written.
-    return Metadata(IcebergBaseModel.model_dump_json(table.metadata))
 
 
 def _is_live(entry: ManifestEntry) -> bool:

@@ -71,10 +71,13 @@ from pyiceberg.expressions import And as Both
 from pyiceberg.expressions import Or as Either
 from pyiceberg.expressions.literals import AboveMax, BelowMin
 from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import FloatType, IntegerType
 
+from providers.errors import first_line
 from providers.predicate import (
     And,
     Compare,
@@ -90,8 +93,9 @@ from providers.values import arrow_type
 from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.metadata import Metadata
+from skipping.tables.verification import Verification
 
-__all__ = ["Disproved", "IndexedScan", "Reading", "predicate_of"]
+__all__ = ["Disproved", "IndexedScan", "Reading", "parsed", "predicate_of"]
 
 log = logging.getLogger("skipping")
 
@@ -117,6 +121,14 @@ _NARROWER = {
 _NAN = math.nan
 _ODD = (math.inf, -math.inf, _NAN)
 """What a float may be beside what its type takes as a literal."""
+
+
+def parsed(metadata: TableMetadata) -> Metadata:
+    """What PyIceberg holds of a metadata file, read as the file itself.
+
+    Its own dump of format version 3 refuses, as if it were to be written.
+    """
+    return Metadata(IcebergBaseModel.model_dump_json(metadata))
 
 
 class IndexedScan(DataScan):
@@ -157,8 +169,35 @@ class IndexedScan(DataScan):
 
     def kept(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
         """Of these tasks those of the files that may have a matching row."""
+        return self._cut(tasks)[0]
+
+    def verify(self) -> Verification:
+        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+
+        Reads every file that PyIceberg plans, the selected columns of it. A limit does not count.
+        """
+        whole = list(super().plan_files())
+        kept, note = self._cut(whole)
+        opened = set(map(id, kept))
+        skipped = [task for task in whole if id(task) not in opened]
+        wrong = []
+        if self._matching(skipped):  # all at once: each file's deletes may be those of many
+            wrong = [(task.file.file_path, self._matching([task])) for task in skipped]
+        return Verification.of(
+            self._matching(kept), len(kept), len(skipped), [w for w in wrong if w[1]], note
+        )
+
+    def _matching(self, tasks: Sequence[FileScanTask]) -> int:
+        """How many rows match, none taken from the log."""
+        scan = ArrowScan(
+            self.table_metadata, self.io, self.projection(), self.row_filter, self.case_sensitive
+        )
+        return sum(len(batch) for batch in scan.to_record_batches(tasks))
+
+    def _cut(self, tasks: Sequence[FileScanTask]) -> tuple[Sequence[FileScanTask], str | None]:
+        """Those of the files that may have a matching row, and why it is all of them, if so."""
         try:
-            columns = Metadata(self.table_metadata.model_dump_json()).columns()
+            columns = parsed(self.table_metadata).columns()
             # Not without its NOTs: that PyIceberg does for planning, which is another filter.
             bound = bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)
             reading = Reading.of(
@@ -169,8 +208,9 @@ class IndexedScan(DataScan):
             disproved = self._disproved(predicate_of(bound, columns, reading), columns)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
-            return tasks
-        return [task for task in tasks if _identity(task) not in disproved or self._counts(task)]
+            return tasks, f"no file is skipped: {first_line(error)}"
+        kept = [task for task in tasks if _identity(task) not in disproved or self._counts(task)]
+        return kept, None
 
     def _counts(self, task: FileScanTask) -> bool:
         """Whether `count` takes all rows of a file, by its partition, without a look at them."""

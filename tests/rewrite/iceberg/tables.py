@@ -30,12 +30,14 @@ def drop(spark: SparkSession, name: str) -> None:
 
 
 def delete_by_value(spark: SparkSession, name: str, k: int) -> None:
-    """Delete the rows of a value of `k` by an equality delete, as Flink writes it."""
+    """Delete the rows of a value of `k` by an equality delete, as Flink writes it.
+
+    The table is named with its catalog, or is one of `iceberg.default`.
+    """
+    full = name if "." in name else f"iceberg.default.{name}"
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        spark._jsparkSession, f"iceberg.default.{name}"
-    )
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, full)
     schema = loaded.schema().select(["k"])
     ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
     ids[0] = loaded.schema().findField("k").fieldId()

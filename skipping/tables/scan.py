@@ -1,9 +1,8 @@
-"""A scan of a Delta table without Spark: the files that an index leaves, and their matching rows.
+"""A scan of a table without Spark: the files that an index leaves, and their matching rows.
 
-Rows are read with Arrow, by the columns' physical names or ids, with the values of partition
-columns from the log and without the rows of deletion vectors. Then the filter is evaluated again,
-as Spark would: NaN is greatest and equal to itself, -0.0 is 0.0, null is neither true nor false.
-What cannot be read exactly is refused, naming the column.
+Rows are read with Arrow, as the format says: Delta tables' and plain Parquet folders' (`Live`).
+Then the filter is evaluated again, as Spark would: NaN is greatest and equal to itself, -0.0 is
+0.0, null is neither true nor false. What cannot be read exactly is refused, naming the column.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +24,11 @@ from providers.rows import matching_rows
 from providers.values import encode
 from skipping.parser.literals import split_parts
 from skipping.stores import identities
-from skipping.tables import Asked, TableColumn
-from skipping.tables.deltalake.files import LiveFiles
+from skipping.tables import Asked, Columns, TableColumn
 from skipping.tables.filesystem import Locate
+from skipping.tables.verification import Verification
 
-__all__ = ["DeltaScan"]
+__all__ = ["FileScan", "Live"]
 
 log = logging.getLogger("skipping")
 
@@ -37,32 +36,58 @@ _AT_ONCE = 8
 """Files that are read at a time."""
 
 
+class Live(Protocol):
+    """One version of a table: its columns, its files, and their rows."""
+
+    @property
+    def columns(self) -> Columns:
+        """The leaf columns."""
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+
+    @property
+    def vectors(self) -> Mapping[str, pa.Array]:
+        """By path, for each row of a file whether it is live; others have all of theirs."""
+
+    def files(self) -> pa.Table:
+        """The live files (FILES)."""
+
+    def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
+        """Top-level columns of a file by name, as the table has them; dead rows among them.
+
+        Raises TableError for a column that cannot be read exactly.
+        """
+
+
 @dataclass(frozen=True)
-class DeltaScan:
+class FileScan:
     """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
 
     Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
     and gives the rows that do match.
     """
 
-    live: LiveFiles
+    live: Live
     files: pa.Table
     predicate: Predicate
     locate: Locate = field(repr=False)
     selected_fields: tuple[str, ...] = ("*",)
     limit: int | None = None
+    note: str | None = None
 
     @classmethod
     def of(
         cls,
-        live: LiveFiles,
+        live: Live,
         index: Asked,
         locate: Locate,
         *,
         row_filter: Predicate | str = "",
         selected_fields: Sequence[str] = ("*",),
         limit: int | None = None,
-    ) -> DeltaScan:
+    ) -> FileScan:
         """The scan of a version, cut by what an index disproves; of all files where it is away.
 
         Raises StatementError, DefinitionError or TypeError for a filter that is none of this table.
@@ -70,16 +95,17 @@ class DeltaScan:
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is a number of rows, not {limit}")
         given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
-        files = live.files()
+        files, note = live.files(), None
         try:
             disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
             kept = [file not in disproved for file in identities(files)]
             files = files.filter(pa.array(kept, pa.bool_()))
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
-        return cls(live, files, given, locate, limit=limit).select(*selected_fields)
+            note = f"no file is skipped: {first_line(error)}"
+        return cls(live, files, given, locate, limit=limit, note=note).select(*selected_fields)
 
-    def select(self, *field_names: str) -> DeltaScan:
+    def select(self, *field_names: str) -> FileScan:
         """The same scan, of these top-level columns only; raises DefinitionError."""
         there = self.live.arrow_schema.names
         for name in field_names:
@@ -125,10 +151,30 @@ class DeltaScan:
 
     def count(self) -> int:
         """How many rows match."""
+        return sum(len(batch) for batch in self._narrow()._batches())
+
+    def verify(self) -> Verification:
+        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+
+        Reads every file of the version, the columns of the filter. A limit does not count.
+        """
+        scan = replace(self._narrow(), limit=None)
+        _ = scan.live.vectors, scan._filtered
+        opened = set(self.plan_files())
+        skipped = [p for p in self.live.files()["path"].to_pylist() if p not in opened]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            counts = pool.map(lambda path: len(scan._rows(path)), skipped)
+            wrong = [found for found in zip(skipped, counts, strict=True) if found[1]]
+        return Verification.of(scan.count(), len(opened), len(skipped), wrong, self.note)
+
+    def _narrow(self) -> FileScan:
+        """The same rows, of the filter's columns, or of some if it names none: rows of no column
+        could not be counted.
+        """
         named = dict.fromkeys(_top(column) for column in self._filtered.values())
-        # Some column, if the filter names none: without one there are no rows to count.
-        scan = replace(self, selected_fields=tuple(named) or self.live.arrow_schema.names[:1])
-        return sum(len(batch) for batch in scan._batches())
+        return replace(
+            self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])
+        )
 
     @cached_property
     def _filtered(self) -> Mapping[str, TableColumn]:

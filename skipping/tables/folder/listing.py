@@ -1,0 +1,186 @@
+"""The files of a folder as Spark lists them, and the partitions that their paths spell.
+
+What Spark would read otherwise than as it looks is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from providers.errors import TableError
+from skipping.parser.literals import join_name
+from skipping.tables import FILES
+from skipping.tables.digest import digest_of
+
+__all__ = ["Listing", "list_folder"]
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_MOST = {"integer": 1 << 31, "long": 1 << 63}
+_NO_TEXT = ("nan", "infinity")
+"""Words that Java takes for numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files (FILES) of a folder, in the order of their paths, and its partition columns.
+
+    `partition` are their names and Spark's types, in JSON's spelling; `first` is what Spark reads
+    the columns from.
+    """
+
+    files: pa.Table
+    partition: Mapping[str, str]
+    first: str
+
+    @property
+    def version(self) -> int:
+        """A digest of the files."""
+        return digest_of(self.files)
+
+
+def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
+    """The folder `root`, spelled as in FILES, which is `inner` in the file system.
+
+    Raises TableError for a folder that is not there, has no files, or that Spark would read
+    otherwise: other files beside partitions, folders that are none, values of which the type is
+    not plain.
+    """
+    below = inner.rstrip("/") + "/"
+    found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True))
+    by_path = {info.path.removeprefix(below): info for info in found if info.is_file}
+    if any(path.startswith("_delta_log/") for path in by_path):
+        raise TableError(f"{root} is a Delta table: give it as a DeltaTable of delta-rs")
+    there = {path: info for path, info in by_path.items() if info.size and not _hidden(path)}
+    data = sorted(path for path in there if not _hidden(path, summary=True))
+    if not data:
+        raise TableError(f"{root} has no Parquet files")
+    columns = _columns(root, data)
+    raw = {path: [_raw(root, part) for part in path.split("/")[:-1]] for path in data}
+    types = {name: _type(root, name, {raw[p][i] for p in data}) for i, name in enumerate(columns)}
+    partition = [
+        [
+            (f"/{join_name([name])}", None if text is None else _plain(root, text, type))
+            for text, (name, type) in zip(raw[path], types.items(), strict=True)
+        ]
+        for path in data
+    ]
+    files = pa.table(
+        [
+            pa.array([f"{root}/{path}" for path in data], pa.string()),
+            pa.array([there[path].size for path in data], pa.int64()),
+            pa.array([(there[path].mtime_ns or 0) // 1_000_000 for path in data], pa.int64()),
+            pa.array(partition, FILES.field("partition").type),
+            pa.repeat("parquet", len(data)),
+        ],
+        schema=FILES,
+    )
+    summaries = [name for name in ("_common_metadata", "_metadata") if name in there]
+    return Listing(files.sort_by("path"), types, f"{root}/{(summaries or data)[0]}")
+
+
+def _hidden(path: str, *, summary: bool = False) -> bool:
+    """Whether Spark passes over a file: `HadoopFSUtils.shouldFilterOutPathName` of each part.
+
+    With `summary` as data: the summaries `_metadata` are read for the columns only.
+    """
+
+    def hidden(name: str) -> bool:
+        named = name.startswith(("_common_metadata", "_metadata")) and not summary
+        under = name.startswith("_") and "=" not in name and not named
+        return under or name.startswith(".") or name.endswith("._COPYING_")
+
+    return any(map(hidden, path.split("/")))
+
+
+def _columns(root: str, data: Sequence[str]) -> list[str]:
+    """The partition columns, which all the files have in one order."""
+    spelled = {
+        tuple(part.partition("=")[:2] for part in path.split("/")[:-1]): path for path in data
+    }
+    for parts, path in spelled.items():
+        if any(not equals for _, equals in parts):
+            raise TableError(
+                f"{root} has files in a folder that is no partition, which Spark does not read: "
+                f"{path}"
+            )
+    if len(spelled) > 1:
+        raise TableError(
+            f"{root} is not partitioned in one way, so Spark does not read it: "
+            f"{', '.join(sorted(spelled.values())[:3])}"
+        )
+    names = [_unescaped(root, name) for name, _ in next(iter(spelled))]
+    if len({name.lower() for name in names}) < len(names) or "" in names:
+        raise TableError(f"{root} has partition columns of one name: {', '.join(names)}")
+    return names
+
+
+def _raw(root: str, part: str) -> str | None:
+    """The value of a partition, escaped as its folder's name is; None for null."""
+    text = part.partition("=")[2]
+    if not text:
+        raise TableError(f"{root} has a partition without a value, which Spark refuses: {part}")
+    return None if text == _NULL else text
+
+
+def _unescaped(root: str, text: str) -> str:
+    """As Spark writes and reads it: of ASCII only.
+
+    Of the bytes of other characters it makes each a character, where others decode UTF-8.
+    """
+    if escape := re.search("%[89A-Fa-f][0-9A-Fa-f]", text):
+        raise TableError(
+            f"{root} has {escape[0]} in the name of a partition, {text}, which Spark reads as "
+            "no other does: rename the folder, without escapes"
+        )
+    return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
+
+
+def _type(root: str, name: str, values: Iterable[str | None]) -> str:
+    """The type that Spark infers of escaped values, where it is plain.
+
+    Text as soon as one value surely is, else an integer or a date if all are. Decimals, doubles and
+    times have spellings in Java that are not told apart here. Source: Spark's
+    `PartitioningUtils.inferPartitionColumnValue`.
+    """
+    texts = [value for value in values if value is not None]
+    if not texts:
+        return "void"
+    if any(_is_text(_unescaped(root, text)) for text in texts):
+        return "string"
+    if all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts):
+        wide = any(not -_MOST["integer"] <= int(text) < _MOST["integer"] for text in texts)
+        return "long" if wide else "integer"
+    if all(map(_is_date, texts)):
+        return "date"
+    odd = next(text for text in texts if not re.fullmatch(r"-?[0-9]{1,18}", text))
+    raise TableError(
+        f"partition column {name} of {root} has the value {odd!r}, whose type only Spark can tell: "
+        "name integers, dates as 2024-01-31, or words"
+    )
+
+
+def _is_text(text: str) -> bool:
+    """Whether a value is surely no number and no time: Java reads digits of any script."""
+    first = text[:1]
+    odd = first.isdigit() or first.isspace() or first <= " " or first in "+-."
+    return not odd and text.lower() not in _NO_TEXT
+
+
+def _is_date(text: str) -> bool:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(root: str, text: str, type: str) -> str:
+    return str(int(text)) if type in _MOST else _unescaped(root, text)
