@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
@@ -52,13 +52,13 @@ from skipping.tables import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyiceberg.table import DataScan
     from pyiceberg.table import Table as PyIceberg
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
     from skipping.tables.deltalake.scan import DeltaScan
+    from skipping.tables.iceberg.scan import IndexedScan
 
 __all__ = ["Index"]
 
@@ -307,7 +307,9 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> DataScan | DeltaScan:
+    def scan(
+        self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
+    ) -> IndexedScan | DeltaScan:
         """The matching rows, read from the files that may have one, without Spark.
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
@@ -319,8 +321,10 @@ class Index:
         read exactly a TableError. Raises TableError for a table of a Spark session, which skips
         files by itself.
         """
-        if row_filter:
+        if not isinstance(row_filter, str) or row_filter:
             options["row_filter"] = row_filter
+        if keys is not None:
+            options["keys"] = keys
         return self._asking.scan(self.table, options)
 
     def describe(self) -> dict[str, str | None]:

@@ -24,9 +24,8 @@ from skipping.stores import Identity, IndexStore, identities
 from skipping.tables import Columns, Table
 
 if TYPE_CHECKING:
-    from pyiceberg.table import DataScan
-
     from skipping.tables.deltalake.scan import DeltaScan
+    from skipping.tables.iceberg.scan import IndexedScan
 
 __all__ = ["Asking"]
 
@@ -85,12 +84,12 @@ class Asking:
         """A predicate as it is evaluated: identities of columns, and normalised values."""
         return self._bound(predicate, columns)[0]
 
-    def scan(self, table: Table, options: Mapping[str, Any]) -> DataScan | DeltaScan:
+    def scan(self, table: Table, options: Mapping[str, Any]) -> IndexedScan | DeltaScan:
         """A scan of a table without Spark, less the files without a match."""
         scan = getattr(table, "scan", None)
         if scan is None:
             raise TableError(f"{table.name} was opened with Spark: query it there")
-        scanned: DataScan | DeltaScan = scan(self, **options)
+        scanned: IndexedScan | DeltaScan = scan(self, **options)
         return scanned
 
     def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
