@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,9 @@ _DIGITS = {pa.int64(): 18, pa.binary(): 38}
 
 @dataclass(frozen=True)
 class Keys:
-    """Distinct keys without null, as an Arrow array of the column's domain, and normalised.
+    """Keys as they were given, and their values, which are normalised, distinct and sorted.
 
-    `values` are sorted (numbers as numbers, text by its bytes).
+    `given` is of the column's domain, with null for a key that no value equals.
     """
 
     given: pa.Array
@@ -53,6 +53,8 @@ class Keys:
             raise TypeError(
                 f"{name} is {type}, and its keys are {column.type}: cast them"
             ) from None
+        except pa.ArrowInvalid as error:
+            raise TypeError(f"keys of {name}: {error}") from error
         return cls(given, In.of(name, encode(given)).values)
 
     def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
@@ -68,6 +70,11 @@ class Keys:
         places[places == len(keys)] = 0
         there = (keys[places] == numbers) & values.is_valid().to_numpy(zero_copy_only=False)
         return np.where(there, places, -1)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Of each key as it was given where it is among `values`; -1 for null."""
+        return self.positions(encode(self.given))
 
 
 def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
@@ -128,15 +135,15 @@ class _ForeignError(Exception):
 
 
 def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
-    """The keys that are values of the column's domain, in a type of that; null-free."""
+    """The keys in a type of the column's domain; null for those that are no value of it."""
     domain = domain_of(type)
     if domain is None:
         raise _ForeignError
-    keys = column.drop_null().combine_chunks()
+    keys = column.combine_chunks()
     if isinstance(keys, pa.ChunkedArray):
         keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], column.type)
     if pa.types.is_null(keys.type):
-        return pa.array([], type)
+        return pa.nulls(len(keys), type)
     keys = _plain(keys)
     match domain.name:
         case "integer":
@@ -154,6 +161,10 @@ def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     return keys
 
 
+def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
+    return pc.if_else(condition, keys, pa.scalar(None, keys.type))
+
+
 def _plain(keys: pa.Array) -> pa.Array:
     """Without the ways in which Arrow keeps text, bytes and numbers otherwise."""
     types = pa.types
@@ -166,9 +177,8 @@ def _plain(keys: pa.Array) -> pa.Array:
     if types.is_float16(keys.type):
         return keys.cast(pa.float32())
     if types.is_unsigned_integer(keys.type):
-        return keys.filter(pc.less_equal(keys, pa.scalar(2**63 - 1, pa.uint64()))).cast(pa.int64())
-    if types.is_decimal(keys.type) and not types.is_decimal256(keys.type):
-        return keys.cast(pa.decimal128(38, keys.type.scale))
+        wide = keys.cast(pa.uint64())
+        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
     return keys
 
 
@@ -178,11 +188,11 @@ def _integers(keys: pa.Array) -> pa.Array:
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
     # Integers of pandas are floats as soon as one is missing.
-    whole = keys.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    whole = whole[np.isfinite(whole) & (whole == np.floor(whole))]
-    if (np.abs(whole) > _EXACT).any():
+    numbers = keys.cast(pa.float64())
+    whole = _where(pc.and_(pc.is_finite(numbers), pc.equal(numbers, pc.floor(numbers))), numbers)
+    if pc.any(pc.greater(pc.abs(whole), float(_EXACT))).as_py():
         raise _ForeignError  # which integer it was nobody knows any more
-    return pa.array(whole.astype(np.int64))
+    return whole.cast(pa.int64())
 
 
 def _floats(keys: pa.Array) -> pa.Array:
@@ -190,10 +200,10 @@ def _floats(keys: pa.Array) -> pa.Array:
         return keys
     if not pa.types.is_signed_integer(keys.type):
         raise _ForeignError
-    numbers = keys.cast(pa.int64()).to_numpy()
-    if ((numbers > _EXACT) | (numbers < -_EXACT)).any():
+    ends = pc.min_max(keys.cast(pa.int64())).as_py()
+    if any(end is not None and abs(end) > _EXACT for end in ends.values()):
         raise _ForeignError
-    return pa.array(numbers.astype(np.float64))
+    return keys.cast(pa.float64())
 
 
 def _dates(keys: pa.Array) -> pa.Array:
@@ -202,8 +212,7 @@ def _dates(keys: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(keys.type) or keys.type.tz:
         raise _ForeignError
     # pandas and NumPy have days only as times.
-    days = keys.cast(pa.date32(), safe=False)
-    return days.filter(pc.equal(days.cast(pa.timestamp("s")).cast(keys.type), keys))
+    return _where(pc.equal(pc.floor_temporal(keys, unit="day"), keys), keys).cast(pa.date32())
 
 
 def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
@@ -211,8 +220,8 @@ def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
         raise _ForeignError
     if keys.type.unit == "ns":
         # No column that has an index is finer than microseconds.
-        numbers = keys.cast(pa.int64()).to_numpy()
-        return pa.array(numbers[numbers % 1000 == 0] // 1000).cast(pa.timestamp("us", type.tz))
+        micros = keys.cast(pa.timestamp("us", keys.type.tz), safe=False)
+        keys = _where(pc.equal(micros.cast(keys.type), keys), micros)
     return keys.cast(pa.timestamp("us", type.tz))
 
 
@@ -222,7 +231,10 @@ def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
     try:
         return keys.cast(type)  # fails for one that has more digits
     except pa.ArrowInvalid:
-        most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)
-        numbers = [Decimal(key) for key in keys.to_pylist()]
-        fitting = [n for n in numbers if abs(n) < most and n % unit == 0]
-        return pa.array(fitting, type)
+        with localcontext(prec=160):
+            most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)
+            given = (None if key is None else Decimal(key) for key in keys.to_pylist())
+            fitting = [
+                n if n is not None and abs(n) < most and n % unit == 0 else None for n in given
+            ]
+            return pa.array([None if n is None else n.quantize(unit) for n in fitting], type)

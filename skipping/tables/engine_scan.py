@@ -11,7 +11,7 @@ a join with a small dimension opens the files that the dimension's keys are in.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,13 +19,17 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from providers.predicate import And, Predicate
+from skipping.tables import TableColumn
 from skipping.tables.expressions import Translated, translate
+from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
 
 
 class EngineScan:
     """The methods that hand rows to engines; a scan of a format has the abstract ones."""
+
+    tests: tuple[RowTest, ...] = ()
 
     @property
     @abstractmethod
@@ -44,8 +48,12 @@ class EngineScan:
         """
 
     @abstractmethod
-    def translated(self, expression: Any) -> Translated:
-        """What an Arrow expression on the rows asks of an index, and the columns it names."""
+    def known(self) -> Mapping[str, TableColumn]:
+        """The table's columns that are no struct, by the names that they have in the rows."""
+
+    def key_tests(self) -> list[KeyTest]:
+        """The tests of keys that a scan of a table was given."""
+        return [test for test in self.tests if isinstance(test, KeyTest)]
 
     def to_dataset(self) -> ScanDataset:
         """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take."""
@@ -133,7 +141,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
 def _wanted(scan: EngineScan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
     """The columns that are read, and what their rows are asked."""
     there = scan.arrow_schema.names
-    found = Translated(And(()), frozenset()) if filter is None else scan.translated(filter)
+    found = Translated(And(()), frozenset()) if filter is None else translate(filter, scan.known())
     if columns is None or found.columns is None:
         return there, found.predicate
     named: set[str] | None = set(found.columns)

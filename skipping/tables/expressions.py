@@ -209,25 +209,17 @@ def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Pr
 
 def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Predicate:
     given: pa.Array = options["value_set"]
-    values = [column.value(value) for value in given.drop_null()] if len(given) <= 4096 else None
-    if values is None or any(value is None for value in values):
-        same = domain_of(given.type) == domain_of(column.type)
-        if not wanted or not same:
-            return Unknown(f"{column.name} in a list of {given.type}")
-        listed = given.drop_null()
-    else:
-        listed = pa.array(
-            [v.as_py() for v in values if v is not None], values[0].type if values else given.type
-        )
+    if domain_of(given.type) != domain_of(column.type):
+        return Unknown(f"{column.name} in a list of {given.type}")
+    listed = given.drop_null()
     if wanted:
         some = In(column.name, listed)
         return Or((some, IsNull(column.name))) if given.null_count else some
-    kept = listed
     if column.floats:
-        kept = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
-    if not len(kept):
+        listed = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
+    if not len(listed):
         return Unknown(f"{column.name} not in a list")
-    return Or((In(column.name, kept, negated=True), IsNull(column.name)))
+    return Or((In(column.name, listed, negated=True), IsNull(column.name)))
 
 
 def _is_nan(scalar: pa.Scalar) -> bool:

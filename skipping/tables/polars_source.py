@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from providers.predicate import And
+from providers.predicate import And, Predicate
+from skipping.tables.polars_expressions import translate_polars
 
 if TYPE_CHECKING:
     from skipping.tables.engine_scan import EngineScan
@@ -29,13 +30,16 @@ def lazy_frame(pl: Any, scan: EngineScan) -> Any:
             named |= set(predicate.meta.root_names())
         # Some column, if it is none: without one there are no rows to count.
         names = [name for name in schema if name in named] or list(schema)[:1]
-        with scan.narrowed(names, And(())).to_arrow_batch_reader() as reader:
+        asked: Predicate = And(())
+        if predicate is not None and rows is None:
+            asked = translate_polars(predicate, scan.known())
+        with scan.narrowed(names, asked).to_arrow_batch_reader() as reader:
             for batch in reader:
                 frame = pl.DataFrame(batch)
+                if rows is not None:  # so many before the predicate, as Polars has it
+                    frame, rows = frame.head(rows), rows - min(rows, len(frame))
                 if predicate is not None:
                     frame = frame.filter(predicate)
-                if rows is not None:
-                    frame, rows = frame.head(rows), rows - min(rows, len(frame))
                 yield frame.select(wanted)
                 if rows == 0:
                     return

@@ -17,8 +17,9 @@ from providers.values import arrow_type, encode
 from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Asked, Columns, TableColumn
 from skipping.tables.expressions import translate
+from skipping.tables.polars_expressions import is_elementwise, translate_polars
 
-__all__ = ["RowTest", "disproved_by", "leaf_values", "passing", "row_tests", "top_level"]
+__all__ = ["KeyTest", "RowTest", "disproved_by", "leaf_values", "passing", "row_tests", "top_level"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class RowTest:
     mask: Callable[[pa.Table], pa.Array | pa.ChunkedArray] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class KeyTest(RowTest):
+    """That the column `name` is among keys."""
+
+    name: str
+    keys: Keys = field(repr=False)
+
+
 def row_tests(
     row_filter: Any, keys: Mapping[str, Any] | None, columns: Columns, schema: pa.Schema
 ) -> tuple[Any, tuple[RowTest, ...]]:
@@ -46,6 +55,8 @@ def row_tests(
     tests = tuple(_key_test(columns.resolve(name), given) for name, given in (keys or {}).items())
     if isinstance(row_filter, pc.Expression):
         return "", (_expression_test(row_filter, columns, schema), *tests)
+    if type(row_filter).__module__.partition(".")[0] == "polars":
+        return "", (_polars_test(row_filter, columns, schema), *tests)
     return row_filter, tests
 
 
@@ -74,6 +85,31 @@ def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Sch
     return RowTest(tuple(names) or tuple(schema.names[:1]), found.predicate, mask)
 
 
+def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTest:
+    """An expression of Polars, as Polars evaluates it."""
+    import polars as pl
+
+    if not isinstance(expression, pl.Expr):
+        raise TypeError(f"a filter is an expression, not {type(expression).__name__} of Polars")
+    if not is_elementwise(expression):
+        raise TypeError(
+            "an expression that looks at more than one row, or is not known to look at one: "
+            "index.scan().to_polars().filter(...) takes it"
+        )
+    names = tuple(dict.fromkeys(expression.meta.root_names()))
+    for name in names:
+        if name not in schema.names:
+            raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+
+    def mask(table: pa.Table) -> pa.Array:
+        found = pl.DataFrame(table.select(names or schema.names[:1])).select(passes=expression)
+        passes = found["passes"].to_arrow()
+        return passes if len(passes) == len(table) else pa.repeat(passes[0], len(table))
+
+    asked = translate_polars(expression, top_level(columns, schema))
+    return RowTest(names or tuple(schema.names[:1]), asked, mask)
+
+
 def _key_test(column: TableColumn, given: Any) -> RowTest:
     type = arrow_type(column.type)
     if column.refusal is not None or type is None:
@@ -83,7 +119,8 @@ def _key_test(column: TableColumn, given: Any) -> RowTest:
     def mask(table: pa.Table) -> pa.Array:
         return pa.array(keys.positions(encode(leaf_values(table, column.name))) >= 0)
 
-    return RowTest((split_parts(column.name)[0],), In(column.name, keys.given), mask)
+    top = split_parts(column.name)[0]
+    return KeyTest((top,), In(column.name, keys.given), mask, column.name, keys)
 
 
 def leaf_values(table: pa.Table, name: str) -> pa.Array:

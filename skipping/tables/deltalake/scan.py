@@ -26,7 +26,6 @@ from skipping.stores import Identity, identities
 from skipping.tables import Asked, TableColumn
 from skipping.tables.deltalake.files import LiveFiles
 from skipping.tables.engine_scan import EngineScan
-from skipping.tables.expressions import Translated, translate
 from skipping.tables.filesystem import Locate
 from skipping.tables.row_test import (
     RowTest,
@@ -106,9 +105,9 @@ class DeltaScan(EngineScan):
             return scan
         return scan._without(lambda: self.index.disproved(predicate, self.live.columns))
 
-    def translated(self, expression: Any) -> Translated:
+    def known(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""
-        return translate(expression, top_level(self.live.columns, self.live.arrow_schema))
+        return top_level(self.live.columns, self.live.arrow_schema)
 
     def select(self, *field_names: str) -> DeltaScan:
         """The same scan, of these top-level columns only; raises DefinitionError."""

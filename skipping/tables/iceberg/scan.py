@@ -94,7 +94,6 @@ from providers.values import arrow_type
 from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
 from skipping.tables.engine_scan import EngineScan
-from skipping.tables.expressions import Translated, translate
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.row_test import RowTest, passing, row_tests, top_level
 
@@ -134,7 +133,7 @@ class IndexedScan(EngineScan, DataScan):
     """
 
     _disproved: Disproved
-    _tests: tuple[RowTest, ...] = ()
+    tests: tuple[RowTest, ...] = ()
     _beside: tuple[Predicate, ...] = ()
 
     @classmethod
@@ -155,7 +154,7 @@ class IndexedScan(EngineScan, DataScan):
         if isinstance(row_filter, str) and not keys:
             return made
         schema = made.update(selected_fields=("*",)).arrow_schema
-        _, made._tests = row_tests(row_filter, keys, made._columns(), schema)
+        _, made.tests = row_tests(row_filter, keys, made._columns(), schema)
         return made
 
     @classmethod
@@ -178,7 +177,7 @@ class IndexedScan(EngineScan, DataScan):
     def update(self, **overrides: Any) -> IndexedScan:
         """A copy with other settings."""
         made: IndexedScan = super().update(**overrides)
-        made._disproved, made._tests, made._beside = self._disproved, self._tests, self._beside
+        made._disproved, made.tests, made._beside = self._disproved, self.tests, self._beside
         return made
 
     @property
@@ -198,13 +197,13 @@ class IndexedScan(EngineScan, DataScan):
             made._beside = (*self._beside, predicate)
         return made
 
-    def translated(self, expression: Any) -> Translated:
+    def known(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""
-        return translate(expression, top_level(self._columns(), self.arrow_schema))
+        return top_level(self._columns(), self.arrow_schema)
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """The rows; options are PyIceberg's."""
-        if not self._tests:
+        if not self.tests:
             return DataScan.to_arrow(self, dictionary_columns)
         return self.to_arrow_batch_reader(dictionary_columns).read_all()
 
@@ -212,10 +211,10 @@ class IndexedScan(EngineScan, DataScan):
         self, dictionary_columns: tuple[str, ...] = ()
     ) -> pa.RecordBatchReader:
         """The rows, read some files at a time as they are asked for; options are PyIceberg's."""
-        if not self._tests:
+        if not self.tests:
             return DataScan.to_arrow_batch_reader(self, dictionary_columns)
         schema = self.arrow_schema
-        tested = {name for test in self._tests for name in test.columns}
+        tested = {name for test in self.tests for name in test.columns}
         whole = self.update(selected_fields=("*",)).arrow_schema
         missing = (n for n in tested if n not in schema.names or schema.field(n) != whole.field(n))
         wider = self.update(selected_fields=(*self.selected_fields, *missing), limit=None)
@@ -226,7 +225,7 @@ class IndexedScan(EngineScan, DataScan):
         left = self.limit
         with read:
             for batch in read if left != 0 else ():
-                found = passing(self._tests, pa.Table.from_batches([batch]))
+                found = passing(self.tests, pa.Table.from_batches([batch]))
                 found = found.select(schema.names).cast(schema)
                 if left is not None:
                     found, left = found.slice(0, left), max(0, left - len(found))
@@ -236,9 +235,9 @@ class IndexedScan(EngineScan, DataScan):
 
     def count(self) -> int:
         """How many rows match; of keys and expressions, so many as `to_arrow` gives."""
-        if not self._tests:
+        if not self.tests:
             return super().count()
-        names = [name for test in self._tests for name in test.columns]
+        names = [name for test in self.tests for name in test.columns]
         return sum(map(len, self.narrowed(names, And(())).to_arrow_batch_reader()))
 
     def plan_files(self) -> Iterable[FileScanTask]:
@@ -268,7 +267,7 @@ class IndexedScan(EngineScan, DataScan):
 
         They are of rows as PyIceberg returns them, in the schema of the version that is read.
         """
-        asked = (*(test.asked for test in self._tests), *self._beside)
+        asked = (*(test.asked for test in self.tests), *self._beside)
         columns = self._columns() if asked else Columns(())
 
         def certain(leaf: Leaf) -> Predicate:
@@ -290,7 +289,7 @@ class IndexedScan(EngineScan, DataScan):
 
     def _counts(self, task: FileScanTask) -> bool:
         """Whether `count` takes all rows of a file, by its partition, without a look at them."""
-        if self._tests or self._beside:
+        if self.tests or self._beside:
             return False
         planned_here = not self._should_use_server_side_planning()
         return planned_here and task.residual == AlwaysTrue()
