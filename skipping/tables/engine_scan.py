@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow.dataset as pads
 
 from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
-from skipping.tables.expressions import Translated, translate
+from skipping.tables.expressions import Translated, in_total_order, translate
 from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
@@ -66,7 +67,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, self.to_dataset())
+        con.register(table_name, ScanDataset(self, zeros_differ=False))
         return con
 
     def to_polars(self) -> Any:
@@ -79,7 +80,7 @@ class EngineScan:
     def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
         """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
         context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, self.to_dataset())
+        context.register_dataset(table_name, ScanDataset(self, zeros_differ=True))
         return context
 
     def to_daft(self) -> Any:
@@ -100,8 +101,11 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
     It is a dataset of one fragment, itself: its reader opens several files at a time.
     """
 
-    def __init__(self, scan: EngineScan) -> None:  # the one of Dataset refuses
-        self._scan = scan
+    def __init__(  # the one of Dataset refuses
+        self, scan: EngineScan, *, zeros_differ: bool | None = None
+    ) -> None:
+        """`zeros_differ` is that of an engine which compares floats in a total order."""
+        self._scan, self._zeros_differ = scan, zeros_differ
 
     @property
     def schema(self) -> pa.Schema:
@@ -122,6 +126,8 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         """
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
+        if filter is not None and self._zeros_differ is not None:
+            filter = in_total_order(filter, self.schema, zeros_differ=self._zeros_differ)
         names, predicate = _wanted(self._scan, columns, filter)
         reader = self._scan.narrowed(names, predicate).to_arrow_batch_reader()
         more = {"batch_size": batch_size} if batch_size is not None else {}
@@ -132,7 +138,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return ScanDataset, (self._scan,)
+        return partial(ScanDataset, zeros_differ=self._zeros_differ), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"

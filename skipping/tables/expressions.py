@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
 from providers.predicate import (
@@ -49,7 +51,7 @@ from providers.predicate import (
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "translate"]
+__all__ = ["Comparison", "Translated", "in_total_order", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -58,6 +60,20 @@ _OPS: dict[str, Op] = {
     "less_equal": "<=",
     "greater": ">",
     "greater_equal": ">=",
+}
+_FUNCTIONS = {op: name for name, op in _OPS.items()}
+_BUILT: dict[str, Any] = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "and_kleene": operator.and_,
+    "or_kleene": operator.or_,
+    "invert": operator.invert,
+    "is_valid": lambda x: x.is_valid(),
+    "is_nan": pc.is_nan,
 }
 _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -104,6 +120,87 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
         return Translated(_Rows(columns).predicate(tree, wanted=True), named)
     except (RecursionError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         return Translated(Unknown(f"an expression of Arrow: {error}"), named)
+
+
+def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) -> Any:
+    """A filter that an engine handed to Arrow, with floats compared as the engine does.
+
+    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
+    would; Arrow's comparisons leave NaN out. DuckDB takes the zeros for one, also in lists, where
+    Arrow compares bits; with `zeros_differ`, as in DataFusion, -0.0 is less than 0.0. An expression
+    that cannot be read stays as it is.
+    """
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    try:
+        tree = _parsed(expression)
+        if floats.isdisjoint(_fields(tree)):
+            return expression
+        return _Ordered(floats, zeros_differ).expression(tree)
+    except Exception:
+        return expression
+
+
+class _Ordered:
+    """An expression built again, node by node; raises KeyError for what it cannot build."""
+
+    def __init__(self, floats: Set[str], zeros_differ: bool) -> None:
+        self._floats, self._zeros_differ = floats, zeros_differ
+
+    def expression(self, node: _Node) -> Any:
+        if isinstance(node, pa.Scalar):
+            return pc.scalar(node)
+        if isinstance(node, _Field):
+            if node.nested:
+                raise KeyError(node.name)
+            return pc.field(node.name)
+        function, arguments = node.function, node.arguments
+        is_float = any(isinstance(a, _Field) and a.name in self._floats for a in arguments)
+        if is_float and function == "is_in":
+            return self._in(pc.field(_name(arguments[0])), node.options["value_set"])
+        if is_float and function in _OPS:
+            left, right = arguments
+            op = _OPS[function]
+            if isinstance(left, pa.Scalar):
+                left, right, op = right, left, _FLIPPED[op]
+            if isinstance(right, pa.Scalar):
+                return self._compared(pc.field(_name(left)), op, right)
+        built = [self.expression(argument) for argument in arguments]
+        if function == "is_in":
+            return built[0].isin(node.options["value_set"])
+        if function == "is_null":
+            return built[0].is_null(nan_is_null=node.options["nan_is_null"])
+        return _BUILT[function](*built)
+
+    def _in(self, column: Any, values: pa.Array) -> Any:
+        given = values.to_pylist()
+        if not self._zeros_differ and any(value == 0 for value in given):
+            values = pa.array([*given, 0.0, -0.0], values.type)
+        return column.isin(values)
+
+    def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
+        plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
+        if not scalar.is_valid or _is_nan(scalar):
+            return plain
+        value = scalar.as_py()
+        if self._zeros_differ and pa.types.is_floating(scalar.type) and value == 0:
+            # Lists compare bits, and a filter of a list is not null where the column is.
+            below = op in ("<", "<=")
+            kept = {"=": {0}, "!=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}[op]
+            place = int(math.copysign(1, value) > 0)
+            zeros = [z for n, z in enumerate((-0.0, 0.0)) if (n > place) - (n < place) in kept]
+            listed = column.isin(pa.array(zeros, scalar.type))
+            if op in ("=", "!="):
+                found = listed if op == "=" else ~listed
+                return found & column.is_valid()
+            strictly = column < pc.scalar(scalar) if below else column > pc.scalar(scalar)
+            plain = strictly | (listed & column.is_valid())
+        return plain | pc.is_nan(column) if op in (">", ">=") else plain
+
+
+def _name(node: _Node) -> str:
+    if not isinstance(node, _Field) or node.nested:
+        raise KeyError("a field of a struct, or a call")
+    return node.name
 
 
 class Comparison:

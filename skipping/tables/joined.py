@@ -33,11 +33,25 @@ def as_table(given: Any) -> pa.Table:
         return pa.Table.from_pandas(given, preserve_index=False)
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()  # a LazyFrame
+    if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
+        table = (
+            given.to_arrow()
+        )  # by the protocol text would come as views, of which Arrow has less
+        if isinstance(table, pa.Table):
+            return table
+        given = table
     if hasattr(given, "to_arrow_table") and not hasattr(given, "__arrow_c_stream__"):
         return given.to_arrow_table()
     if not isinstance(given, Mapping | pa.RecordBatch) and not hasattr(given, "__arrow_c_stream__"):
         raise TypeError(f"a dimension is a table, not {type(given).__name__}")
-    return pa.table(given)
+    table = pa.table(given)
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
 
 
 @dataclass(frozen=True)
