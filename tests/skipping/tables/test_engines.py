@@ -493,6 +493,20 @@ def test_engines_open_only_the_files_that_their_own_filters_leave(world: World) 
             path.write_bytes(content)
 
 
+def test_files_that_polars_wrote_have_an_index(tmp_path: Path) -> None:
+    """Their schema says that text was kept as views."""
+    for n in range(3):
+        texts = [f"s{n}", None, f"t{n}"] * 400
+        frame = pl.DataFrame({"s": texts, "b": [f"b{n}".encode()] * 1200})
+        write_deltalake(tmp_path, frame, mode="append")
+    store = MemoryStore("of polars")
+    index = SkippingIndex.create(DeltaTable(tmp_path), "s VALUE_LIST, b MIN_MAX", store=store)
+    for given in (pl.col("s") == "s1", pc.field("b") == pa.scalar(b"b1")):
+        scan = index.scan(given)
+        assert len(list(scan.plan_files())) == 1
+        assert scan.count() in (400, 1200)
+
+
 def test_a_limit_is_of_the_rows_before_an_engines_filter(world: World) -> None:
     few = world.index.scan(limit=3)
     (wanted,) = few.to_duckdb("few").sql("SELECT count(*) FROM few WHERE i IS NULL").fetchall()
