@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from providers.predicate import And, Predicate
@@ -132,6 +133,19 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         reader = self._scan.narrowed(names, predicate).to_arrow_batch_reader()
         more = {"batch_size": batch_size} if batch_size is not None else {}
         return pads.Scanner.from_batches(reader, columns=columns, filter=filter, **more)
+
+    def filter(self, expression: Any) -> Any:
+        """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
+        raise NotImplementedError("give the filter to to_table, scanner or index.scan")
+
+    def replace_schema(self, schema: pa.Schema) -> Any:
+        """Refused: the columns are those of the table."""
+        raise NotImplementedError("the columns are those of the table")
+
+    @property
+    def partition_expression(self) -> Any:
+        """Nothing is known of all rows."""
+        return pc.scalar(True)
 
     def get_fragments(self, filter: Any = None) -> Iterator[ScanDataset]:
         """Itself: what is read is decided by `scanner`."""

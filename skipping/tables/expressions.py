@@ -219,6 +219,10 @@ class Comparison:
             return None
         if pa.types.is_dictionary(scalar.type) or _is_nan(scalar):
             return None
+        if self.type == pa.float32() and pa.types.is_floating(scalar.type):
+            # Of a wider one it depends on who casts which.
+            narrow = scalar.cast(pa.float32(), safe=False)
+            return scalar if narrow.as_py() == scalar.as_py() else None
         if domain_of(scalar.type) == domain_of(self.type):
             return scalar
         if pa.types.is_unsigned_integer(scalar.type) and pa.types.is_integer(self.type):
@@ -306,7 +310,8 @@ def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Pr
 
 def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Predicate:
     given: pa.Array = options["value_set"]
-    if domain_of(given.type) != domain_of(column.type):
+    other = given.type != column.type if column.floats else False
+    if other or domain_of(given.type) != domain_of(column.type):
         return Unknown(f"{column.name} in a list of {given.type}")
     listed = given.drop_null()
     if wanted:

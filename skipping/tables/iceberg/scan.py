@@ -154,7 +154,12 @@ class IndexedScan(EngineScan, DataScan):
         if isinstance(row_filter, str) and not keys:
             return made
         schema = made.update(selected_fields=("*",)).arrow_schema
-        _, made.tests = row_tests(row_filter, keys, made._columns(), schema)
+        rest, made.tests = row_tests(row_filter, keys, made._columns(), schema)
+        if rest != "":
+            raise TypeError(
+                "a filter of an Iceberg table is text or an expression of PyIceberg, "
+                f"pyarrow.compute or Polars, not {type(rest).__name__}"
+            )
         return made
 
     @classmethod

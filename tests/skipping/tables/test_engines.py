@@ -315,6 +315,9 @@ def test_an_expression_decides_which_rows_there_are(world: World) -> None:
     assert world.index.scan(pc.field("i") == 7, limit=1).to_arrow().num_rows == 1
     with pytest.raises(TypeError, match="more than one row"):
         world.index.scan(pl.col("i") == pl.col("i").max())
+    if world.index.table.id.format == "iceberg":
+        with pytest.raises(TypeError, match="not Unknown"):
+            world.index.scan(Unknown("f(i)"))
     with pytest.raises(TypeError, match="an expression, not DataFrame"):
         world.index.scan(world.frame)
     for given in (pc.field("nope") == 1, pl.col("nope") == 1):
@@ -505,6 +508,21 @@ def test_files_that_polars_wrote_have_an_index(tmp_path: Path) -> None:
         scan = index.scan(given)
         assert len(list(scan.plan_files())) == 1
         assert scan.count() in (400, 1200)
+
+
+def test_a_dataset_is_read_and_not_changed(world: World) -> None:
+    dataset, seven = world.index.scan().to_dataset(), pc.field("i") == 7
+    wanted = len(world.frame.filter(pl.col("i") == 7))
+    assert (
+        dataset.count_rows(filter=seven) == wanted == dataset.to_table(["s"], filter=seven).num_rows
+    )
+    assert dataset.head(3).num_rows == 3
+    assert dataset.to_table({"x": pc.field("d")}).column_names == ["x"]
+    assert dataset.partition_expression.equals(pc.scalar(True))
+    assert [each.schema for each in dataset.get_fragments()] == [dataset.schema]
+    for change in (lambda: dataset.filter(seven), lambda: dataset.replace_schema(SCHEMA)):
+        with pytest.raises(NotImplementedError):
+            change()
 
 
 def test_a_limit_is_of_the_rows_before_an_engines_filter(world: World) -> None:
