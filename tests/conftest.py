@@ -76,6 +76,7 @@ EXTENDED = (
     "skipping/stores/test_opensearch_slow.py",
     "skipping/stores/test_restored.py",
     "skipping/tables/test_deltalake_spark.py",
+    "skipping/tables/test_engines.py",
     "skipping/tables/test_pyiceberg_filters.py",
 )
 """What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,
