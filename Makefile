@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-engines bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -94,6 +94,9 @@ $(BIN)/.peers: $(BIN)/.installed
 
 bench-peers: $(BIN)/.peers  ## a join in Spark, DuckDB, Polars, delta-rs and DataFusion, on the same files
 	$(BIN)/python -m tests.benchmarks.peers
+
+bench-engines: $(BIN)/.peers  ## a join in DuckDB, Polars and DataFusion, on all files and on our survivors
+	$(BIN)/python -m tests.benchmarks.engines
 
 $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'

@@ -111,9 +111,9 @@ def domain_of(type: pa.DataType) -> Domain | None:
         if type.precision <= _WIDE:
             return Domain(f"decimal({type.scale})", pa.int64())
         return Domain(f"wide decimal({type.scale})", pa.binary())
-    if types.is_string(type) or types.is_large_string(type):
+    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
         return Domain("string", pa.string())
-    if types.is_binary(type) or types.is_large_binary(type):
+    if types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type):
         return Domain("binary", pa.binary())
     return None
 

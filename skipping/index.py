@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from skipping.advise.analyze import Advice
     from skipping.tables.iceberg.scan import IndexedScan
+    from skipping.tables.joined import Joined
     from skipping.tables.scan import FileScan
     from skipping.tables.verification import Verification
 
@@ -319,20 +320,36 @@ class Index:
         """
         return self._asking.why(predicate, self.table)
 
-    def scan(self, row_filter: Any = "", **options: Any) -> IndexedScan | FileScan:
+    def scan(
+        self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
+    ) -> IndexedScan | FileScan:
         """The matching rows, read from the files that may have one, without Spark.
 
         Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
         (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
         that it is at, and of a Parquet folder, as it is now, it takes a predicate as `lookup` does,
         `selected_fields` and `limit`, and gives a scan with the same methods: `select`,
-        `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`, `to_polars`,
-        `to_duckdb`, `count`. Both have `verify`, too. Its filter is evaluated as Spark would; what
-        cannot be is a DefinitionError, and a file that cannot be read exactly a TableError. Raises
-        TableError for a table of a Spark session, which skips files by itself.
+        `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`, `count`. Its filter
+        is evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
+        read exactly a TableError.
+
+        Of all, the filter may be an expression of `pyarrow.compute` or Polars, which then decides
+        which rows there are, and `keys` are the values of join keys by column, any number of them:
+        `{"h": values}`, where values are an Arrow or NumPy array, a column or frame of Polars or
+        pandas, a relation of DuckDB, another scan or a list. The rows are those whose key is among
+        them (NaN equals itself, -0.0 equals 0.0, null nothing); keys of another kind than the
+        column, such as text beside numbers, are a TypeError.
+
+        `to_polars()` is a LazyFrame; `to_duckdb(name, connection)`, `to_datafusion(context, name)`,
+        `to_daft()` and `to_dataset()` (Arrow's) read lazily, too: what the engine selects, of the
+        files that its own filter leaves.
+
+        Raises TableError for a table of a Spark session, which skips files by itself.
         """
-        if row_filter:
+        if not isinstance(row_filter, str) or row_filter:
             options["row_filter"] = row_filter
+        if keys is not None:
+            options["keys"] = keys
         return self._asking.scan(self.table, options)
 
     def verify(self, row_filter: Any = "", **options: Any) -> Verification:
@@ -342,6 +359,42 @@ class Index:
         rows and files there were; raises WrongAnswer, naming the files, where the index is wrong.
         """
         return self.scan(row_filter, **options).verify()
+
+    def join(
+        self,
+        dimension: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        row_filter: Any = "",
+        *,
+        suffix: str = "_right",
+        **options: Any,
+    ) -> Joined:
+        """The rows of the table joined with those of a dimension that have equal keys.
+
+        An inner join, as Polars' and DuckDB's `USING`: the dimension's keys are collected first,
+        and only files that may have one are opened. `dimension` is a table of Arrow, a frame of
+        Polars or pandas, a relation of DuckDB, or another scan. `on` names columns that both have,
+        or of each column of the table that of the dimension. Columns are the table's, then the
+        dimension's but its keys, with the suffix where the table has that name. Takes what `scan`
+        does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
+        """
+        from skipping.tables.joined import Joined, as_table
+
+        table = as_table(dimension)
+        names = {on: on} if isinstance(on, str) else on
+        pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        for name in pairs.values():
+            if name not in table.column_names:
+                there = ", ".join(table.column_names)
+                raise DefinitionError(f"the dimension has no column {name}: it has {there}")
+        if not pairs:
+            raise DefinitionError("a join is on one column at least")
+        selected = options.pop("selected_fields", ("*",))
+        given = {name: table[other] for name, other in pairs.items()}
+        fact = self.scan(row_filter, keys=given, **options)
+        keys = {test.name: test.keys for test in fact.key_tests()}
+        joined = Joined.of(fact, table, keys, drop=set(pairs.values()), suffix=suffix)
+        return joined if "*" in selected else joined.select(*selected)
 
     def describe(self) -> dict[str, str | None]:
         """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.

@@ -80,6 +80,7 @@ EXTENDED = (
     "skipping/stores/test_opensearch_slow.py",
     "skipping/stores/test_restored.py",
     "skipping/tables/test_deltalake_spark.py",
+    "skipping/tables/test_engines.py",
     "skipping/tables/test_folder_spark.py",
     "skipping/tables/test_pyiceberg_v3.py",
     "skipping/tables/test_pyiceberg_filters.py",

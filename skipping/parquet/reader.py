@@ -211,8 +211,10 @@ def part_of(place: Found, array: pa.Array) -> Part:
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):
-            values = encode(array.dictionary.take(pc.unique(array.indices.drop_null())))
+            dictionary = _without_views(array.dictionary)
+            values = encode(dictionary.take(pc.unique(array.indices.drop_null())))
         else:
+            array = _without_views(array)
             values = encode(array.drop_null() if nulls else array)
     except pa.ArrowInvalid as error:
         return Unreadable(place.column, f"a value cannot be normalised: {_short(error)}")
@@ -220,6 +222,13 @@ def part_of(place: Found, array: pa.Array) -> Part:
     if place.oldest is not None and len(values) and chunk.extremes()[0].as_py() < place.oldest:
         return Unreadable(place.column, "it holds old dates, maybe of another calendar")
     return chunk
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    """Text as Arrow's functions take it: Polars and DuckDB leave in a file that they had views."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    return array.cast(pa.binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:

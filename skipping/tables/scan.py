@@ -8,24 +8,31 @@ Then the filter is evaluated again, as Spark would: NaN is greatest and equal to
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from providers.errors import DefinitionError, TableError, first_line
 from providers.predicate import And, Predicate, leaves
 from providers.rows import matching_rows
 from providers.values import encode
 from skipping.parser.literals import split_parts
-from skipping.stores import identities
+from skipping.stores import Identity, identities
 from skipping.tables import Asked, Columns, TableColumn
+from skipping.tables.engine_scan import EngineScan
 from skipping.tables.filesystem import Locate
+from skipping.tables.row_test import (
+    RowTest,
+    disproved_by,
+    leaf_values,
+    passing,
+    row_tests,
+    top_level,
+)
 from skipping.tables.verification import Verification
 
 __all__ = ["FileScan", "Live"]
@@ -62,7 +69,7 @@ class Live(Protocol):
 
 
 @dataclass(frozen=True)
-class FileScan:
+class FileScan(EngineScan):
     """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
 
     Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
@@ -73,6 +80,8 @@ class FileScan:
     files: pa.Table
     predicate: Predicate
     locate: Locate = field(repr=False)
+    index: Asked = field(repr=False)
+    tests: tuple[RowTest, ...] = ()
     selected_fields: tuple[str, ...] = ("*",)
     limit: int | None = None
     note: str | None = None
@@ -84,26 +93,46 @@ class FileScan:
         index: Asked,
         locate: Locate,
         *,
-        row_filter: Predicate | str = "",
+        row_filter: Any = "",
+        keys: Mapping[str, Any] | None = None,
         selected_fields: Sequence[str] = ("*",),
         limit: int | None = None,
     ) -> FileScan:
         """The scan of a version, cut by what an index disproves; of all files where it is away.
 
-        Raises StatementError, DefinitionError or TypeError for a filter that is none of this table.
+        Raises StatementError, DefinitionError or TypeError for a filter, or for keys, that are none
+        of this table.
         """
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is a number of rows, not {limit}")
-        given = index.bound(row_filter, live.columns) if row_filter != "" else And(())
-        files, note = live.files(), None
+        rest, tests = row_tests(row_filter, keys, live.columns, live.arrow_schema)
+        given = index.bound(rest, live.columns) if rest != "" else And(())
+        scan = cls(live, live.files(), given, locate, index, tests, limit=limit)
+        scan = scan.select(*selected_fields)
+        if rest != "":
+            scan = scan._without(lambda: index.disproved(rest, live.columns))
+        return scan._without(lambda: disproved_by(index, tests, live.columns)) if tests else scan
+
+    def _without(self, disproved: Callable[[], set[Identity]]) -> FileScan:
+        """Without the files that are disproved; all of them where the index cannot be asked."""
         try:
-            disproved = index.disproved(row_filter, live.columns) if row_filter != "" else set()
-            kept = [file not in disproved for file in identities(files)]
-            files = files.filter(pa.array(kept, pa.bool_()))
+            gone = disproved()
+            kept = [file not in gone for file in identities(self.files)]
+            return replace(self, files=self.files.filter(pa.array(kept, pa.bool_())))
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
-            note = f"no file is skipped: {first_line(error)}"
-        return cls(live, files, given, locate, limit=limit, note=note).select(*selected_fields)
+            return replace(self, note=f"no file is skipped: {first_line(error)}")
+
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> FileScan:
+        """See `EngineScan`."""
+        scan = self.select(*names)
+        if predicate == And(()) or self.limit is not None:  # of which rows there are so many
+            return scan
+        return scan._without(lambda: self.index.disproved(predicate, self.live.columns))
+
+    def known(self) -> Mapping[str, TableColumn]:
+        """See `EngineScan`."""
+        return top_level(self.live.columns, self.live.arrow_schema)
 
     def select(self, *field_names: str) -> FileScan:
         """The same scan, of these top-level columns only; raises DefinitionError."""
@@ -121,6 +150,11 @@ class FileScan:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
+        return self.arrow_schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
         whole = self.live.arrow_schema
         if "*" in self.selected_fields:
             return whole
@@ -137,17 +171,6 @@ class FileScan:
     def to_pandas(self, **kwargs: Any) -> Any:
         """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
         return self.to_arrow().to_pandas(**kwargs)
-
-    def to_polars(self) -> Any:
-        """The rows as a DataFrame of Polars, which has to be installed."""
-        return import_module("polars").DataFrame(self.to_arrow())
-
-    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """The connection to DuckDB, a new one in memory unless given, with the rows as a view."""
-        # By name: it is of the user's, and no extra of this project brings it.
-        con = connection or import_module("duckdb").connect(":memory:")
-        con.register(table_name, self.to_arrow())
-        return con
 
     def count(self) -> int:
         """How many rows match."""
@@ -171,10 +194,14 @@ class FileScan:
         """The same rows, of the filter's columns, or of some if it names none: rows of no column
         could not be counted.
         """
-        named = dict.fromkeys(_top(column) for column in self._filtered.values())
+        named = dict.fromkeys([*map(_top, self._filtered.values()), *self._tested])
         return replace(
             self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])
         )
+
+    @property
+    def _tested(self) -> Iterator[str]:
+        return (name for test in self.tests for name in test.columns)
 
     @cached_property
     def _filtered(self) -> Mapping[str, TableColumn]:
@@ -204,22 +231,19 @@ class FileScan:
             raise TableError(f"cannot read {path}: {first_line(error)}") from error
 
     def _matching(self, path: str) -> pa.Table:
-        tops = dict.fromkeys([*self.schema.names, *map(_top, self._filtered.values())])
+        filtered = map(_top, self._filtered.values())
+        tops = dict.fromkeys([*self.schema.names, *filtered, *self._tested])
         whole = self.live.read(path, list(tops), self.locate)
         if (kept := self.live.vectors.get(path)) is not None:
             # What a vector leaves out at its end is there.
             mask = pa.concat_arrays([kept, pa.repeat(True, len(whole) - len(kept))])
             whole = whole.filter(mask)
-        values = {id: encode(_leaf(whole, column)) for id, column in self._filtered.items()}
+        values = {
+            id: encode(leaf_values(whole, column.name)) for id, column in self._filtered.items()
+        }
         found = whole.filter(matching_rows(self.predicate, values, len(whole)))
-        return found.select(self.schema.names)
+        return passing(self.tests, found).select(self.schema.names)
 
 
 def _top(column: TableColumn) -> str:
     return split_parts(column.name)[0]
-
-
-def _leaf(table: pa.Table, column: TableColumn) -> pa.Array:
-    top, *below = split_parts(column.name)
-    values = table[top].combine_chunks()
-    return pc.struct_field(values, below) if below else values

@@ -141,8 +141,18 @@ class PyIcebergTable:
         return pc.is_in(paths, value_set=known["path"].combine_chunks())
 
     def scan(self, index: Asked, **options: Any) -> DataScan:
-        """`Table.scan` of the table as it was given, less the files that are disproved."""
-        return IndexedScan.of(self.table.scan(**options), index.disproved)
+        """`Table.scan` of the table as it was given, less the files that are disproved.
+
+        `keys`, and a `row_filter` that is an expression of another library, are ours.
+        """
+        keys, given = options.pop("keys", None), options.get("row_filter", "")
+        if isinstance(given, str | BooleanExpression):
+            given = ""
+        else:
+            del options["row_filter"]
+        return IndexedScan.of(
+            self.table.scan(**options), index.disproved, row_filter=given, keys=keys
+        )
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""

@@ -415,7 +415,7 @@ class TestScan:
         table, index = indexed
         cut = index.scan("k = 1", selected_fields=("s",), limit=5)
         assert cut.to_pandas()["s"].tolist() == ["s1"]
-        assert cut.to_polars()["s"].to_list() == ["s1"]
+        assert cut.to_polars().collect()["s"].to_list() == ["s1"]
         with duckdb.connect() as db:
             assert cut.to_duckdb("t", db).execute("SELECT s FROM t").fetchall() == [("s1",)]
         assert index.scan().select("k", "big").schema.names == ["k", "big"]

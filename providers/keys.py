@@ -1,0 +1,240 @@
+"""Keys of a join as other engines have them: any column of values, made the values of a column.
+
+A key equals a value where both are one normalised value (`providers.values`): NaN equals itself,
+-0.0 equals 0.0, and null equals nothing. A key that is no value of the column's type, such as 2.5
+or 2**40 beside an INT, matches no row. Keys of another kind (text beside numbers) are a TypeError:
+what they would equal depends on who casts which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.predicate import In
+from providers.values import domain_of, encode
+
+__all__ = ["Keys", "as_column"]
+
+_EXACT = 2**53
+"""Integers up to this are exact as doubles."""
+
+_DIGITS = {pa.int64(): 18, pa.binary(): 38}
+"""Of a decimal, by how its domain is stored."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys as they were given, and their values, which are normalised, distinct and sorted.
+
+    `given` is of the column's domain, with null for a key that no value equals.
+    """
+
+    given: pa.Array
+    values: pa.Array
+
+    @classmethod
+    def of(cls, name: str, values: Any, type: pa.DataType) -> Keys:
+        """The keys of the column `name`, which has that type; see `as_column` for what they are.
+
+        Raises TypeError for what cannot be compared with the column.
+        """
+        column = as_column(values, name)
+        try:
+            given = _conform(column, type)
+        except _ForeignError:
+            raise TypeError(
+                f"{name} is {type}, and its keys are {column.type}: cast them"
+            ) from None
+        except pa.ArrowInvalid as error:
+            raise TypeError(f"keys of {name}: {error}") from error
+        return cls(given, In.of(name, encode(given)).values)
+
+    def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
+        """Where each of so many normalised values is among `values`; -1 where it is not."""
+        if not len(self.values):
+            return np.full(len(values), -1, np.int64)
+        if self.values.type != pa.int64():
+            found = pc.index_in(values, value_set=self.values, skip_nulls=True)
+            return np.asarray(found.fill_null(-1), np.int64)
+        # Arrow would hash all keys for each batch: a million take 90 ms.
+        keys, numbers = self.values.to_numpy(), values.fill_null(0).to_numpy(zero_copy_only=False)
+        places = np.searchsorted(keys, numbers)
+        places[places == len(keys)] = 0
+        there = (keys[places] == numbers) & values.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(there, places, -1)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Of each key as it was given where it is among `values`; -1 for null."""
+        return self.positions(encode(self.given))
+
+
+def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
+    """One column of values as Arrow: an Arrow or NumPy array, a column of pandas or Polars, a list.
+
+    Of a table with several columns (of Arrow, Polars, pandas, a DuckDB relation, a scan) that of
+    the name. Python's values have to be of one type. Raises TypeError for anything else.
+    """
+    if hasattr(values, "collect") and not hasattr(values, "__arrow_c_stream__"):
+        values = values.collect()  # a LazyFrame
+    try:
+        column = _as_arrow(values, name)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise TypeError(f"keys of {name} are no column of values: {error}") from error
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if pa.types.is_struct(column.type):
+        column = _of_struct(column, name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column
+
+
+def _as_arrow(values: Any, name: str) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if (library := type(values).__module__.partition(".")[0]) == "pandas":
+        if values.ndim == 2:
+            values = values[name if name in values else values.columns[0]]
+            if values.ndim == 2:
+                raise TypeError(f"there are several columns {name}")
+        # NaN of floats stays one: a float column may have it, and no other column does.
+        return pa.array(values, from_pandas=False)
+    if hasattr(values, "__arrow_c_stream__"):
+        return pa.chunked_array(values)
+    if isinstance(values, np.ndarray):
+        return pa.array(values)
+    if library == "duckdb":
+        return pa.chunked_array(values.to_arrow_table().to_batches())
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
+    return pa.array([value.as_py() if isinstance(value, pa.Scalar) else value for value in values])
+
+
+def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    names = [field.name for field in column.type]
+    if names.count(name) != 1 and len(names) != 1:
+        raise TypeError(f"keys of {name}: choose one of the columns {', '.join(names)}")
+    place = names.index(name) if name in names else 0
+    return pa.chunked_array(
+        [pc.struct_field(chunk, [place]) for chunk in column.chunks],
+        column.type.field(place).type,
+    )
+
+
+class _ForeignError(Exception):
+    """Keys of another kind than the column's."""
+
+
+def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
+    """The keys in a type of the column's domain; null for those that are no value of it."""
+    domain = domain_of(type)
+    if domain is None:
+        raise _ForeignError
+    keys = column.combine_chunks()
+    if isinstance(keys, pa.ChunkedArray):
+        keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], column.type)
+    if pa.types.is_null(keys.type):
+        return pa.nulls(len(keys), type)
+    keys = _plain(keys)
+    match domain.name:
+        case "integer":
+            return _integers(keys)
+        case "float":
+            return _floats(keys)
+        case "date":
+            return _dates(keys)
+        case "timestamp" | "timestamp_ntz":
+            return _times(keys, type)
+        case name if "decimal" in name:
+            return _decimals(keys, pa.decimal128(_DIGITS[domain.stored], type.scale))
+    if domain_of(keys.type) != domain:
+        raise _ForeignError
+    return keys
+
+
+def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
+    return pc.if_else(condition, keys, pa.scalar(None, keys.type))
+
+
+def _plain(keys: pa.Array) -> pa.Array:
+    """Without the ways in which Arrow keeps text, bytes and numbers otherwise."""
+    types = pa.types
+    if types.is_large_string(keys.type) or types.is_string_view(keys.type):
+        return keys.cast(pa.string())
+    if types.is_large_binary(keys.type) or types.is_binary_view(keys.type):
+        return keys.cast(pa.binary())
+    if types.is_fixed_size_binary(keys.type):
+        return keys.cast(pa.binary())
+    if types.is_float16(keys.type):
+        return keys.cast(pa.float32())
+    if types.is_unsigned_integer(keys.type):
+        wide = keys.cast(pa.uint64())
+        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
+    return keys
+
+
+def _integers(keys: pa.Array) -> pa.Array:
+    if pa.types.is_signed_integer(keys.type):
+        return keys.cast(pa.int64())
+    if not pa.types.is_floating(keys.type):
+        raise _ForeignError
+    # Integers of pandas are floats as soon as one is missing.
+    numbers = keys.cast(pa.float64())
+    whole = _where(pc.and_(pc.is_finite(numbers), pc.equal(numbers, pc.floor(numbers))), numbers)
+    if pc.any(pc.greater(pc.abs(whole), float(_EXACT))).as_py():
+        raise _ForeignError  # which integer it was nobody knows any more
+    return whole.cast(pa.int64())
+
+
+def _floats(keys: pa.Array) -> pa.Array:
+    if pa.types.is_floating(keys.type):
+        return keys
+    if not pa.types.is_signed_integer(keys.type):
+        raise _ForeignError
+    ends = pc.min_max(keys.cast(pa.int64())).as_py()
+    if any(end is not None and abs(end) > _EXACT for end in ends.values()):
+        raise _ForeignError
+    return keys.cast(pa.float64())
+
+
+def _dates(keys: pa.Array) -> pa.Array:
+    if pa.types.is_date(keys.type):
+        return keys.cast(pa.date32())
+    if not pa.types.is_timestamp(keys.type) or keys.type.tz:
+        raise _ForeignError
+    # pandas and NumPy have days only as times.
+    return _where(pc.equal(pc.floor_temporal(keys, unit="day"), keys), keys).cast(pa.date32())
+
+
+def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
+    if not pa.types.is_timestamp(keys.type) or bool(keys.type.tz) != bool(type.tz):
+        raise _ForeignError
+    if keys.type.unit == "ns":
+        # No column that has an index is finer than microseconds.
+        micros = keys.cast(pa.timestamp("us", keys.type.tz), safe=False)
+        keys = _where(pc.equal(micros.cast(keys.type), keys), micros)
+    return keys.cast(pa.timestamp("us", type.tz))
+
+
+def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
+    if not (pa.types.is_decimal(keys.type) or pa.types.is_signed_integer(keys.type)):
+        raise _ForeignError
+    try:
+        return keys.cast(type)  # fails for one that has more digits
+    except pa.ArrowInvalid:
+        with localcontext(prec=160):
+            most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)
+            given = (None if key is None else Decimal(key) for key in keys.to_pylist())
+            fitting = [
+                n if n is not None and abs(n) < most and n % unit == 0 else None for n in given
+            ]
+            return pa.array([None if n is None else n.quantize(unit) for n in fitting], type)

@@ -1,0 +1,184 @@
+"""What each scan without Spark gives to other engines: its surviving files' rows, when asked for.
+
+Every method reads lazily as far as its engine does: the engine says which columns it wants and by
+which filter, the index is asked about that filter too, and files are opened then. Deletes,
+partition columns and evolved schemas are read as the format says, by the scan's own reader.
+
+DuckDB's filters arrive as expressions of Arrow, those that its joins find at run time among them:
+a join with a small dimension opens the files that the dimension's keys are in.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from providers.predicate import And, Predicate
+from skipping.tables import TableColumn
+from skipping.tables.expressions import Translated, in_total_order, translate
+from skipping.tables.row_test import KeyTest, RowTest
+
+__all__ = ["EngineScan", "ScanDataset", "install"]
+
+
+class EngineScan:
+    """The methods that hand rows to engines; a scan of a format has the abstract ones."""
+
+    tests: tuple[RowTest, ...] = ()
+
+    @property
+    @abstractmethod
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+
+    @abstractmethod
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for."""
+
+    @abstractmethod
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> EngineScan:
+        """The scan of these of its columns, less files in which no row meets the predicate.
+
+        The predicate is not evaluated: whoever asks does that.
+        """
+
+    @abstractmethod
+    def known(self) -> Mapping[str, TableColumn]:
+        """The table's columns that are no struct, by the names that they have in the rows."""
+
+    def key_tests(self) -> list[KeyTest]:
+        """The tests of keys that a scan of a table was given."""
+        return [test for test in self.tests if isinstance(test, KeyTest)]
+
+    def to_dataset(self) -> ScanDataset:
+        """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take."""
+        return ScanDataset(self)
+
+    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
+        """The connection to DuckDB, a new one in memory unless given, with the rows as a view.
+
+        Each query on the view reads its own columns, of the files that its filter and the keys of
+        its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
+        """
+        con = connection if connection is not None else install("duckdb").connect(":memory:")
+        con.register(table_name, ScanDataset(self, zeros_differ=False))
+        return con
+
+    def to_polars(self) -> Any:
+        """The rows as a LazyFrame; what it selects is what is read, when it is collected."""
+        pl = install("polars")
+        from skipping.tables.polars_source import lazy_frame
+
+        return lazy_frame(pl, self)
+
+    def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
+        """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
+        context = context if context is not None else install("datafusion").SessionContext()
+        context.register_dataset(table_name, ScanDataset(self, zeros_differ=True))
+        return context
+
+    def to_daft(self) -> Any:
+        """The rows as a DataFrame of Daft, read when it is collected."""
+        install("daft")
+        from skipping.tables.daft_source import data_frame
+
+        return data_frame(self)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The rows for whoever speaks Arrow: `pyarrow.table(scan)`, `polars.DataFrame(scan)`."""
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+
+class ScanDataset(pads.Dataset):  # type: ignore[misc]
+    """A scan as a Dataset: `scanner` reads the columns that it is asked for, and files that match.
+
+    It is a dataset of one fragment, itself: its reader opens several files at a time.
+    """
+
+    def __init__(  # the one of Dataset refuses
+        self, scan: EngineScan, *, zeros_differ: bool | None = None
+    ) -> None:
+        """`zeros_differ` is that of an engine which compares floats in a total order."""
+        self._scan, self._zeros_differ = scan, zeros_differ
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._scan.arrow_schema
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Any = None,
+        filter: Any = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> pads.Scanner:
+        """Reads the matching rows; `columns` and `filter` are those of `Dataset.scanner`.
+
+        Nothing is opened before the first batch. `schema` is what DataFusion says it reads.
+        """
+        if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
+            raise TypeError("name the arguments of scanner")
+        if filter is not None and self._zeros_differ is not None:
+            filter = in_total_order(filter, self.schema, zeros_differ=self._zeros_differ)
+        names, predicate = _wanted(self._scan, columns, filter)
+        reader = self._scan.narrowed(names, predicate).to_arrow_batch_reader()
+        more = {"batch_size": batch_size} if batch_size is not None else {}
+        return pads.Scanner.from_batches(reader, columns=columns, filter=filter, **more)
+
+    def filter(self, expression: Any) -> Any:
+        """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
+        raise NotImplementedError("give the filter to to_table, scanner or index.scan")
+
+    def replace_schema(self, schema: pa.Schema) -> Any:
+        """Refused: the columns are those of the table."""
+        raise NotImplementedError("the columns are those of the table")
+
+    @property
+    def partition_expression(self) -> Any:
+        """Nothing is known of all rows."""
+        return pc.scalar(True)
+
+    def get_fragments(self, filter: Any = None) -> Iterator[ScanDataset]:
+        """Itself: what is read is decided by `scanner`."""
+        return iter((self,))
+
+    def __reduce__(self) -> Any:
+        return partial(ScanDataset, zeros_differ=self._zeros_differ), (self._scan,)
+
+    def __repr__(self) -> str:
+        return f"ScanDataset({self._scan!r})"
+
+
+def _wanted(scan: EngineScan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
+    """The columns that are read, and what their rows are asked."""
+    there = scan.arrow_schema.names
+    found = Translated(And(()), frozenset()) if filter is None else translate(filter, scan.known())
+    if columns is None or found.columns is None:
+        return there, found.predicate
+    named: set[str] | None = set(found.columns)
+    for column in columns.values() if isinstance(columns, dict) else columns:
+        fields = {column} if isinstance(column, str) else translate(column, {}).columns
+        named = None if named is None or fields is None else named | fields
+    if named is None:
+        return there, found.predicate
+    # Some column, if it is none: without one there are no rows to count.
+    return [name for name in there if name in named] or there[:1], found.predicate
+
+
+def install(library: str) -> Any:
+    """A library of the user's; raises ImportError that says what to install."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise ImportError(
+            f"{library} is not installed: pip install 'lakehouse-file-skipping[{library}]'"
+        ) from error

@@ -1,0 +1,420 @@
+"""Filters as Arrow evaluates them (`pyarrow.compute.Expression`), as predicates for an index.
+
+Arrow's filter decides which rows there are; the index is asked a predicate that holds for each of
+them. The rules, with what would be lost without them:
+
+=============================  =====================================================================
+NaN                            No comparison of it is true but `!=`. Under a NOT each is, so
+                               `~(x > 5)` returns NaN, which here is the greatest value: it is asked
+                               for beside `x <= 5`. What is compared with NaN is unknown.
+nulls                          A comparison of null is null, `is_in` is false: `~x.isin([1])`
+                               returns nulls, and `x.isin([None])` may.
+-0.0                           `==` takes the zeros for one, `is_in` compares bits: `~x.isin([0.0])`
+                               returns -0.0, so no zero and no NaN is excluded.
+is_null(nan_is_null=True)      asks for NaN, too.
+types                          A value of another kind than the column is cast, or the column is:
+                               unknown, but for integers of any width, and those beside floats that
+                               have them exactly.
+fields of structs              Arrow reads below a null struct what lies there: unknown.
+=============================  =====================================================================
+
+Functions, casts, comparisons of two columns and everything else are unknown: not skipped by, and
+evaluated all the same. An expression is read as Arrow writes it to be pickled, which has its calls,
+fields, literals and options with their types; what cannot be read is unknown as a whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+import struct
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+
+from providers.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+from providers.values import arrow_type, domain_of
+from skipping.tables import TableColumn
+
+__all__ = ["Comparison", "Translated", "in_total_order", "translate"]
+
+_OPS: dict[str, Op] = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_FUNCTIONS = {op: name for name, op in _OPS.items()}
+_BUILT: dict[str, Any] = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "and_kleene": operator.and_,
+    "or_kleene": operator.or_,
+    "invert": operator.invert,
+    "is_valid": lambda x: x.is_valid(),
+    "is_nan": pc.is_nan,
+}
+_FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_BOTH = ("and", "and_kleene")
+_EITHER = ("or", "or_kleene")
+_EXACT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What holds for each row that an expression is true of, and the top-level columns it names.
+
+    `columns` is None where they are not known: then it may name any.
+    """
+
+    predicate: Predicate
+    columns: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: str
+    arguments: tuple[_Node, ...]
+    options: Mapping[str, Any]
+
+
+_Node: TypeAlias = "_Field | _Call | pa.Scalar"
+
+
+def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated:
+    """An Arrow expression on the rows of a table; `columns` by the names that it has for them."""
+    try:
+        tree = _parsed(expression)
+        named = frozenset(_fields(tree))
+    except Exception as error:  # Arrow's own form: another release may have another
+        return Translated(Unknown(f"an expression of Arrow: {error}"), None)
+    try:
+        return Translated(_Rows(columns).predicate(tree, wanted=True), named)
+    except (RecursionError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        return Translated(Unknown(f"an expression of Arrow: {error}"), named)
+
+
+def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) -> Any:
+    """A filter that an engine handed to Arrow, with floats compared as the engine does.
+
+    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
+    would; Arrow's comparisons leave NaN out. DuckDB takes the zeros for one, also in lists, where
+    Arrow compares bits; with `zeros_differ`, as in DataFusion, -0.0 is less than 0.0. An expression
+    that cannot be read stays as it is.
+    """
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    try:
+        tree = _parsed(expression)
+        if floats.isdisjoint(_fields(tree)):
+            return expression
+        return _Ordered(floats, zeros_differ).expression(tree)
+    except Exception:
+        return expression
+
+
+class _Ordered:
+    """An expression built again, node by node; raises KeyError for what it cannot build."""
+
+    def __init__(self, floats: Set[str], zeros_differ: bool) -> None:
+        self._floats, self._zeros_differ = floats, zeros_differ
+
+    def expression(self, node: _Node) -> Any:
+        if isinstance(node, pa.Scalar):
+            return pc.scalar(node)
+        if isinstance(node, _Field):
+            if node.nested:
+                raise KeyError(node.name)
+            return pc.field(node.name)
+        function, arguments = node.function, node.arguments
+        is_float = any(isinstance(a, _Field) and a.name in self._floats for a in arguments)
+        if is_float and function == "is_in":
+            return self._in(pc.field(_name(arguments[0])), node.options["value_set"])
+        if is_float and function in _OPS:
+            left, right = arguments
+            op = _OPS[function]
+            if isinstance(left, pa.Scalar):
+                left, right, op = right, left, _FLIPPED[op]
+            if isinstance(right, pa.Scalar):
+                return self._compared(pc.field(_name(left)), op, right)
+        built = [self.expression(argument) for argument in arguments]
+        if function == "is_in":
+            return built[0].isin(node.options["value_set"])
+        if function == "is_null":
+            return built[0].is_null(nan_is_null=node.options["nan_is_null"])
+        return _BUILT[function](*built)
+
+    def _in(self, column: Any, values: pa.Array) -> Any:
+        given = values.to_pylist()
+        if not self._zeros_differ and any(value == 0 for value in given):
+            values = pa.array([*given, 0.0, -0.0], values.type)
+        return column.isin(values)
+
+    def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
+        plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
+        if not scalar.is_valid or _is_nan(scalar):
+            return plain
+        value = scalar.as_py()
+        if self._zeros_differ and pa.types.is_floating(scalar.type) and value == 0:
+            # Lists compare bits, and a filter of a list is not null where the column is.
+            below = op in ("<", "<=")
+            kept = {"=": {0}, "!=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}[op]
+            place = int(math.copysign(1, value) > 0)
+            zeros = [z for n, z in enumerate((-0.0, 0.0)) if (n > place) - (n < place) in kept]
+            listed = column.isin(pa.array(zeros, scalar.type))
+            if op in ("=", "!="):
+                found = listed if op == "=" else ~listed
+                return found & column.is_valid()
+            strictly = column < pc.scalar(scalar) if below else column > pc.scalar(scalar)
+            plain = strictly | (listed & column.is_valid())
+        return plain | pc.is_nan(column) if op in (">", ">=") else plain
+
+
+def _name(node: _Node) -> str:
+    if not isinstance(node, _Field) or node.nested:
+        raise KeyError("a field of a struct, or a call")
+    return node.name
+
+
+class Comparison:
+    """Leaves on one column, by what a value of an engine's is beside it."""
+
+    def __init__(self, column: TableColumn) -> None:
+        self.name = column.name
+        found = arrow_type(column.type) if column.refusal is None else None
+        self.known = found is not None
+        self.type: pa.DataType = found or pa.null()
+        self.floats = pa.types.is_floating(self.type)
+
+    def value(self, scalar: pa.Scalar) -> pa.Scalar | None:
+        """The scalar as a value that the column is compared with, exactly; None if it is none."""
+        if not self.known or not scalar.is_valid:
+            return None
+        if pa.types.is_dictionary(scalar.type) or _is_nan(scalar):
+            return None
+        if self.type == pa.float32() and pa.types.is_floating(scalar.type):
+            # Of a wider one it depends on who casts which.
+            narrow = scalar.cast(pa.float32(), safe=False)
+            return scalar if narrow.as_py() == scalar.as_py() else None
+        if domain_of(scalar.type) == domain_of(self.type):
+            return scalar
+        if pa.types.is_unsigned_integer(scalar.type) and pa.types.is_integer(self.type):
+            return pa.scalar(scalar.as_py(), pa.int64()) if scalar.as_py() < 2**63 else None
+        if self.floats and pa.types.is_integer(scalar.type):
+            most = _EXACT if pa.types.is_float64(self.type) else 2**24
+            return pa.scalar(float(scalar.as_py())) if abs(scalar.as_py()) <= most else None
+        return None
+
+    def nan(self) -> Compare:
+        """The column is NaN."""
+        return Compare(self.name, "=", pa.scalar(math.nan, self.type))
+
+
+class _Rows:
+    def __init__(self, columns: Mapping[str, TableColumn]) -> None:
+        self._columns = columns
+
+    def predicate(self, node: _Node, *, wanted: bool) -> Predicate:
+        """Holds for each row of which the node is true, or, with `wanted` False, is false."""
+        if isinstance(node, pa.Scalar):
+            if not pa.types.is_boolean(node.type) and node.is_valid:
+                return Unknown("a constant that is no boolean")
+            return And(()) if node.is_valid and node.as_py() is wanted else Or(())
+        if isinstance(node, _Field):
+            column = self._column(node)
+            if column is None or column.value(pa.scalar(True)) is None:
+                return Unknown(f"{node.name} as a condition")
+            return Compare(column.name, "=", wanted)
+        function, arguments = node.function, node.arguments
+        if function == "invert":
+            return self.predicate(arguments[0], wanted=not wanted)
+        if function in _BOTH + _EITHER:
+            legs = tuple(self.predicate(leg, wanted=wanted) for leg in arguments)
+            return And(legs) if (function in _BOTH) == wanted else Or(legs)
+        return self._leaf(node, wanted)
+
+    def _leaf(self, node: _Call, wanted: bool) -> Predicate:
+        function, arguments = node.function, node.arguments
+        if function in _OPS and len(arguments) == 2:
+            left, right, op = *arguments, _OPS[function]
+            if isinstance(left, pa.Scalar):
+                left, right, op = right, left, _FLIPPED[op]
+            column = self._column(left)
+            if column is not None and isinstance(right, pa.Scalar):
+                return _compared(column, op, right, wanted)
+            return Unknown("a comparison that is not of a column with a constant")
+        column = self._column(arguments[0]) if arguments else None
+        if column is None:
+            return Unknown(f"{function} of what is no column")
+        match function:
+            case "is_null":
+                nan = column.floats and bool(node.options.get("nan_is_null", True))
+                if not wanted:
+                    return IsNull(column.name, negated=True)
+                return Or((IsNull(column.name), column.nan())) if nan else IsNull(column.name)
+            case "is_valid":
+                return IsNull(column.name, negated=wanted)
+            case "is_nan" if wanted and column.floats:
+                return column.nan()
+            case "is_in":
+                return _listed(column, node.options, wanted)
+            case "starts_with" if node.options.get("ignore_case") is False:
+                return StartsWith(column.name, node.options["pattern"], negated=not wanted)
+        return Unknown(f"{function} of {column.name}")
+
+    def _column(self, node: object) -> Comparison | None:
+        if not isinstance(node, _Field) or node.nested or node.name not in self._columns:
+            return None
+        column = Comparison(self._columns[node.name])
+        return column if column.known else None
+
+
+def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Predicate:
+    if not scalar.is_valid:
+        return Or(())
+    value = column.value(scalar)
+    if value is None:
+        return Unknown(f"{column.name} beside a {scalar.type}")
+    if wanted:
+        return Compare(column.name, op, value)
+    other = Compare(column.name, _OPPOSITE[op], value)
+    return Or((other, column.nan())) if column.floats and op != "!=" else other
+
+
+def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Predicate:
+    given: pa.Array = options["value_set"]
+    other = given.type != column.type if column.floats else False
+    if other or domain_of(given.type) != domain_of(column.type):
+        return Unknown(f"{column.name} in a list of {given.type}")
+    listed = given.drop_null()
+    if wanted:
+        some = In(column.name, listed)
+        return Or((some, IsNull(column.name))) if given.null_count else some
+    if column.floats:
+        listed = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
+    if not len(listed):
+        return Unknown(f"{column.name} not in a list")
+    return Or((In(column.name, listed, negated=True), IsNull(column.name)))
+
+
+def _is_nan(scalar: pa.Scalar) -> bool:
+    return pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py())
+
+
+# Arrow's form
+
+
+def _parsed(expression: Any) -> _Node:
+    """The tree of an expression; raises for what is none that is known here."""
+    _, (written,) = expression.__reduce__()
+    batch = ipc.open_file(written).get_batch(0)
+    return _node(iter(_pairs(batch.schema)), batch)
+
+
+def _node(pairs: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
+    """The next node; calls that are nested in calls are kept on a list, not on Python's stack."""
+    open_calls: list[tuple[str, list[_Node], dict[str, Any]]] = []
+    for key, value in pairs:
+        match key:
+            case "field_ref":
+                node: _Node = _Field(value)
+            case "nested_field_ref":
+                path = [next(pairs)[1] for _ in range(int(value))]
+                node = _Field(path[0], nested=True)
+            case "literal":
+                node = batch.column(int(value))[0]
+            case "call":
+                open_calls.append((value, [], {}))
+                continue
+            case "options":
+                open_calls[-1][2].update(_options(batch.column(int(value))[0]))
+                continue
+            case "end":
+                function, arguments, options = open_calls.pop()
+                node = _Call(function, tuple(arguments), options)
+            case _:
+                raise ValueError(f"{key} is not known")
+        if not open_calls:
+            return node
+        open_calls[-1][1].append(node)
+    raise ValueError("it has no end")
+
+
+def _options(scalar: pa.StructScalar) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in scalar:
+        value = scalar[name]
+        found[name] = value.values if name == "value_set" else value.as_py()
+    return found
+
+
+def _fields(node: _Node) -> Iterator[str]:
+    todo = [node]
+    while todo:
+        match todo.pop():
+            case _Field(name):
+                yield name
+            case _Call(_, arguments, _):
+                todo.extend(arguments)
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The head of `struct ArrowSchema` of Arrow's C data interface."""
+
+    _fields_ = (
+        ("format", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("metadata", ctypes.c_void_p),
+    )
+
+
+def _pairs(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """The metadata in their order, of which pyarrow gives a dict: here keys repeat."""
+    capsule = schema.__arrow_c_schema__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    at = _ArrowSchema.from_address(get(capsule, b"arrow_schema")).metadata
+
+    def number() -> int:
+        nonlocal at
+        (found,) = struct.unpack("=i", ctypes.string_at(at, 4))
+        at += 4
+        return int(found)
+
+    def text() -> str:
+        nonlocal at
+        length = number()
+        found = ctypes.string_at(at, length).decode()
+        at += length
+        return found
+
+    pairs = [(text(), text()) for _ in range(number())] if at else []
+    del capsule
+    yield from pairs

@@ -1,0 +1,173 @@
+"""A table joined with a dimension: the dimension's keys are known before a file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from providers.errors import DefinitionError
+from providers.keys import Keys
+from providers.predicate import Predicate
+from providers.values import encode
+from skipping.parser.literals import split_parts
+from skipping.tables import TableColumn
+from skipping.tables.engine_scan import EngineScan
+from skipping.tables.row_test import leaf_values
+
+__all__ = ["Joined", "as_table"]
+
+
+def as_table(given: Any) -> pa.Table:
+    """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(given, pa.Table):
+        return given
+    if type(given).__module__.partition(".")[0] == "pandas" and getattr(given, "ndim", 0) == 2:
+        return pa.Table.from_pandas(given, preserve_index=False)
+    if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
+        given = given.collect()  # a LazyFrame
+    if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
+        table = (
+            given.to_arrow()
+        )  # by the protocol text would come as views, of which Arrow has less
+        if isinstance(table, pa.Table):
+            return table
+        given = table
+    if hasattr(given, "to_arrow_table") and not hasattr(given, "__arrow_c_stream__"):
+        return given.to_arrow_table()
+    if not isinstance(given, Mapping | pa.RecordBatch) and not hasattr(given, "__arrow_c_stream__"):
+        raise TypeError(f"a dimension is a table, not {type(given).__name__}")
+    table = pa.table(given)
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+@dataclass(frozen=True)
+class Joined(EngineScan):
+    """The rows of a scan with those of a dimension that have equal keys: an inner join.
+
+    Columns are those of the table, then those of the dimension but its keys. `names` are those
+    that are given.
+    """
+
+    fact: Any = field(repr=False)
+    dimension: pa.Table = field(repr=False)
+    keys: Mapping[str, Keys] = field(repr=False)
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        fact: Any,
+        dimension: pa.Table,
+        keys: Mapping[str, Keys],
+        *,
+        drop: set[str],
+        suffix: str,
+    ) -> Joined:
+        """Of a scan of whole rows, and the dimension without the columns `drop`.
+
+        A column of the dimension that the table has too gets the suffix. Raises DefinitionError
+        where that is a name that is taken.
+        """
+        there = fact.arrow_schema.names
+        kept = dimension.select([n for n in dimension.column_names if n not in drop])
+        named = [f"{name}{suffix}" if name in there else name for name in kept.column_names]
+        names = (*there, *named)
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
+        return cls(fact, kept.rename_columns(named), keys, names)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        fact, dimension = self.fact.arrow_schema, self.dimension.schema
+        return pa.schema(
+            [(fact if name in fact.names else dimension).field(name) for name in self.names]
+        )
+
+    def select(self, *names: str) -> Joined:
+        """The same join, of these columns only; raises DefinitionError."""
+        for name in names:
+            if name not in self.names:
+                raise DefinitionError(f"no column {name}: there are {', '.join(self.names)}")
+        return replace(self, names=names)
+
+    def known(self) -> Mapping[str, TableColumn]:
+        """See `EngineScan`: the dimension's columns have no index."""
+        found: Mapping[str, TableColumn] = self.fact.known()
+        return found
+
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> Joined:
+        """See `EngineScan`."""
+        fact = self.fact.narrowed(self.fact.arrow_schema.names, predicate)
+        return replace(self.select(*names), fact=fact)
+
+    def plan_files(self) -> Any:
+        """The table's files that may have a row of the join, as its scan has them."""
+        return self.fact.plan_files()
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows."""
+        return self.to_arrow_batch_reader().read_all()
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**kwargs)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(map(len, self._batches()))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        schema, columns = self.arrow_schema, list(self.keys)
+        of_fact = self.fact.arrow_schema.names
+        # Keys of the dimension in order, so that those of a batch are looked up in it.
+        combined = _combined([keys.rows for keys in self.keys.values()], self.keys)
+        order = np.argsort(combined, kind="stable")
+        order = order[np.searchsorted(combined[order], 0) :]
+        ordered = combined[order]
+        wanted = dict.fromkeys([name for name in self.names if name in of_fact])
+        wanted |= dict.fromkeys(split_parts(name)[0] for name in columns)
+        names = [name for name in of_fact if name in wanted]
+        with self.fact.select(*names).to_arrow_batch_reader() as reader:
+            for batch in reader:
+                table = pa.Table.from_batches([batch])
+                rows = [k.positions(encode(leaf_values(table, n))) for n, k in self.keys.items()]
+                found = _combined(rows, self.keys)
+                first = np.searchsorted(ordered, found, "left")
+                count = np.where(found < 0, 0, np.searchsorted(ordered, found, "right") - first)
+                left = np.repeat(np.arange(len(found)), count)
+                offsets = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count)
+                right = order[np.repeat(first, count) + offsets]
+                taken = table.take(pa.array(left)), self.dimension.take(pa.array(right))
+                yield from pa.table(
+                    [taken[name not in of_fact][name] for name in self.names], schema=schema
+                ).to_batches()
+
+
+def _combined(
+    positions: Sequence[npt.NDArray[np.int64]], keys: Mapping[str, Keys]
+) -> npt.NDArray[np.int64]:
+    """Several positions as one number; -1 where one is missing."""
+    total = positions[0].copy()
+    for found, each in zip(positions[1:], list(keys.values())[1:], strict=True):
+        total = np.where((total < 0) | (found < 0), -1, total * len(each.values) + found)
+    return total
