@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -42,6 +43,9 @@ def test_the_same_rows(table: Any, store: MemoryStore) -> None:
         assert found == Verification(rows, opened, 12)
     assert str(index.verify("k = 7 OR s = 's9'")) == "same 2 rows, opened 2 of 12 files"
     assert index.verify().rows == 36
+    assert index.verify(keys={"k": [7, 9, 500]}) == Verification(2, 2, 12)
+    assert index.verify("k < 9", keys={"k": [7, 9]}, selected_fields=("s",)).rows == 1
+    assert index.verify(pc.field("k") == 7) == Verification(1, 1, 12)
     assert index.verify("k = 0", limit=1, selected_fields=("s",)).rows == 12, "of all there are"
     assert index.scan("k = 7").verify().opened == 1
 
@@ -73,6 +77,8 @@ def test_a_wrong_entry_is_named(table: Any, store: MemoryStore) -> None:
         assert 7 in pq.read_table(file)["k"].to_pylist()
     with pytest.raises(WrongAnswer, match=r"12 without(.|\n)*\n  and 2 more$"):
         index.verify("k > 0 AND k < 20")
+    with pytest.raises(WrongAnswer, match="0 rows with the index, 2 without"):
+        index.verify(keys={"k": [7, 9]})
     index.drop()
     index.vacuum()
     again = SkippingIndex.create(table, "k VALUE_LIST", store=store)
