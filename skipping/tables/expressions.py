@@ -179,8 +179,12 @@ class _Ordered:
 
     def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
-        if not scalar.is_valid or _is_nan(scalar):
+        if not scalar.is_valid:
             return plain
+        if _is_nan(scalar):
+            nan = pc.is_nan(column)  # null where the column is
+            never, always = nan & ~nan, nan | ~nan
+            return {"=": nan, ">=": nan, "!=": ~nan, "<": ~nan, ">": never, "<=": always}[op]
         value = scalar.as_py()
         if self._zeros_differ and pa.types.is_floating(scalar.type) and value == 0:
             # Lists compare bits, and a filter of a list is not null where the column is.
