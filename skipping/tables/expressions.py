@@ -126,9 +126,9 @@ def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) ->
     """A filter that an engine handed to Arrow, with floats compared as the engine does.
 
     DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
-    would; Arrow's comparisons leave NaN out. DuckDB takes the zeros for one, also in lists, where
-    Arrow compares bits; with `zeros_differ`, as in DataFusion, -0.0 is less than 0.0. An expression
-    that cannot be read stays as it is.
+    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
+    Arrow compares bits; with `zeros_differ` -0.0 is less than 0.0. An expression that cannot be
+    read stays as it is.
     """
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
