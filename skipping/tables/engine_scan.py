@@ -81,7 +81,7 @@ class EngineScan:
     def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
         """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
         context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, ScanDataset(self, zeros_differ=True))
+        context.register_dataset(table_name, ScanDataset(self, zeros_differ=False))
         return context
 
     def to_daft(self) -> Any:

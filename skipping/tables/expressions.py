@@ -126,9 +126,9 @@ def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) ->
     """A filter that an engine handed to Arrow, with floats compared as the engine does.
 
     DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
-    would; Arrow's comparisons leave NaN out. DuckDB takes the zeros for one, also in lists, where
-    Arrow compares bits; with `zeros_differ`, as in DataFusion, -0.0 is less than 0.0. An expression
-    that cannot be read stays as it is.
+    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
+    Arrow compares bits; with `zeros_differ` -0.0 is less than 0.0. An expression that cannot be
+    read stays as it is.
     """
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
@@ -179,8 +179,12 @@ class _Ordered:
 
     def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
-        if not scalar.is_valid or _is_nan(scalar):
+        if not scalar.is_valid:
             return plain
+        if _is_nan(scalar):
+            nan = pc.is_nan(column)  # null where the column is
+            never, always = nan & ~nan, nan | ~nan
+            return {"=": nan, ">=": nan, "!=": ~nan, "<": ~nan, ">": never, "<=": always}[op]
         value = scalar.as_py()
         if self._zeros_differ and pa.types.is_floating(scalar.type) and value == 0:
             # Lists compare bits, and a filter of a list is not null where the column is.
