@@ -68,7 +68,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, ScanDataset(self, zeros_differ=False))
+        con.register(table_name, ScanDataset(self, in_order=True))
         return con
 
     def to_polars(self) -> Any:
@@ -81,7 +81,7 @@ class EngineScan:
     def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
         """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
         context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, ScanDataset(self, zeros_differ=False))
+        context.register_dataset(table_name, ScanDataset(self, in_order=True))
         return context
 
     def to_daft(self) -> Any:
@@ -102,11 +102,9 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
     It is a dataset of one fragment, itself: its reader opens several files at a time.
     """
 
-    def __init__(  # the one of Dataset refuses
-        self, scan: EngineScan, *, zeros_differ: bool | None = None
-    ) -> None:
-        """`zeros_differ` is that of an engine which compares floats in a total order."""
-        self._scan, self._zeros_differ = scan, zeros_differ
+    def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
+        """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
+        self._scan, self._in_order = scan, in_order  # the __init__ of Dataset refuses
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,8 +125,8 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         """
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
-        if filter is not None and self._zeros_differ is not None:
-            filter = in_total_order(filter, self.schema, zeros_differ=self._zeros_differ)
+        if filter is not None and self._in_order:
+            filter = in_total_order(filter, self.schema)
         names, predicate = _wanted(self._scan, columns, filter)
         reader = self._scan.narrowed(names, predicate).to_arrow_batch_reader()
         more = {"batch_size": batch_size} if batch_size is not None else {}
@@ -152,7 +150,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return partial(ScanDataset, zeros_differ=self._zeros_differ), (self._scan,)
+        return partial(ScanDataset, in_order=self._in_order), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"

@@ -122,20 +122,19 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
         return Translated(Unknown(f"an expression of Arrow: {error}"), named)
 
 
-def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) -> Any:
+def in_total_order(expression: Any, schema: pa.Schema) -> Any:
     """A filter that an engine handed to Arrow, with floats compared as the engine does.
 
     DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
     would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits; with `zeros_differ` -0.0 is less than 0.0. An expression that cannot be
-    read stays as it is.
+    Arrow compares bits. An expression that cannot be read stays as it is.
     """
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
         tree = _parsed(expression)
         if floats.isdisjoint(_fields(tree)):
             return expression
-        return _Ordered(floats, zeros_differ).expression(tree)
+        return _Ordered(floats).expression(tree)
     except Exception:
         return expression
 
@@ -143,8 +142,8 @@ def in_total_order(expression: Any, schema: pa.Schema, *, zeros_differ: bool) ->
 class _Ordered:
     """An expression built again, node by node; raises KeyError for what it cannot build."""
 
-    def __init__(self, floats: Set[str], zeros_differ: bool) -> None:
-        self._floats, self._zeros_differ = floats, zeros_differ
+    def __init__(self, floats: Set[str]) -> None:
+        self._floats = floats
 
     def expression(self, node: _Node) -> Any:
         if isinstance(node, pa.Scalar):
@@ -173,7 +172,7 @@ class _Ordered:
 
     def _in(self, column: Any, values: pa.Array) -> Any:
         given = values.to_pylist()
-        if not self._zeros_differ and any(value == 0 for value in given):
+        if any(value == 0 for value in given):
             values = pa.array([*given, 0.0, -0.0], values.type)
         return column.isin(values)
 
@@ -185,19 +184,6 @@ class _Ordered:
             nan = pc.is_nan(column)  # null where the column is
             never, always = nan & ~nan, nan | ~nan
             return {"=": nan, ">=": nan, "!=": ~nan, "<": ~nan, ">": never, "<=": always}[op]
-        value = scalar.as_py()
-        if self._zeros_differ and pa.types.is_floating(scalar.type) and value == 0:
-            # Lists compare bits, and a filter of a list is not null where the column is.
-            below = op in ("<", "<=")
-            kept = {"=": {0}, "!=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}[op]
-            place = int(math.copysign(1, value) > 0)
-            zeros = [z for n, z in enumerate((-0.0, 0.0)) if (n > place) - (n < place) in kept]
-            listed = column.isin(pa.array(zeros, scalar.type))
-            if op in ("=", "!="):
-                found = listed if op == "=" else ~listed
-                return found & column.is_valid()
-            strictly = column < pc.scalar(scalar) if below else column > pc.scalar(scalar)
-            plain = strictly | (listed & column.is_valid())
         return plain | pc.is_nan(column) if op in (">", ">=") else plain
 
 

@@ -54,7 +54,7 @@ public final class StatementCall extends scala.runtime.AbstractFunction0
 
   /** Has Python do it; its reply, see `result`. */
   public Object apply() {
-    boolean isApart = session != null && Thread.currentThread() instanceof StatementCallback.Caller;
+    boolean isApart = session != null && Thread.currentThread() instanceof CallerThread;
     if (!isApart) return ask();
     session.sparkContext().addJobTag(tag);
     try {

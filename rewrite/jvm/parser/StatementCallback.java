@@ -69,7 +69,7 @@ public final class StatementCallback {
 
   /** Whether the thread is one of these, or one that Python sent and waits for. */
   private static boolean hasConnection() {
-    if (Thread.currentThread() instanceof Caller) return true;
+    if (Thread.currentThread() instanceof CallerThread) return true;
     StackTraceElement[] stack = Thread.currentThread().getStackTrace();
     return stack.length > 1
         && stack[stack.length - 2].getClassName().equals("py4j.ClientServerConnection");
@@ -130,18 +130,9 @@ public final class StatementCallback {
     }
   }
 
-  /** A thread with a connection of its own, which keeps nothing of the query that made it. */
-  static final class Caller extends Thread {
-    Caller(Runnable work) {
-      super(null, work, "skipping-statement", 0, false);
-      setContextClassLoader(ClassLoader.getSystemClassLoader());
-      setDaemon(true);
-    }
-  }
-
   private static final class Callers implements ThreadFactory {
     public Thread newThread(Runnable work) {
-      return new Caller(work);
+      return new CallerThread(work);
     }
   }
 }
