@@ -296,7 +296,7 @@ def test_a_server_with_connect_and_beeline(tmp_path: Path) -> None:
 
 
 def test_pyiceberg(tmp_path: Path) -> None:
-    before = next(code for code in snippets(spark=False) if "pyiceberg" in code)
+    (before,) = (code for code in snippets(spark=False) if "pyiceberg" in code)
     (tmp_path / "before.py").write_text(before)
     lay("PyIceberg", tmp_path)
     told = sh("python before.py; python reader.py", tmp_path, environment())
