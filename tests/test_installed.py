@@ -71,9 +71,7 @@ def snippets(*, spark: bool) -> list[str]:
     """The Python of the quickstart, that for a Spark session or that without Spark."""
     page = (ROOT / "docs" / "quickstart.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    chosen = [b for b in blocks if any(lib in b for lib in ("pyiceberg", "deltalake")) != spark]
-    assert chosen
-    return chosen
+    return [block for block in blocks if ("from skipping import SkippingIndex" in block) != spark]
 
 
 def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
@@ -131,18 +129,21 @@ def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_
 
 
 def test_the_quickstart_without_spark_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:
-    python = environment(tmp_path / "environment", wheel, "iceberg,delta")
+    python = environment(tmp_path / "environment", wheel, "iceberg,delta,duckdb,polars")
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert len(snippets(spark=False)) == 2
-    for i, snippet in enumerate(snippets(spark=False)):
-        program = tmp_path / f"program{i}.py"
+    iceberg, delta, parquet, engines = snippets(spark=False)
+    added = (("index", iceberg, 1), ("index", delta, 1), ("departures", parquet, 0))
+    for name, snippet, more in added:
+        program = tmp_path / "program.py"
         program.write_text(
-            f"{snippet}\nprint(len(list(index.scan(\"tailnum = 'N201'\").plan_files())))"
+            f"{snippet}\nprint(len(list({name}.scan(\"tailnum = 'N201'\").plan_files())))"
         )
-        for times in (1, 2):
+        for earlier in range(2):
             *_, opened = run(python, program, cwd=folder).split()
-            assert int(opened) == times  # of ten files a run
+            assert int(opened) == 1 + earlier * more  # of the ten files of each run that adds
+    program.write_text(engines)
+    assert "Ann" in run(python, program, cwd=folder)
     assert "False" in run(
         python, "-c", "import importlib.util as u; print(u.find_spec('pyspark') is not None)"
     )
