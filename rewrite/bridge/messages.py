@@ -2,7 +2,8 @@
 
 `PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way
 here: the tree is exact, NOT included, and a negation reaches the leaves before any of them becomes
-unknown.
+unknown. What Java can only say weakly, it says for both: what holds where the condition is true,
+and what holds where it is false.
 """
 
 from __future__ import annotations
@@ -77,6 +78,9 @@ class Reader:
             node, negated = todo.pop()
             if node[protocol.OP] == protocol.NOT:
                 todo.append((node[protocol.LEG], not negated))
+                continue
+            if node[protocol.OP] == protocol.WEAK:
+                todo.append((node[protocol.FAILS if negated else protocol.HOLDS], False))
                 continue
             order.append((node, negated))
             if node[protocol.OP] in (protocol.AND, protocol.OR):

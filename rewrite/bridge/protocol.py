@@ -40,6 +40,8 @@ VALUES: Final = "values"
 COMPARE: Final = "compare"
 NULLS: Final = "nulls"
 WHY: Final = "why"
+HOLDS: Final = "holds"
+FAILS: Final = "fails"
 
 # Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
 DISPROVED: Final = "disproved"
@@ -53,3 +55,4 @@ UNKNOWN: Final = "unknown"
 IN: Final = "in"
 NULL: Final = "null"
 PREFIX: Final = "prefix"
+WEAK: Final = "weak"

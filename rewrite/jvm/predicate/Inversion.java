@@ -118,14 +118,14 @@ public final class Inversion {
     long first = start(day);
     long last = start(day + 1) - 1;
     // Clocks that are put back over midnight have the day before once more.
-    long margin = changes(first - DAY, last + DAY) ? DAY : 0;
+    long margin = changes(zone, first - DAY, last + DAY) ? DAY : 0;
     return Long.valueOf(greatest ? last + margin : first - margin);
   }
 
   /** A day that a zone leaves out begins with the next one. */
   private Object day(long micros, boolean greatest) {
     int day = DateTimeUtils$.MODULE$.microsToDays(micros, zone);
-    int margin = changes(micros - DAY, micros + DAY) ? 1 : 0;
+    int margin = changes(zone, micros - DAY, micros + DAY) ? 1 : 0;
     return Integer.valueOf(greatest ? day + margin : day - margin);
   }
 
@@ -135,7 +135,8 @@ public final class Inversion {
     return DateTimeUtils$.MODULE$.daysToMicros((int) within, zone);
   }
 
-  private boolean changes(long first, long last) {
+  /** Whether the clocks of a zone are put back or forward between two times, in microseconds. */
+  static boolean changes(ZoneId zone, long first, long last) {
     Instant before = Instant.ofEpochSecond(Math.floorDiv(first, SECOND));
     ZoneOffsetTransition next = zone.getRules().nextTransition(before);
     return next != null && next.toEpochSecond() <= Math.floorDiv(last, SECOND);

@@ -21,7 +21,9 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.catalyst.expressions.Substring;
 import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
@@ -31,7 +33,8 @@ import rewrite.jvm.bridge.Protocol;
  * {"op":"unknown"}.
  *
  * <p>NOT stays NOT here. Python takes it to the leaves before anything is weakened, so this class
- * must not weaken: a LIKE that is no plain prefix is unknown, not a prefix.
+ * must not weaken: a LIKE that is no plain prefix is unknown, not a prefix. What has a weak form
+ * alone says both what holds where it is true and what holds where it is false.
  */
 public final class PredicateEncoder {
   /** Levels of AND, OR and NOT inside each other; what is deeper is unknown. JSON is read so deep.
@@ -89,21 +92,25 @@ public final class PredicateEncoder {
   private Map within(KeyValues set, Map column) {
     KeyRanges ranges = set.ranges().few(RANGES);
     if (ranges.size() == 0) return of(set, column, new ArrayList());
+    DataType type = set.column().dataType();
     List legs = new ArrayList();
     for (int i = 0; i < ranges.size(); i++) {
-      List ends = new ArrayList();
-      if (ranges.from() != null) ends.add(end(">=", set, column, ranges.from().get(i)));
-      if (ranges.to() != null) ends.add(end("<=", set, column, ranges.to().get(i)));
+      Object from = ranges.from() == null ? null : ranges.from().get(i);
+      Object to = ranges.to() == null ? null : ranges.to().get(i);
+      List ends = ends(column, type, from, to);
+      for (int j = 0; j < ends.size(); j++) {
+        ((Map) ends.get(j)).put(Protocol.OF, set.dimension());
+      }
       legs.add(join(Protocol.AND, ends));
     }
     return join(Protocol.OR, legs);
   }
 
-  private Map end(String op, KeyValues set, Map column, Object value) {
-    Map out = leaf(Protocol.COMPARE, column);
-    out.put(Protocol.OF, set.dimension());
-    out.put(Protocol.COMPARE, op);
-    out.put(Protocol.VALUES, one(new Literal(value, set.column().dataType())));
+  /** "The column is from one value to another": either may be null, for none. */
+  private List ends(Map column, DataType type, Object from, Object to) {
+    List out = new ArrayList();
+    if (from != null) out.add(compare(">=", column, new Literal(from, type)));
+    if (to != null) out.add(compare("<=", column, new Literal(to, type)));
     return out;
   }
 
@@ -147,6 +154,17 @@ public final class PredicateEncoder {
 
   private static Map not(Map leg) {
     return node(Protocol.NOT, Protocol.LEG, leg);
+  }
+
+  /** A condition that implies one thing where it is true, and another where it is false. */
+  private static Map weak(Map holds, Map fails) {
+    Map out = node(Protocol.WEAK, Protocol.HOLDS, holds);
+    out.put(Protocol.FAILS, fails);
+    return out;
+  }
+
+  private static Map nothing() {
+    return join(Protocol.OR, new ArrayList());
   }
 
   private static Map unknown(String why) {
@@ -202,11 +220,19 @@ public final class PredicateEncoder {
     return right instanceof Literal ? compare(op, left, (Literal) right) : null;
   }
 
-  private Map compare(String op, Expression column, Literal literal) {
-    Map identity = column(column);
-    if (identity == null || literal.value() == null) return null;
-    if (!MessageWriter.takes(literal.dataType())) return null;
-    Map out = leaf(Protocol.COMPARE, identity);
+  private Map compare(String op, Expression e, Literal literal) {
+    if (literal.value() == null || !MessageWriter.takes(literal.dataType())) return null;
+    Map column = column(e);
+    if (column != null) return compare(op, column, literal);
+    if (e instanceof Substring) return beginning(op, (Substring) e, literal);
+    if (!literal.dataType().equals(e.dataType())) return null;
+    List outcomes = new ArrayList();
+    outcomes.add(literal.value());
+    return outcomes(e, op, outcomes);
+  }
+
+  private Map compare(String op, Map column, Literal literal) {
+    Map out = leaf(Protocol.COMPARE, column);
     out.put(Protocol.COMPARE, op);
     out.put(Protocol.VALUES, one(literal));
     return out;
@@ -216,6 +242,77 @@ public final class PredicateEncoder {
     List values = new ArrayList();
     values.add(literal.value());
     return writer.values(literal.dataType(), values);
+  }
+
+  /** What the outcome of functions around a column says of the column: it compares so with an
+      outcome, or equals one of several. */
+  private Map outcomes(Expression e, String op, List outcomes) {
+    Monotonic function = Monotonic.of(e);
+    Map column = function == null ? null : column(function.column());
+    List holds = column == null ? null : function.ranges(op, outcomes);
+    if (holds == null) return null;
+    DataType type = function.column().dataType();
+    List fails = outcomes.size() == 1 ? function.ranges(opposite(op), outcomes) : null;
+    return weak(
+        within(column, type, holds),
+        fails == null ? unknown(Conditions.shape(e)) : within(column, type, fails));
+  }
+
+  private static String opposite(String op) {
+    return op.equals("<") ? ">=" : op.equals("<=") ? ">" : op.equals(">") ? "<="
+        : op.equals(">=") ? "<" : "<>";
+  }
+
+  private Map within(Map column, DataType type, List ranges) {
+    List legs = new ArrayList();
+    for (int i = 0; i < ranges.size(); i++) {
+      Object[] range = (Object[]) ranges.get(i);
+      List ends = ends(column, type, range[0], range[1]);
+      legs.add(ends.isEmpty() ? not(leaf(Protocol.NULL, column)) : join(Protocol.AND, ends));
+    }
+    return join(Protocol.OR, legs);
+  }
+
+  /** `substr(a, 1, n)` beside a text, exactly. It comes before `a`, so what is before the text has
+      a beginning before it, too; and so has what begins as the text does and is cut short of it. */
+  private Map beginning(String op, Substring e, Literal literal) {
+    Map column = column(e.str());
+    Object from = value(e.pos());
+    Object n = value(e.len());
+    boolean isBeginning = Integer.valueOf(1).equals(from) || Integer.valueOf(0).equals(from);
+    if (column == null || !isBeginning || n == null || !literal.dataType().equals(e.dataType())) {
+      return null;
+    }
+    UTF8String text = (UTF8String) literal.value();
+    int length = ((Integer) n).intValue();
+    if (length < 1 || !text.isValid()) return null;
+    int more = text.numChars() - length;
+    Map begins = leaf(Protocol.PREFIX, column);
+    begins.put(Protocol.VALUES, one(new Literal(text.substring(0, length), literal.dataType())));
+    if (op.equals("=")) {
+      return more < 0 ? compare("=", column, literal) : more == 0 ? begins : nothing();
+    }
+    boolean isAfter = op.startsWith(">");
+    String before = op.equals("<") || op.equals(">=") ? "<" : "<=";
+    boolean isCut = before.equals("<") ? more > 0 : more >= 0;
+    Map out = compare(before, column, literal);
+    if (isCut) out = or(out, begins);
+    return isAfter ? not(out) : out;
+  }
+
+  private Map beginnings(Substring e, List texts) {
+    if (texts.size() > RANGES) return null;
+    List legs = new ArrayList();
+    for (int i = 0; i < texts.size(); i++) {
+      Map leg = beginning("=", e, new Literal(texts.get(i), e.dataType()));
+      if (leg == null) return null;
+      legs.add(leg);
+    }
+    return join(Protocol.OR, legs);
+  }
+
+  private static Object value(Expression e) {
+    return e instanceof Literal ? ((Literal) e).value() : null;
   }
 
   /** `a <=> 5` is `a = 5 AND a IS NOT NULL`: never null, so that its negation is exact too. */
@@ -239,11 +336,17 @@ public final class PredicateEncoder {
   }
 
   private Map in(Expression column, List values) {
-    Map identity = column(column);
-    if (identity == null || !MessageWriter.takes(column.dataType())) return null;
+    if (!MessageWriter.takes(column.dataType())) return null;
     List there = new ArrayList();
     for (int i = 0; i < values.size(); i++) {
       if (values.get(i) != null) there.add(values.get(i));
+    }
+    Map identity = column(column);
+    if (identity == null) {
+      Map one = column instanceof Substring ? beginnings((Substring) column, there)
+          : outcomes(column, "=", there);
+      // NOT IN (2, NULL) is never true.
+      return one == null || there.size() == values.size() ? one : weak(one, nothing());
     }
     Map out = leaf(Protocol.IN, identity);
     out.put(Protocol.NULLS, Boolean.valueOf(there.size() < values.size()));

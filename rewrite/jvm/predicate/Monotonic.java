@@ -1,0 +1,264 @@
+package rewrite.jvm.predicate;
+
+import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.util.TypeUtils$;
+import org.apache.spark.sql.types.AtomicType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import scala.math.Ordering;
+
+/**
+ * Functions around a column that keep the order of its values, or turn it around, as in
+ * `year(ts) = 2026` or `10 - x > 5`: between which values of the column their outcome is what.
+ *
+ * <p>That is found by bisection over every value that the type of the column has, where Spark
+ * itself evaluates the functions. Ranges may have values more than that, and never lack one: those
+ * on which a function fails, or would, are in all of them, as queries have to meet those.
+ */
+public final class Monotonic {
+  /** Ranges that an index is asked about: each is two conditions in explain. */
+  private static final int RANGES = 10;
+
+  /** Outcomes that are looked for one by one; of more, the least and the greatest. */
+  private static final int OUTCOMES = 100;
+
+  private static final long DAY = 86400L * 1000000L; // in microseconds, as timestamps are
+  private static final int MARGIN = 5; // days: more than clocks and three casts between times move
+
+  /** Casts inside of what reads clocks: each may move a time by a day and more. */
+  private static final int CASTS = 2;
+
+  private final Expression column;
+  private final List functions; // the first is the innermost
+  private final boolean turns;
+  private final ZoneId clocks;
+  private final DataType type;
+  private final Ordering order;
+  private final long least;
+  private final long greatest;
+
+  private Monotonic(
+      Expression column, List functions, boolean turns, ZoneId clocks, DataType outcomes) {
+    this.column = column;
+    this.functions = functions;
+    this.turns = turns;
+    this.clocks = clocks;
+    this.type = column.dataType();
+    this.order = TypeUtils$.MODULE$.getInterpretedOrdering(outcomes);
+    this.least = ValueTypes.least(type);
+    this.greatest = ValueTypes.greatest(type);
+  }
+
+  /** Those of an expression; null: it is something else, or a bare column. */
+  public static Monotonic of(Expression e) {
+    List functions = new ArrayList();
+    boolean turns = false;
+    ZoneId clocks = null;
+    int casts = 0;
+    Expression inner = e;
+    while (Conditions.path(inner) == null) {
+      OrderedFunction function = OrderedFunction.of(inner);
+      if (function == null) return null;
+      // Where clocks change is looked for near the values of the column.
+      if (clocks != null && (function.shifts() || ++casts > CASTS)) return null;
+      ZoneId read = function.clocks();
+      if (read != null && !read.getRules().isFixedOffset()) {
+        if (clocks != null && !clocks.equals(read)) return null;
+        clocks = read;
+      }
+      turns ^= function.turns();
+      functions.add(0, function);
+      inner = function.argument();
+    }
+    boolean known = ValueTypes.isOrdinal(inner.dataType()) && e.dataType() instanceof AtomicType;
+    return known && !functions.isEmpty()
+        ? new Monotonic(inner, functions, turns, clocks, e.dataType())
+        : null;
+  }
+
+  /** The column inside. */
+  public Expression column() {
+    return column;
+  }
+
+  /**
+   * The ranges of the column that hold all values whose outcome compares so with an outcome, or
+   * equals one of several: pairs of the least and the greatest value, where null is none. Null:
+   * unknown.
+   */
+  public List ranges(String op, List outcomes) {
+    try {
+      List ranges = new ArrayList();
+      if (outcomes.size() > OUTCOMES) {
+        between(ranges, Collections.min(outcomes, order), Collections.max(outcomes, order));
+      } else {
+        for (int i = 0; i < outcomes.size(); i++) {
+          add(ranges, op, outcomes.get(i));
+        }
+      }
+      before(ranges, turns ? OrderedFunction.ABOVE : OrderedFunction.BELOW, true);
+      after(ranges, turns ? OrderedFunction.BELOW : OrderedFunction.ABOVE, false);
+      return values(merged(ranges));
+    } catch (NoOutcome unknown) {
+      return null;
+    }
+  }
+
+  private void add(List ranges, String op, Object outcome) {
+    boolean isUp = op.startsWith("<") != turns;
+    if (op.equals("=")) {
+      between(ranges, outcome, outcome);
+    } else if (op.equals("<>")) {
+      before(ranges, outcome, false);
+      after(ranges, outcome, true);
+    } else if (isUp) {
+      before(ranges, outcome, op.endsWith("="));
+    } else {
+      after(ranges, outcome, !op.endsWith("="));
+    }
+  }
+
+  /** Adds the values of the outcomes from one to another. */
+  private void between(List ranges, Object first, Object last) {
+    Long before = last(turns ? last : first, false);
+    Long end = last(turns ? first : last, true);
+    if (end != null && !end.equals(before)) range(ranges, before, end);
+  }
+
+  /** Adds the values before those of an outcome. */
+  private void before(List ranges, Object outcome, boolean orAt) {
+    Long end = last(outcome, orAt);
+    if (end != null) range(ranges, null, end);
+  }
+
+  /** Adds the values after those that are before an outcome. */
+  private void after(List ranges, Object outcome, boolean orAt) {
+    Long before = last(outcome, orAt);
+    if (before == null || before.longValue() < greatest) {
+      range(ranges, before, Long.valueOf(greatest));
+    }
+  }
+
+  /** Adds the values after one, null for all, to another. */
+  private void range(List ranges, Long before, Long end) {
+    long first = before == null ? least : widened(before.longValue() + 1, -MARGIN);
+    long last = end.longValue() == greatest ? greatest : widened(end.longValue(), MARGIN);
+    ranges.add(new long[] {first, last});
+  }
+
+  /** A value some days off, if clocks are put back or forward near it. */
+  private long widened(long value, int days) {
+    if (clocks == null) return value;
+    boolean isDay = type instanceof DateType;
+    double micros = (double) value * (isDay ? DAY : 1);
+    if (!Inversion.changes(clocks, (long) (micros - 2.0 * MARGIN * DAY), (long) (micros + 2.0 * MARGIN * DAY))) {
+      return value;
+    }
+    double moved = (double) value + (isDay ? days : days * (double) DAY);
+    if (moved <= least) return least;
+    return moved >= greatest ? greatest : value + (isDay ? days : days * DAY);
+  }
+
+  /** The last value whose outcome is before another, or at it, in the order of the column; null:
+      there is none. */
+  private Long last(Object outcome, boolean orAt) {
+    long low = least;
+    long high = greatest;
+    if (!isBefore(low, outcome, orAt)) return null;
+    if (isBefore(high, outcome, orAt)) return Long.valueOf(high);
+    while (high - low != 1) {
+      long middle = low + (high - low >>> 1);
+      if (isBefore(middle, outcome, orAt)) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return Long.valueOf(low);
+  }
+
+  private boolean isBefore(long value, Object other, boolean orAt) {
+    Object outcome = outcome(value);
+    int compared = outcome == other ? 0
+        : outcome == OrderedFunction.BELOW || other == OrderedFunction.ABOVE ? -1
+        : outcome == OrderedFunction.ABOVE || other == OrderedFunction.BELOW ? 1
+        : order.compare(outcome, other);
+    return compared == 0 ? orAt : compared < 0 != turns;
+  }
+
+  private Object outcome(long value) {
+    Object at = ValueTypes.value(type, value);
+    for (int i = 0; i < functions.size(); i++) {
+      OrderedFunction function = (OrderedFunction) functions.get(i);
+      boolean isPast = at == OrderedFunction.BELOW || at == OrderedFunction.ABOVE;
+      if (!isPast) {
+        at = function.apply(at);
+      } else if (function.turns()) {
+        at = at == OrderedFunction.BELOW ? OrderedFunction.ABOVE : OrderedFunction.BELOW;
+      }
+      if (at == null) throw new NoOutcome();
+    }
+    return at;
+  }
+
+  /** Those of some ranges, in order, at most RANGES: what touches, and the closest, become one. */
+  private static List merged(List ranges) {
+    List out = new ArrayList(ranges);
+    Collections.sort(out, new ByFirst());
+    int i = 1;
+    while (i < out.size()) {
+      long[] one = (long[]) out.get(i - 1);
+      long[] next = (long[]) out.get(i);
+      if (next[0] <= one[1] || next[0] - one[1] == 1) {
+        join(out, i);
+      } else {
+        i++;
+      }
+    }
+    while (out.size() > RANGES) {
+      int closest = 1;
+      for (int j = 2; j < out.size(); j++) {
+        if (Long.compareUnsigned(gap(out, j), gap(out, closest)) < 0) closest = j;
+      }
+      join(out, closest);
+    }
+    return out;
+  }
+
+  private static void join(List ranges, int at) {
+    long[] next = (long[]) ranges.remove(at);
+    long[] one = (long[]) ranges.get(at - 1);
+    ranges.set(at - 1, new long[] {one[0], Math.max(one[1], next[1])});
+  }
+
+  private static long gap(List ranges, int at) {
+    return ((long[]) ranges.get(at))[0] - ((long[]) ranges.get(at - 1))[1];
+  }
+
+  private List values(List ranges) {
+    List out = new ArrayList();
+    for (int i = 0; i < ranges.size(); i++) {
+      long[] range = (long[]) ranges.get(i);
+      out.add(
+          new Object[] {
+            range[0] == least ? null : ValueTypes.value(type, range[0]),
+            range[1] == greatest ? null : ValueTypes.value(type, range[1])
+          });
+    }
+    return out;
+  }
+
+  private static final class ByFirst implements Comparator {
+    public int compare(Object a, Object b) {
+      return Long.compare(((long[]) a)[0], ((long[]) b)[0]);
+    }
+  }
+
+  /** A value has no outcome: it is null, or the function failed in a way that is not known. */
+  private static final class NoOutcome extends RuntimeException {}
+}
