@@ -39,6 +39,7 @@ EXTENDED = (
     "rewrite/test_join_cancel.py",
     "rewrite/test_large_dimensions.py",
     "rewrite/test_flat.py",
+    "rewrite/test_monotonic_ends.py",
     "rewrite/test_range_joins.py",
     "rewrite/test_serve.py",
     "rewrite/test_session.py",

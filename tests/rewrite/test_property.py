@@ -86,7 +86,9 @@ def leaf(draw: st.DrawFn) -> str:
     column = draw(st.sampled_from(sorted(LEAVES)))
     type = LEAVES[column]
     one = constants(type)
-    shape = draw(st.sampled_from(["=", "cmp", "cmp", "in", "in", "null", "safe", "like", "odd"]))
+    shape = draw(
+        st.sampled_from(["=", "cmp", "cmp", "in", "in", "null", "safe", "like", "odd", "function"])
+    )
     if shape == "=":
         return f"{column} = {draw(one)}"
     if shape == "cmp":
@@ -105,6 +107,25 @@ def leaf(draw: st.DrawFn) -> str:
     if shape == "like":
         text = draw(st.sampled_from(["a%", "%", "z%", "a%b", "ab_", "a b%", "\u00e9%", "%b"]))
         return f"{draw(st.sampled_from(['s', 'st.b.c']))} LIKE '{text}'"
+    if shape == "function":
+        return draw(
+            st.sampled_from(
+                [
+                    "year(day) = 2024",
+                    "year(ts) < 2024",
+                    "d * 2D > 1D",
+                    "date(ts) = date'2024-01-02'",
+                    "substr(s, 1, 1) = 'a'",
+                    "date_trunc('hour', ts) > timestamp'2024-01-02'",
+                    "try_add(i, 1) > 3",
+                    "try_multiply(l, -2L) < 3L",
+                    "try_subtract(3, i) IN (1, -2, NULL)",
+                    "dec / 2 <= 0.75",
+                    "substr(st.b.c, 1, 2) >= 'ab'",
+                    "st.a DIV 2 = 1",
+                ]
+            )
+        )
     return draw(st.sampled_from(["i = l", "i % 2 = 0", "l % 10 = 7", "ok", "upper(s) = 'AB'",
                                  "bigint(i) = 3L", "i > 1.5", "l = 3.0", "dec = 1.5", "dec > 1",
                                  "day = '2024-01-02'", "ts < date'2024-01-02'", "d = float(0.1)",

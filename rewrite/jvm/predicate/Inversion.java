@@ -26,8 +26,8 @@ import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A cast whose outcome says what the column was, or between which values: `date(ts)` is a day, and
- * the column of any such row is within that day.
+ * A cast or function whose outcome says what the column was, or between which values: `date(ts)` is
+ * a day, and the column of any such row is within that day.
  *
  * <p>May allow values that give another outcome, and never leaves one out that gives this one.
  */
@@ -39,20 +39,36 @@ public final class Inversion {
   private final Expression column;
   private final boolean ofDays;
   private final ZoneId zone;
+  private final Monotonic function;
 
   private Inversion(Cast cast, ZoneId zone) {
     this.column = cast.child();
     this.ofDays = column.dataType() instanceof DateType;
     this.zone = zone;
+    this.function = null;
   }
 
-  /** That of an expression; null: it is no such cast. */
+  private Inversion(Monotonic function) {
+    this.column = function.column();
+    this.ofDays = false;
+    this.zone = null;
+    this.function = function;
+  }
+
+  /** That of an expression; null: it is none. */
   public static Inversion of(Expression e) {
     Expression bare = Casts.bare(e);
-    if (!(bare instanceof Cast)) return null;
-    Cast cast = (Cast) bare;
+    Inversion cast = bare instanceof Cast ? of((Cast) bare) : null;
+    if (cast != null || Conditions.path(bare) != null) return cast;
+    Monotonic function = Monotonic.of(e);
+    // NaN is within no bounds.
+    boolean isCounted = function != null && ValueTypes.isCounted(function.column().dataType());
+    return isCounted ? new Inversion(function) : null;
+  }
+
+  private static Inversion of(Cast cast) {
     DataType from = cast.child().dataType();
-    DataType to = bare.dataType();
+    DataType to = cast.dataType();
     DataType time = to instanceof DateType ? from : from instanceof DateType ? to : null;
     if (time instanceof TimestampNTZType) return new Inversion(cast, ZoneOffset.UTC);
     if (time instanceof TimestampType) return new Inversion(cast, cast.zoneId());
@@ -79,7 +95,7 @@ public final class Inversion {
 
   /** Whether an outcome is of many values, of one range. */
   public boolean givesRanges() {
-    return zone != null;
+    return zone != null || function != null;
   }
 
   /** The values of the column, in its own type, that have one of some outcomes. */
@@ -94,13 +110,28 @@ public final class Inversion {
 
   /** The ranges that hold all values which have one of some outcomes. */
   public KeyRanges ranges(List outcomes) {
+    if (function != null) return ranges(KeyRanges.of(function.outcomes(), outcomes, outcomes));
     return KeyRanges.of(column.dataType(), ends(outcomes, false), ends(outcomes, true));
   }
 
   /** The ranges that hold all values with outcomes in some ranges. */
   public KeyRanges ranges(KeyRanges outcomes) {
+    if (function != null) return pairs(function.ranges(outcomes));
     return KeyRanges.of(
         column.dataType(), ends(outcomes.from(), false), ends(outcomes.to(), true));
+  }
+
+  /** Pairs of values, null for the first and the last that there are; null: all values. */
+  private KeyRanges pairs(List pairs) {
+    DataType type = column.dataType();
+    List from = new ArrayList();
+    List to = new ArrayList();
+    for (int i = 0; i < (pairs == null ? 1 : pairs.size()); i++) {
+      Object[] pair = pairs == null ? new Object[2] : (Object[]) pairs.get(i);
+      from.add(pair[0] == null ? ValueTypes.value(type, ValueTypes.least(type)) : pair[0]);
+      to.add(pair[1] == null ? ValueTypes.value(type, ValueTypes.greatest(type)) : pair[1]);
+    }
+    return KeyRanges.of(type, from, to);
   }
 
   /** The least, or the greatest, value that has each outcome. */

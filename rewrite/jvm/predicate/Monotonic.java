@@ -20,12 +20,9 @@ import scala.math.Ordering;
  * itself evaluates the functions. Ranges may have values more than that, and never lack one: those
  * on which a function fails, or would, are in all of them, as queries have to meet those.
  */
-public final class Monotonic {
+final class Monotonic {
   /** Ranges that an index is asked about: each is two conditions in explain. */
   private static final int RANGES = 10;
-
-  /** Outcomes that are looked for one by one; of more, the least and the greatest. */
-  private static final int OUTCOMES = 100;
 
   private static final long DAY = 86400L * 1000000L; // in microseconds, as timestamps are
   private static final int MARGIN = 5; // days: more than clocks and three casts between times move
@@ -38,6 +35,7 @@ public final class Monotonic {
   private final boolean turns;
   private final ZoneId clocks;
   private final DataType type;
+  private final DataType outcomes;
   private final Ordering order;
   private final long least;
   private final long greatest;
@@ -49,13 +47,14 @@ public final class Monotonic {
     this.turns = turns;
     this.clocks = clocks;
     this.type = column.dataType();
+    this.outcomes = outcomes;
     this.order = TypeUtils$.MODULE$.getInterpretedOrdering(outcomes);
     this.least = ValueTypes.least(type);
     this.greatest = ValueTypes.greatest(type);
   }
 
   /** Those of an expression; null: it is something else, or a bare column. */
-  public static Monotonic of(Expression e) {
+  static Monotonic of(Expression e) {
     List functions = new ArrayList();
     boolean turns = false;
     ZoneId clocks = null;
@@ -81,45 +80,52 @@ public final class Monotonic {
         : null;
   }
 
+  /** Of what type the outcomes are. */
+  DataType outcomes() {
+    return outcomes;
+  }
+
   /** The column inside. */
-  public Expression column() {
+  Expression column() {
     return column;
   }
 
   /**
-   * The ranges of the column that hold all values whose outcome compares so with an outcome, or
-   * equals one of several: pairs of the least and the greatest value, where null is none. Null:
-   * unknown.
+   * The ranges of the column that hold all values whose outcome compares so with another: pairs of
+   * the least and the greatest value, where null is none; null: unknown.
    */
-  public List ranges(String op, List outcomes) {
+  List ranges(String op, Object outcome) {
     try {
       List ranges = new ArrayList();
-      if (outcomes.size() > OUTCOMES) {
-        between(ranges, Collections.min(outcomes, order), Collections.max(outcomes, order));
+      if (op.equals("=")) {
+        between(ranges, outcome, outcome);
+      } else if (op.equals("<>")) {
+        before(ranges, outcome, false);
+        after(ranges, outcome, true);
+      } else if (op.startsWith("<") != turns) {
+        before(ranges, outcome, op.endsWith("="));
       } else {
-        for (int i = 0; i < outcomes.size(); i++) {
-          add(ranges, op, outcomes.get(i));
-        }
+        after(ranges, outcome, !op.endsWith("="));
       }
-      before(ranges, turns ? OrderedFunction.ABOVE : OrderedFunction.BELOW, true);
-      after(ranges, turns ? OrderedFunction.BELOW : OrderedFunction.ABOVE, false);
-      return values(merged(ranges));
+      return values(ranges);
     } catch (NoOutcome unknown) {
       return null;
     }
   }
 
-  private void add(List ranges, String op, Object outcome) {
-    boolean isUp = op.startsWith("<") != turns;
-    if (op.equals("=")) {
-      between(ranges, outcome, outcome);
-    } else if (op.equals("<>")) {
-      before(ranges, outcome, false);
-      after(ranges, outcome, true);
-    } else if (isUp) {
-      before(ranges, outcome, op.endsWith("="));
-    } else {
-      after(ranges, outcome, !op.endsWith("="));
+  /** As above, the ranges that hold all values whose outcome is within one of others. */
+  List ranges(KeyRanges outcomes) {
+    KeyRanges asked = outcomes.few(RANGES);
+    try {
+      List ranges = new ArrayList();
+      for (int i = 0; i < asked.size(); i++) {
+        Object from = asked.from() == null ? OrderedFunction.BELOW : asked.from().get(i);
+        Object to = asked.to() == null ? OrderedFunction.ABOVE : asked.to().get(i);
+        between(ranges, from, to);
+      }
+      return values(ranges);
+    } catch (NoOutcome unknown) {
+      return null;
     }
   }
 
@@ -156,9 +162,8 @@ public final class Monotonic {
     if (clocks == null) return value;
     boolean isDay = type instanceof DateType;
     double micros = (double) value * (isDay ? DAY : 1);
-    if (!Inversion.changes(clocks, (long) (micros - 2.0 * MARGIN * DAY), (long) (micros + 2.0 * MARGIN * DAY))) {
-      return value;
-    }
+    double near = 2.0 * MARGIN * DAY;
+    if (!Inversion.changes(clocks, (long) (micros - near), (long) (micros + near))) return value;
     double moved = (double) value + (isDay ? days : days * (double) DAY);
     if (moved <= least) return least;
     return moved >= greatest ? greatest : value + (isDay ? days : days * DAY);
@@ -206,7 +211,7 @@ public final class Monotonic {
     return at;
   }
 
-  /** Those of some ranges, in order, at most RANGES: what touches, and the closest, become one. */
+  /** Ranges in order, where those that touch have become one. */
   private static List merged(List ranges) {
     List out = new ArrayList(ranges);
     Collections.sort(out, new ByFirst());
@@ -215,35 +220,23 @@ public final class Monotonic {
       long[] one = (long[]) out.get(i - 1);
       long[] next = (long[]) out.get(i);
       if (next[0] <= one[1] || next[0] - one[1] == 1) {
-        join(out, i);
+        out.remove(i);
+        out.set(i - 1, new long[] {one[0], Math.max(one[1], next[1])});
       } else {
         i++;
       }
     }
-    while (out.size() > RANGES) {
-      int closest = 1;
-      for (int j = 2; j < out.size(); j++) {
-        if (Long.compareUnsigned(gap(out, j), gap(out, closest)) < 0) closest = j;
-      }
-      join(out, closest);
-    }
     return out;
   }
 
-  private static void join(List ranges, int at) {
-    long[] next = (long[]) ranges.remove(at);
-    long[] one = (long[]) ranges.get(at - 1);
-    ranges.set(at - 1, new long[] {one[0], Math.max(one[1], next[1])});
-  }
-
-  private static long gap(List ranges, int at) {
-    return ((long[]) ranges.get(at))[0] - ((long[]) ranges.get(at - 1))[1];
-  }
-
+  /** Some ranges and those of all that the functions fail on, as pairs of values. */
   private List values(List ranges) {
+    before(ranges, turns ? OrderedFunction.ABOVE : OrderedFunction.BELOW, true);
+    after(ranges, turns ? OrderedFunction.BELOW : OrderedFunction.ABOVE, false);
+    List merged = merged(ranges);
     List out = new ArrayList();
-    for (int i = 0; i < ranges.size(); i++) {
-      long[] range = (long[]) ranges.get(i);
+    for (int i = 0; i < merged.size(); i++) {
+      long[] range = (long[]) merged.get(i);
       out.add(
           new Object[] {
             range[0] == least ? null : ValueTypes.value(type, range[0]),

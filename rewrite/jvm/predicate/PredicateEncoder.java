@@ -226,9 +226,11 @@ public final class PredicateEncoder {
     if (column != null) return compare(op, column, literal);
     if (e instanceof Substring) return beginning(op, (Substring) e, literal);
     if (!literal.dataType().equals(e.dataType())) return null;
-    List outcomes = new ArrayList();
-    outcomes.add(literal.value());
-    return outcomes(e, op, outcomes);
+    Monotonic function = Monotonic.of(e);
+    if (function == null) return null;
+    Object outcome = literal.value();
+    List holds = function.ranges(op, outcome);
+    return weak(function, holds, function.ranges(opposite(op), outcome));
   }
 
   private Map compare(String op, Map column, Literal literal) {
@@ -244,18 +246,13 @@ public final class PredicateEncoder {
     return writer.values(literal.dataType(), values);
   }
 
-  /** What the outcome of functions around a column says of the column: it compares so with an
-      outcome, or equals one of several. */
-  private Map outcomes(Expression e, String op, List outcomes) {
-    Monotonic function = Monotonic.of(e);
-    Map column = function == null ? null : column(function.column());
-    List holds = column == null ? null : function.ranges(op, outcomes);
-    if (holds == null) return null;
+  /** What the outcome of functions says of the column in them: it is within some ranges where the
+      condition is true, and within others where it is false. */
+  private Map weak(Monotonic function, List holds, List fails) {
+    Map column = holds == null || fails == null ? null : column(function.column());
+    if (column == null) return null;
     DataType type = function.column().dataType();
-    List fails = outcomes.size() == 1 ? function.ranges(opposite(op), outcomes) : null;
-    return weak(
-        within(column, type, holds),
-        fails == null ? unknown(Conditions.shape(e)) : within(column, type, fails));
+    return weak(within(column, type, holds), within(column, type, fails));
   }
 
   private static String opposite(String op) {
@@ -298,6 +295,15 @@ public final class PredicateEncoder {
     Map out = compare(before, column, literal);
     if (isCut) out = or(out, begins);
     return isAfter ? not(out) : out;
+  }
+
+  private Map outcomes(Expression e, List outcomes) {
+    Monotonic function = Monotonic.of(e);
+    if (function == null) return null;
+    List holds = function.ranges(KeyRanges.of(e.dataType(), outcomes, outcomes));
+    List all = new ArrayList();
+    all.add(new Object[2]);
+    return weak(function, holds, all);
   }
 
   private Map beginnings(Substring e, List texts) {
@@ -344,7 +350,7 @@ public final class PredicateEncoder {
     Map identity = column(column);
     if (identity == null) {
       Map one = column instanceof Substring ? beginnings((Substring) column, there)
-          : outcomes(column, "=", there);
+          : outcomes(column, there);
       // NOT IN (2, NULL) is never true.
       return one == null || there.size() == values.size() ? one : weak(one, nothing());
     }
