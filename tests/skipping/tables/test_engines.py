@@ -313,6 +313,9 @@ def test_an_expression_decides_which_rows_there_are(world: World) -> None:
         assert scan.count() == len(kept)
         assert 0 < len(list(scan.plan_files())) < FILES
     assert world.index.scan(pc.field("i") == 7, limit=1).to_arrow().num_rows == 1
+    by_place = world.index.scan(pc.field(world.whole.column_names.index("i")) == 7)
+    for selected in (("id",), ("l", "id"), ("*",)):
+        assert ids(by_place.select(*selected).to_arrow()) == ids(kept)
     with pytest.raises(TypeError, match="more than one row"):
         world.index.scan(pl.col("i") == pl.col("i").max())
     if world.index.table.id.format == "iceberg":
