@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from skipping.tables.engine_scan import EngineScan
 from skipping.tables.row_test import leaf_values
 
 __all__ = ["Joined", "as_table"]
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 def as_table(given: Any) -> pa.Table:
@@ -140,10 +142,10 @@ class Joined(EngineScan):
         schema, columns = self.arrow_schema, list(self.keys)
         of_fact = self.fact.arrow_schema.names
         # Keys of the dimension in order, so that those of a batch are looked up in it.
-        combined = _combined([keys.rows for keys in self.keys.values()], self.keys)
-        order = np.argsort(combined, kind="stable")
-        order = order[np.searchsorted(combined[order], 0) :]
-        ordered = combined[order]
+        tuples = _Tuples(self.keys.values())
+        order = np.argsort(tuples.numbers, kind="stable")
+        order = order[np.searchsorted(tuples.numbers[order], 0) :]
+        ordered = tuples.numbers[order]
         wanted = dict.fromkeys([name for name in self.names if name in of_fact])
         wanted |= dict.fromkeys(split_parts(name)[0] for name in columns)
         names = [name for name in of_fact if name in wanted]
@@ -151,7 +153,7 @@ class Joined(EngineScan):
             for batch in reader:
                 table = pa.Table.from_batches([batch])
                 rows = [k.positions(encode(leaf_values(table, n))) for n, k in self.keys.items()]
-                found = _combined(rows, self.keys)
+                found = tuples.find(rows)
                 first = np.searchsorted(ordered, found, "left")
                 count = np.where(found < 0, 0, np.searchsorted(ordered, found, "right") - first)
                 left = np.repeat(np.arange(len(found)), count)
@@ -163,11 +165,40 @@ class Joined(EngineScan):
                 ).to_batches()
 
 
-def _combined(
-    positions: Sequence[npt.NDArray[np.int64]], keys: Mapping[str, Keys]
-) -> npt.NDArray[np.int64]:
-    """Several positions as one number; -1 where one is missing."""
-    total = positions[0].copy()
-    for found, each in zip(positions[1:], list(keys.values())[1:], strict=True):
-        total = np.where((total < 0) | (found < 0), -1, total * len(each.values) + found)
-    return total
+class _Tuples:
+    """The tuples of keys that a dimension has, each as one number.
+
+    They are numbered anew with every column: a product of the columns' positions would outgrow 64
+    bits, of four columns with 60,000 values each.
+    """
+
+    def __init__(self, keys: Iterable[Keys]) -> None:
+        first, *others = keys
+        self._steps: list[tuple[int, _Numbers]] = []
+        self.numbers = first.rows
+        """Of each row of the dimension; -1 where a key is null."""
+        for each in others:
+            paired = _paired(self.numbers, each.rows, len(each.values))
+            known = np.unique(paired[paired >= 0])
+            self._steps.append((len(each.values), known))
+            self.numbers = _places(paired, known)
+
+    def find(self, positions: Sequence[_Numbers]) -> _Numbers:
+        """The numbers of tuples of positions, column by column; -1 for one that is not there."""
+        found = positions[0]
+        for column, (size, known) in zip(positions[1:], self._steps, strict=True):
+            found = _places(_paired(found, column, size), known)
+        return found
+
+
+def _paired(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
+    return np.where((left < 0) | (right < 0), -1, left * size + right)
+
+
+def _places(numbers: _Numbers, known: _Numbers) -> _Numbers:
+    """Where each is among those that are known, sorted; -1 where it is not."""
+    if not len(known):
+        return np.full(len(numbers), -1, np.int64)
+    places = np.searchsorted(known, numbers)
+    places[places == len(known)] = 0
+    return np.where(known[places] == numbers, places, -1)

@@ -443,6 +443,19 @@ def test_a_join_gives_the_rows_of_the_whole_table(world: World, on: Any) -> None
     assert some.count() == len(wanted)
 
 
+def test_a_join_on_columns_whose_tuples_are_many(tmp_path: Path) -> None:
+    count = 60_000  # to the power of four is more than 64 bits hold
+    random = np.random.default_rng(0)
+    numbers = {name: random.permutation(count) for name in "abcd"}
+    table = pa.table(numbers).append_column("a1", pa.array(numbers["a"] + 1))
+    write_deltalake(tmp_path / "t", table)
+    index = SkippingIndex.create(DeltaTable(tmp_path / "t"), "a MIN_MAX", store=MemoryStore())
+    assert index.join(table, ["a", "b", "c", "d"]).count() == count
+    # Each key is there, a tuple of them is not.
+    assert index.join(table, {"a": "a1", "b": "b", "c": "c", "d": "d"}).count() == 0
+    assert index.join(table.slice(0, 0), ["a", "b"]).count() == 0
+
+
 def test_what_a_join_takes(world: World) -> None:
     index, dimension = world.index, pa.table({"i": [7], "s": ["x"]})
     relation = duckdb.from_arrow(dimension)
