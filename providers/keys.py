@@ -49,13 +49,13 @@ class Keys:
         column = as_column(values, name)
         try:
             given = _conform(column, type)
+            return cls(given, In.of(name, encode(given)).values)
         except _ForeignError:
             raise TypeError(
                 f"{name} is {type}, and its keys are {column.type}: cast them"
             ) from None
         except pa.ArrowInvalid as error:
             raise TypeError(f"keys of {name}: {error}") from error
-        return cls(given, In.of(name, encode(given)).values)
 
     def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
         """Where each of so many normalised values is among `values`; -1 where it is not."""
@@ -176,15 +176,15 @@ def _plain(keys: pa.Array) -> pa.Array:
         return keys.cast(pa.binary())
     if types.is_float16(keys.type):
         return keys.cast(pa.float32())
-    if types.is_unsigned_integer(keys.type):
-        wide = keys.cast(pa.uint64())
-        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
     return keys
 
 
 def _integers(keys: pa.Array) -> pa.Array:
     if pa.types.is_signed_integer(keys.type):
         return keys.cast(pa.int64())
+    if pa.types.is_unsigned_integer(keys.type):
+        wide = keys.cast(pa.uint64())
+        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
     # Integers of pandas are floats as soon as one is missing.
@@ -198,9 +198,9 @@ def _integers(keys: pa.Array) -> pa.Array:
 def _floats(keys: pa.Array) -> pa.Array:
     if pa.types.is_floating(keys.type):
         return keys
-    if not pa.types.is_signed_integer(keys.type):
+    if not pa.types.is_integer(keys.type):
         raise _ForeignError
-    ends = pc.min_max(keys.cast(pa.int64())).as_py()
+    ends = pc.min_max(keys).as_py()
     if any(end is not None and abs(end) > _EXACT for end in ends.values()):
         raise _ForeignError
     return keys.cast(pa.float64())
@@ -226,7 +226,7 @@ def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
-    if not (pa.types.is_decimal(keys.type) or pa.types.is_signed_integer(keys.type)):
+    if not (pa.types.is_decimal(keys.type) or pa.types.is_integer(keys.type)):
         raise _ForeignError
     try:
         return keys.cast(type)  # fails for one that has more digits

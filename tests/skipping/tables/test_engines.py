@@ -31,6 +31,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from providers import Unknown
 from providers.errors import DefinitionError, TableError
 from providers.keys import Keys
+from providers.values import encode
 from skipping import SkippingIndex
 from skipping.lookup.query import Asking
 from skipping.stores import identities
@@ -396,11 +397,21 @@ def test_keys_are_converted_soundly_or_refused(world: World) -> None:
         ("i", ["7"]), ("s", [7]), ("i", [2.0**60]), ("d", [2**60]), ("day", ["2024-01-01"]),
         ("at", [DAY]), ("i", "7"), ("i", 7), ("i", {"a": 1}), ("i", [7, "a"]),
         ("i", pl.DataFrame({"a": [1], "b": [2]})), ("n", [1.5]),
+        ("d", np.array([2**63], np.uint64)), ("s", pa.array([b"\xff"]).view(pa.string())),
     ):  # fmt: skip
         with pytest.raises(TypeError, match=name):
             index.scan(keys={name: keys})
     with pytest.raises(DefinitionError, match="no column nope"):
         index.scan(keys={"nope": [1]})
+
+
+def test_unsigned_keys_beyond_the_signed_ones_are_values_of_a_decimal() -> None:
+    """Such is a column of UINT64, as Spark has it."""
+    keys = Keys.of("k", pa.array([2**64 - 1, 7, None], pa.uint64()), pa.decimal128(20, 0))
+    column = pa.array([Decimal(2**64 - 1), Decimal(8), None, Decimal(7)], pa.decimal128(20, 0))
+    assert (keys.positions(encode(column)) >= 0).tolist() == [True, False, False, True]
+    narrow = Keys.of("k", pa.array([7, 2**64 - 1], pa.uint64()), pa.decimal128(9, 2))
+    assert narrow.given.to_pylist() == [Decimal("7.00"), None]
 
 
 def test_a_million_keys_are_looked_up() -> None:
