@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from providers.predicate import In
 from providers.values import domain_of, encode
 
-__all__ = ["Keys", "as_column"]
+__all__ = ["Keys", "as_column", "of_pandas"]
 
 _EXACT = 2**53
 """Integers up to this are exact as doubles."""
@@ -106,8 +106,7 @@ def _as_arrow(values: Any, name: str) -> Any:
             values = values[name if name in values else values.columns[0]]
             if values.ndim == 2:
                 raise TypeError(f"there are several columns {name}")
-        # NaN of floats stays one: a float column may have it, and no other column does.
-        return pa.array(values, from_pandas=False)
+        return of_pandas(values)
     if hasattr(values, "__arrow_c_stream__"):
         return pa.chunked_array(values)
     if isinstance(values, np.ndarray):
@@ -117,6 +116,14 @@ def _as_arrow(values: Any, name: str) -> Any:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
     return pa.array([value.as_py() if isinstance(value, pa.Scalar) else value for value in values])
+
+
+def of_pandas(values: Any) -> pa.Array:
+    """A column of pandas. NaN of floats stays one, which a float column may have."""
+    try:
+        return pa.array(values, from_pandas=False)
+    except pa.ArrowException:  # where text is missing, objects have NaN or NA
+        return pa.array(values, from_pandas=True)
 
 
 def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

@@ -380,9 +380,9 @@ class Index:
         """
         from skipping.tables.joined import Joined, as_table
 
-        table = as_table(dimension)
         names = {on: on} if isinstance(on, str) else on
         pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        table = as_table(dimension, keys=pairs.values())
         for name in pairs.values():
             if name not in table.column_names:
                 there = ", ".join(table.column_names)

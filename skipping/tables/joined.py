@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.keys import Keys
+from providers.keys import Keys, of_pandas
 from providers.predicate import Predicate
 from providers.values import encode
 from skipping.parser.literals import split_parts
@@ -24,15 +24,20 @@ __all__ = ["Joined", "as_table"]
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
-def as_table(given: Any) -> pa.Table:
+def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
 
+    Of a frame of pandas NaN stays one in the columns that are `keys`, and is null in the others.
     Raises TypeError for anything else.
     """
     if isinstance(given, pa.Table):
         return given
     if type(given).__module__.partition(".")[0] == "pandas" and getattr(given, "ndim", 0) == 2:
-        return pa.Table.from_pandas(given, preserve_index=False)
+        table = pa.Table.from_pandas(given, preserve_index=False)
+        for place, name in enumerate(table.column_names):
+            if name in keys:
+                table = table.set_column(place, name, of_pandas(given.iloc[:, place]))
+        return table
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()  # a LazyFrame
     if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):

@@ -376,10 +376,20 @@ def test_keys_are_converted_soundly_or_refused(world: World) -> None:
         np.array([7, 255], np.uint8),
         np.array([7, 2**64 - 1], np.uint64),
         pd.Series([7, None]),
+        pd.Series([7, None], dtype=object),
         pa.array([7.0, 7.5, NAN]),
     ):
         assert index.scan(keys={"i": keys}).count() == count
     assert index.scan(keys={"i": []}).count() == 0
+    texts = pd.Series(["ab", NAN, pd.NA], dtype=object)
+    assert index.scan(keys={"s": texts}).count() == index.scan(keys={"s": ["ab"]}).count() > 0
+    assert (
+        index.join(pd.DataFrame({"s": texts, "o": NAN}), "s").count()
+        == index.scan("s = 'ab'").count()
+    )
+    unknown = index.join(pd.DataFrame({"d": [NAN], "o": [NAN]}), "d").to_arrow()
+    assert unknown.num_rows == index.scan(keys={"d": [NAN]}).count() > 0
+    assert unknown["o"].null_count == unknown.num_rows
     assert index.scan(keys={"i": [7], "s": ["nope"]}).count() == 0
     assert index.scan(keys={"i": [7]}, limit=1).to_arrow().num_rows == 1
     assert index.scan("s = 'ab'", keys={"i": [7, 1, 2]}).count() == len(
