@@ -10,6 +10,7 @@ a join with a small dimension opens the files that the dimension's keys are in.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.fs as pafs
 
 from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
@@ -26,6 +28,10 @@ from skipping.tables.expressions import Translated, in_total_order, translate
 from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
+
+_NO_FILE = pads.ParquetFileFormat().make_fragment(
+    f"{os.devnull}/this needs a table: call to_table first", pafs.LocalFileSystem()
+)
 
 
 class EngineScan:
@@ -96,15 +102,18 @@ class EngineScan:
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
 
-class ScanDataset(pads.Dataset):  # type: ignore[misc]
+class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     """A scan as a Dataset: `scanner` reads the columns that it is asked for, and files that match.
 
-    It is a dataset of one fragment, itself: its reader opens several files at a time.
+    It is a dataset of one fragment, itself: its reader opens several files at a time. What Arrow
+    reads past that (`join`, `sort_by`, Acero) would crash the process at a Dataset that is nothing
+    below; here it finds a file that cannot be opened, whose name says what to do.
     """
 
     def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
         """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
-        self._scan, self._in_order = scan, in_order  # the __init__ of Dataset refuses
+        super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
+        self._scan, self._in_order = scan, in_order
 
     @property
     def schema(self) -> pa.Schema:
