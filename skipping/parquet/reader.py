@@ -29,6 +29,7 @@ __all__ = [
     "Chunk",
     "Part",
     "Unreadable",
+    "is_as_listed",
     "part_of",
     "read_columns",
     "require_settled",
@@ -144,14 +145,18 @@ def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
     return int(filesystem.get_file_info(inner).mtime_ns or 0)
 
 
-def require_settled(found: int, listed: int) -> None:
-    """Raise unless a file's time (nanoseconds) is that of the list (milliseconds), and old enough.
+def is_as_listed(found: int, listed: int) -> bool:
+    """Whether a file's time (nanoseconds) is that of the list (milliseconds).
 
     Object stores list milliseconds and say whole seconds of one file.
     """
-    same = found // 1_000_000 == listed
     whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
-    if not same and not whole:
+    return whole or found // 1_000_000 == listed
+
+
+def require_settled(found: int, listed: int) -> None:
+    """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
+    if not is_as_listed(found, listed):
         raise UnknownError("it was written since it was listed")
     if time.time() * 1_000 < listed + SETTLED * 1_000:
         raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")
