@@ -563,6 +563,29 @@ def test_nan_is_what_an_engine_takes_it_for(world: World) -> None:
             assert sorted(both[0].get("id", [])) == sorted(both[1].get("id", [])), sql
 
 
+def test_no_null_is_in_a_list_of_sql_or_outside_of_it(world: World) -> None:
+    """Arrow has it in one or the other, and DataFusion asks Arrow from four values on."""
+    for name, values in (
+        ("i", "7, 1, 2, 0, -1"),
+        ("d", "0.5, 0.1, 2.5, 9.5, 1.0"),
+        ("s", "'a', 'b', 'c', 'd'"),
+    ):
+        for listed in (values, f"{values}, NULL"):
+            for given in (
+                f"{name} IN ({listed})",
+                f"{name} NOT IN ({listed})",
+                f"NOT ({name} IN ({listed}) OR id < 0)",
+                f"({name} IN ({listed})) IS NULL",
+                f"NOT ({name} NOT IN ({listed}) AND id >= 0)",
+            ):
+                text = f"SELECT id FROM {{}} WHERE {given}"
+                wanted = sorted(world.db.sql(text.format("whole")).fetchnumpy()["id"])
+                assert sorted(world.db.sql(text.format("t")).fetchnumpy()["id"]) == wanted, given
+                for table in ("whole", "t"):
+                    found = world.fusion.sql(text.format(table)).to_pydict()
+                    assert sorted(found.get("id", [])) == wanted, (table, given)
+
+
 def test_a_dataset_is_read_and_not_changed(world: World) -> None:
     dataset, seven = world.index.scan().to_dataset(), pc.field("i") == 7
     wanted = len(world.frame.filter(pl.col("i") == 7))
