@@ -167,7 +167,7 @@ class LiveFiles:
             in_file = [name for name in names if name not in self.partition]
             stored = {name: self._find(file.schema_arrow, fields[name]) for name in in_file}
             wanted = sorted({name for name in stored.values() if name is not None})
-            whole = file.read(columns=wanted)
+            whole = file.read(columns=wanted, use_threads=False)
             rows = file.metadata.num_rows
         row = self._rows[path]
         columns = {}

@@ -111,7 +111,7 @@ class FolderFiles:
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             wanted = [name for name in names if name not in self.listing.partition]
             stored = [n for n in wanted if self._has(file, path, n)]
-            whole = file.read(columns=stored)
+            whole = file.read(columns=stored, use_threads=False)
             rows = file.metadata.num_rows
         columns = {}
         for name in names:

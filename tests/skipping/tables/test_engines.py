@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ from skipping.stores import identities
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.expressions import translate
 from skipping.tables.polars_expressions import translate_polars
+from skipping.tables.scan import FileScan
 
 NAN = math.nan
 DAY = datetime.date(2024, 1, 1)
@@ -618,6 +620,37 @@ def test_a_limit_is_of_the_rows_before_an_engines_filter(world: World) -> None:
     (wanted,) = few.to_duckdb("few").sql("SELECT count(*) FROM few WHERE i IS NULL").fetchall()
     assert wanted[0] <= 3
     assert world.lazy.head(3).filter(pl.col("i") == 7).collect().height <= 3
+
+
+ENOUGH = """
+import sys, duckdb, pyarrow
+from deltalake import DeltaTable
+from skipping import SkippingIndex
+pyarrow.set_cpu_count(1)
+index = SkippingIndex.on(DeltaTable(sys.argv[1]), store=sys.argv[2])
+db = index.scan().to_duckdb("t")
+print(sum(len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) for _ in range(60)))
+"""
+
+
+def test_a_query_that_has_enough_leaves_no_work_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read on, in threads of Arrow's that the next query, or the end, waited for."""
+    table, store = delta(tmp_path / "t"), f"sqlite:{tmp_path}/store.db"
+    index = SkippingIndex.create(table, "i MIN_MAX", store=store)
+    opened: list[str] = []
+    read = FileScan._rows
+    monkeypatch.setattr(
+        FileScan, "_rows", lambda self, path: opened.append(path) or read(self, path)
+    )
+    db = index.scan().to_duckdb("t", duckdb.connect(config={"threads": 1}))
+    assert len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) == 1
+    assert index.scan().to_dataset().head(1).num_rows == 1
+    assert 0 < len(opened) < FILES
+    command = [sys.executable, "-c", ENOUGH, str(tmp_path / "t"), store]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "60"), ended.stderr
 
 
 def test_a_missing_engine_says_what_to_install(
