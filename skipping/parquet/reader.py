@@ -22,14 +22,13 @@ from providers.errors import first_line
 from providers.values import encode
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
-from skipping.tables.filesystem import Locate, locate
+from skipping.tables.filesystem import Locate, is_as_listed, locate
 
 __all__ = [
     "SETTLED",
     "Chunk",
     "Part",
     "Unreadable",
-    "is_as_listed",
     "part_of",
     "read_columns",
     "require_settled",
@@ -143,15 +142,6 @@ def _guarded(
 
 def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
     return int(filesystem.get_file_info(inner).mtime_ns or 0)
-
-
-def is_as_listed(found: int, listed: int) -> bool:
-    """Whether a file's time (nanoseconds) is that of the list (milliseconds).
-
-    Object stores list milliseconds and say whole seconds of one file.
-    """
-    whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
-    return whole or found // 1_000_000 == listed
 
 
 def require_settled(found: int, listed: int) -> None:

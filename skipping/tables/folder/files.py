@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 
 from providers.errors import TableError, first_line
 from providers.values import arrow_type
-from skipping.parquet.reader import is_as_listed
 from skipping.parser.literals import join_name
 from skipping.tables import Columns
-from skipping.tables.filesystem import Locate
+from skipping.tables.filesystem import Locate, is_as_listed
 from skipping.tables.folder.listing import Listing
 from skipping.tables.schema import leaves, spelled
 
