@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -238,7 +238,7 @@ def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
     try:
         return keys.cast(type)  # fails for one that has more digits
     except pa.ArrowInvalid:
-        with localcontext(prec=160):
+        with localcontext(Context(prec=160)):
             most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)
             given = (None if key is None else Decimal(key) for key in keys.to_pylist())
             fitting = [
