@@ -389,11 +389,12 @@ class Index:
                 raise DefinitionError(f"the dimension has no column {name}: it has {there}")
         if not pairs:
             raise DefinitionError("a join is on one column at least")
-        selected = options.pop("selected_fields", ("*",))
+        selected, limit = options.pop("selected_fields", ("*",)), options.pop("limit", None)
         given = {name: table[other] for name, other in pairs.items()}
         fact = self.scan(row_filter, keys=given, **options)
         keys = {test.name: test.keys for test in fact.key_tests()}
-        joined = Joined.of(fact, table, keys, drop=set(pairs.values()), suffix=suffix)
+        drop = set(pairs.values())
+        joined = Joined.of(fact, table, keys, drop=drop, suffix=suffix, limit=limit)
         return joined if "*" in selected else joined.select(*selected)
 
     def describe(self) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.keys import Keys, of_pandas
-from providers.predicate import Predicate
+from providers.predicate import And, Predicate
 from providers.values import encode
 from skipping.parser.literals import split_parts
 from skipping.tables import TableColumn
@@ -73,6 +73,7 @@ class Joined(EngineScan):
     dimension: pa.Table = field(repr=False)
     keys: Mapping[str, Keys] = field(repr=False)
     names: tuple[str, ...]
+    limit: int | None = None
 
     @classmethod
     def of(
@@ -83,12 +84,15 @@ class Joined(EngineScan):
         *,
         drop: set[str],
         suffix: str,
+        limit: int | None = None,
     ) -> Joined:
         """Of a scan of whole rows, and the dimension without the columns `drop`.
 
         A column of the dimension that the table has too gets the suffix. Raises DefinitionError
-        where that is a name that is taken.
+        where that is a name that is taken, and for a limit below zero.
         """
+        if limit is not None and limit < 0:
+            raise DefinitionError(f"limit is a number of rows, not {limit}")
         there = fact.arrow_schema.names
         kept = dimension.select([n for n in dimension.column_names if n not in drop])
         named = [f"{name}{suffix}" if name in there else name for name in kept.column_names]
@@ -96,7 +100,7 @@ class Joined(EngineScan):
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
-        return cls(fact, kept.rename_columns(named), keys, names)
+        return cls(fact, kept.rename_columns(named), keys, names, limit)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -120,7 +124,8 @@ class Joined(EngineScan):
 
     def narrowed(self, names: Sequence[str], predicate: Predicate) -> Joined:
         """See `EngineScan`."""
-        fact = self.fact.narrowed(self.fact.arrow_schema.names, predicate)
+        asked = predicate if self.limit is None else And(())  # of which rows there are so many
+        fact = self.fact.narrowed(self.fact.arrow_schema.names, asked)
         return replace(self.select(*names), fact=fact)
 
     def plan_files(self) -> Any:
@@ -144,6 +149,15 @@ class Joined(EngineScan):
         return sum(map(len, self._batches()))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for batch in self._joined() if left != 0 else ():
+            kept = batch if left is None else batch.slice(0, left)
+            yield kept
+            left = None if left is None else left - len(kept)
+            if left == 0:
+                return
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
         schema, columns = self.arrow_schema, list(self.keys)
         of_fact = self.fact.arrow_schema.names
         # Keys of the dimension in order, so that those of a batch are looked up in it.

@@ -493,6 +493,14 @@ def test_what_a_join_takes(world: World) -> None:
     }
     assert len(counts) == 1
     assert index.join(scan, "i").count() == next(iter(counts)) ** 2
+    twice = pl.DataFrame({"i": [7, 7, 7, 1]}, schema={"i": pl.Int32})
+    for limit in (0, 1, 2, 4):
+        some = index.join(twice, "i", limit=limit)
+        assert len(some.to_arrow()) == some.count() == limit
+        kept = {7, 1} if limit else set()
+        assert set(some.to_polars().filter(pl.col("i") == 1).collect()["i"]) <= kept - {7}
+    with pytest.raises(DefinitionError, match="limit is a number of rows, not -1"):
+        index.join(twice, "i", limit=-1)
     assert "s_right" in index.join(dimension, "i").to_arrow().column_names
     with pytest.raises(DefinitionError, match="two columns are called"):
         index.join(dimension, "i", suffix="")
