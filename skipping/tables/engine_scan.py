@@ -67,8 +67,7 @@ class EngineScan:
     def to_dataset(self) -> ScanDataset:
         """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take.
 
-        What Arrow itself does to a Dataset (joins it, sorts it, writes it) takes `to_arrow` or
-        `to_arrow_batch_reader` instead.
+        What Arrow itself does to a Dataset (`join`, `sort_by`) takes `to_arrow` instead.
         """
         return ScanDataset(self)
 

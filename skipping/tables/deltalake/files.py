@@ -173,6 +173,9 @@ class LiveFiles:
         columns = {}
         for name in names:
             type = self.arrow_schema.field(name).type
+            if name in self.partition and pa.types.is_binary(type):
+                # delta-rs gives the escapes of the log (\u0061) for the bytes.
+                raise TableError(f"{name} is a partition column of bytes: select other columns")
             if name in self.partition:
                 columns[name] = pa.repeat(self._typed(join_name([name]))[row].cast(type), rows)
             elif (found := stored[name]) is not None:
