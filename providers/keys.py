@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from providers.predicate import In
 from providers.values import domain_of, encode
 
-__all__ = ["Keys", "as_column"]
+__all__ = ["Keys", "as_column", "of_pandas"]
 
 _EXACT = 2**53
 """Integers up to this are exact as doubles."""
@@ -49,13 +49,13 @@ class Keys:
         column = as_column(values, name)
         try:
             given = _conform(column, type)
+            return cls(given, In.of(name, encode(given)).values)
         except _ForeignError:
             raise TypeError(
                 f"{name} is {type}, and its keys are {column.type}: cast them"
             ) from None
         except pa.ArrowInvalid as error:
             raise TypeError(f"keys of {name}: {error}") from error
-        return cls(given, In.of(name, encode(given)).values)
 
     def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
         """Where each of so many normalised values is among `values`; -1 where it is not."""
@@ -106,8 +106,7 @@ def _as_arrow(values: Any, name: str) -> Any:
             values = values[name if name in values else values.columns[0]]
             if values.ndim == 2:
                 raise TypeError(f"there are several columns {name}")
-        # NaN of floats stays one: a float column may have it, and no other column does.
-        return pa.array(values, from_pandas=False)
+        return of_pandas(values)
     if hasattr(values, "__arrow_c_stream__"):
         return pa.chunked_array(values)
     if isinstance(values, np.ndarray):
@@ -117,6 +116,14 @@ def _as_arrow(values: Any, name: str) -> Any:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
     return pa.array([value.as_py() if isinstance(value, pa.Scalar) else value for value in values])
+
+
+def of_pandas(values: Any) -> pa.Array:
+    """A column of pandas. NaN of floats stays one, which a float column may have."""
+    try:
+        return pa.array(values, from_pandas=False)
+    except pa.ArrowException:  # where text is missing, objects have NaN or NA
+        return pa.array(values, from_pandas=True)
 
 
 def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -176,15 +183,15 @@ def _plain(keys: pa.Array) -> pa.Array:
         return keys.cast(pa.binary())
     if types.is_float16(keys.type):
         return keys.cast(pa.float32())
-    if types.is_unsigned_integer(keys.type):
-        wide = keys.cast(pa.uint64())
-        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
     return keys
 
 
 def _integers(keys: pa.Array) -> pa.Array:
     if pa.types.is_signed_integer(keys.type):
         return keys.cast(pa.int64())
+    if pa.types.is_unsigned_integer(keys.type):
+        wide = keys.cast(pa.uint64())
+        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
     # Integers of pandas are floats as soon as one is missing.
@@ -198,9 +205,9 @@ def _integers(keys: pa.Array) -> pa.Array:
 def _floats(keys: pa.Array) -> pa.Array:
     if pa.types.is_floating(keys.type):
         return keys
-    if not pa.types.is_signed_integer(keys.type):
+    if not pa.types.is_integer(keys.type):
         raise _ForeignError
-    ends = pc.min_max(keys.cast(pa.int64())).as_py()
+    ends = pc.min_max(keys).as_py()
     if any(end is not None and abs(end) > _EXACT for end in ends.values()):
         raise _ForeignError
     return keys.cast(pa.float64())
@@ -226,12 +233,12 @@ def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
-    if not (pa.types.is_decimal(keys.type) or pa.types.is_signed_integer(keys.type)):
+    if not (pa.types.is_decimal(keys.type) or pa.types.is_integer(keys.type)):
         raise _ForeignError
     try:
         return keys.cast(type)  # fails for one that has more digits
     except pa.ArrowInvalid:
-        with localcontext(prec=160):
+        with localcontext(Context(prec=160)):
             most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)
             given = (None if key is None else Decimal(key) for key in keys.to_pylist())
             fitting = [

@@ -380,20 +380,21 @@ class Index:
         """
         from skipping.tables.joined import Joined, as_table
 
-        table = as_table(dimension)
         names = {on: on} if isinstance(on, str) else on
         pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        table = as_table(dimension, keys=pairs.values())
         for name in pairs.values():
             if name not in table.column_names:
                 there = ", ".join(table.column_names)
                 raise DefinitionError(f"the dimension has no column {name}: it has {there}")
         if not pairs:
             raise DefinitionError("a join is on one column at least")
-        selected = options.pop("selected_fields", ("*",))
+        selected, limit = options.pop("selected_fields", ("*",)), options.pop("limit", None)
         given = {name: table[other] for name, other in pairs.items()}
         fact = self.scan(row_filter, keys=given, **options)
         keys = {test.name: test.keys for test in fact.key_tests()}
-        joined = Joined.of(fact, table, keys, drop=set(pairs.values()), suffix=suffix)
+        drop = set(pairs.values())
+        joined = Joined.of(fact, table, keys, drop=drop, suffix=suffix, limit=limit)
         return joined if "*" in selected else joined.select(*selected)
 
     def describe(self) -> dict[str, str | None]:

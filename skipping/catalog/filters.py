@@ -13,9 +13,11 @@ before a rename. A name stands for a column only if it never stood for another.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal, localcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,12 +56,14 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import (
     BinaryType,
+    DecimalType,
     FixedType,
     FloatType,
     IcebergType,
     IntegerType,
     LongType,
     NestedField,
+    TimeType,
 )
 
 __all__ = ["Filter", "Names", "read_filter"]
@@ -332,6 +336,17 @@ def _value(given: Any, of: IcebergType) -> Any:
         raise TypeError("no value")
     if isinstance(given, str) and isinstance(of, BinaryType | FixedType):
         return bytes.fromhex(given)
+    if isinstance(given, str) and isinstance(of, IntegerType | LongType):
+        return int(given)  # which PyIceberg reads as a double, and cuts
+    if isinstance(of, TimeType) and re.search(r"\.[0-9]{7}", str(given)):
+        raise ValueError("finer than microseconds")
+    if isinstance(given, str | float) and isinstance(of, DecimalType):
+        exact = Decimal(str(given))
+        with localcontext(Context(prec=80)):
+            scaled = round(exact, of.scale)
+        if exact != scaled:  # PyIceberg would round it: x < 1.005 would lose 1.00
+            raise ValueError("no decimal of the column's")
+        return str(scaled)
     if isinstance(given, float) and not math.isfinite(given):
         raise ValueError("no number in JSON")
     if isinstance(of, FloatType) and isinstance(given, int | float):

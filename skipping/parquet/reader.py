@@ -22,7 +22,7 @@ from providers.errors import first_line
 from providers.values import encode
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
-from skipping.tables.filesystem import Locate, locate
+from skipping.tables.filesystem import Locate, is_as_listed, locate
 
 __all__ = [
     "SETTLED",
@@ -145,13 +145,8 @@ def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
 
 
 def require_settled(found: int, listed: int) -> None:
-    """Raise unless a file's time (nanoseconds) is that of the list (milliseconds), and old enough.
-
-    Object stores list milliseconds and say whole seconds of one file.
-    """
-    same = found // 1_000_000 == listed
-    whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
-    if not same and not whole:
+    """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
+    if not is_as_listed(found, listed):
         raise UnknownError("it was written since it was listed")
     if time.time() * 1_000 < listed + SETTLED * 1_000:
         raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")

@@ -10,15 +10,18 @@ a join with a small dimension opens the files that the dimension's keys are in.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.acero as acero
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.fs as pafs
 
 from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
@@ -26,6 +29,10 @@ from skipping.tables.expressions import Translated, in_total_order, translate
 from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
+
+_NO_FILE = pads.ParquetFileFormat().make_fragment(
+    f"{os.devnull}/this needs a table: call to_table first", pafs.LocalFileSystem()
+)
 
 
 class EngineScan:
@@ -58,7 +65,10 @@ class EngineScan:
         return [test for test in self.tests if isinstance(test, KeyTest)]
 
     def to_dataset(self) -> ScanDataset:
-        """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take."""
+        """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take.
+
+        What Arrow itself does to a Dataset (`join`, `sort_by`) takes `to_arrow` instead.
+        """
         return ScanDataset(self)
 
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
@@ -96,15 +106,18 @@ class EngineScan:
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
 
-class ScanDataset(pads.Dataset):  # type: ignore[misc]
+class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     """A scan as a Dataset: `scanner` reads the columns that it is asked for, and files that match.
 
-    It is a dataset of one fragment, itself: its reader opens several files at a time.
+    It is a dataset of one fragment, itself: its reader opens several files at a time. What Arrow
+    reads past that (`join`, `sort_by`, Acero) would crash the process at a Dataset that is nothing
+    below; here it finds a file that cannot be opened, whose name says what to do.
     """
 
     def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
         """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
-        self._scan, self._in_order = scan, in_order  # the __init__ of Dataset refuses
+        super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
+        self._scan, self._in_order = scan, in_order
 
     @property
     def schema(self) -> pa.Schema:
@@ -118,7 +131,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         filter: Any = None,
         batch_size: int | None = None,
         **options: Any,
-    ) -> pads.Scanner:
+    ) -> DatasetScanner:
         """Reads the matching rows; `columns` and `filter` are those of `Dataset.scanner`.
 
         Nothing is opened before the first batch. `schema` is what DataFusion says it reads.
@@ -128,9 +141,10 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         if filter is not None and self._in_order:
             filter = in_total_order(filter, self.schema)
         names, predicate = _wanted(self._scan, columns, filter)
-        reader = self._scan.narrowed(names, predicate).to_arrow_batch_reader()
-        more = {"batch_size": batch_size} if batch_size is not None else {}
-        return pads.Scanner.from_batches(reader, columns=columns, filter=filter, **more)
+        named = self.schema.names if columns is None else columns
+        if not isinstance(named, dict):
+            named = {name: pc.field(name) for name in named}
+        return DatasetScanner(self._scan.narrowed(names, predicate), named, filter, batch_size)
 
     def filter(self, expression: Any) -> Any:
         """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
@@ -154,6 +168,77 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"
+
+
+class DatasetScanner:
+    """A `pyarrow.dataset.Scanner`, as far as engines ask one, in the threads of those who ask.
+
+    Arrow's own reads ahead in the threads of its pools, also when a query has had enough. There it
+    waits for files, whose reading may wait for threads of these pools: a query hung after some with
+    a LIMIT, and so did the end of the process.
+    """
+
+    def __init__(
+        self,
+        scan: EngineScan,
+        columns: Mapping[str, pc.Expression],
+        filter: pc.Expression | None,
+        batch_size: int | None,
+    ) -> None:
+        self._scan, self._columns, self._batch_size = scan, columns, batch_size
+        kept = [] if filter is None else [("filter", acero.FilterNodeOptions(filter))]
+        # Without a column the rows could not be counted.
+        named = columns or {name: pc.field(name) for name in scan.arrow_schema.names[:1]}
+        made = acero.ProjectNodeOptions(list(named.values()), list(named))
+        self._steps = [acero.Declaration(*step) for step in [*kept, ("project", made)]]
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The columns that are read."""
+        return self._scan.arrow_schema
+
+    @cached_property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        made = self._made(self._scan.arrow_schema.empty_table()).schema
+        return made if self._columns else pa.schema([])
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, as they are read."""
+        with self._scan.to_arrow_batch_reader() as reader:
+            for batch in reader:
+                made = self._made(pa.Table.from_batches([batch]))
+                for part in made.to_batches(max_chunksize=self._batch_size):
+                    yield part if self._columns else part.select([])
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """The rows."""
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def count_rows(self) -> int:
+        """How many rows there are."""
+        return sum(map(len, self.to_batches()))
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows."""
+        found, batches = [], self.to_batches()
+        while num_rows > 0 and (batch := next(batches, None)) is not None:
+            found.append(batch.slice(0, num_rows))
+            num_rows -= len(batch)
+        return pa.Table.from_batches(found, self.projected_schema)
+
+    def take(self, indices: Any) -> pa.Table:
+        """The rows at these places."""
+        return self.to_table().take(indices)
+
+    def _made(self, table: pa.Table) -> pa.Table:
+        """The matching rows of a table, with the columns that are asked for."""
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+        return acero.Declaration.from_sequence([source, *self._steps]).to_table(use_threads=False)
 
 
 def _wanted(scan: EngineScan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:

@@ -80,6 +80,7 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<="
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
+_NULL = pa.scalar(None, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +124,16 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
 
 
 def in_total_order(expression: Any, schema: pa.Schema) -> Any:
-    """A filter that an engine handed to Arrow, with floats compared as the engine does.
+    """A filter that an engine handed to Arrow, evaluated as the engine would.
 
     DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
     would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits. An expression that cannot be read stays as it is.
+    Arrow compares bits. In SQL no null is outside of a list, in Arrow each is, and DataFusion asks
+    for `~is_in`. An expression that cannot be read stays as it is.
     """
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
-        tree = _parsed(expression)
-        if floats.isdisjoint(_fields(tree)):
-            return expression
-        return _Ordered(floats).expression(tree)
+        return _Ordered(floats).expression(_parsed(expression))
     except Exception:
         return expression
 
@@ -145,7 +144,8 @@ class _Ordered:
     def __init__(self, floats: Set[str]) -> None:
         self._floats = floats
 
-    def expression(self, node: _Node) -> Any:
+    def expression(self, node: _Node, *, nulls: bool = False) -> Any:
+        """With `nulls` it makes a difference whether the node is null or false."""
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
         if isinstance(node, _Field):
@@ -154,8 +154,14 @@ class _Ordered:
             return pc.field(node.name)
         function, arguments = node.function, node.arguments
         is_float = any(isinstance(a, _Field) and a.name in self._floats for a in arguments)
-        if is_float and function == "is_in":
-            return self._in(pc.field(_name(arguments[0])), node.options["value_set"])
+        if function == "is_in":
+            column, listed = pc.field(_name(arguments[0])), node.options["value_set"]
+            some = listed.drop_null()
+            found = self._in(column, some) if is_float else column.isin(some)
+            if not nulls:
+                return found
+            found = found | pc.if_else(column.is_null(), _NULL, False)
+            return found | _NULL if listed.null_count else found
         if is_float and function in _OPS:
             left, right = arguments
             op = _OPS[function]
@@ -163,9 +169,8 @@ class _Ordered:
                 left, right, op = right, left, _FLIPPED[op]
             if isinstance(right, pa.Scalar):
                 return self._compared(pc.field(_name(left)), op, right)
-        built = [self.expression(argument) for argument in arguments]
-        if function == "is_in":
-            return built[0].isin(node.options["value_set"])
+        nulls = nulls or function not in _BOTH + _EITHER
+        built = [self.expression(argument, nulls=nulls) for argument in arguments]
         if function == "is_null":
             return built[0].is_null(nan_is_null=node.options["nan_is_null"])
         return _BUILT[function](*built)

@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from providers.errors import TableError, first_line
 
-__all__ = ["Locate", "locate"]
+__all__ = ["Locate", "is_as_listed", "locate"]
 
 Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
 """From a path as FILES spell it to its file system and the path in it."""
@@ -41,3 +41,12 @@ def locate(path: str) -> tuple[pafs.FileSystem, str]:
         return pafs.LocalFileSystem(), match[3] if match else path
     filesystem, base = _opened(match[1], match[2] or "")
     return filesystem, base + match[3]
+
+
+def is_as_listed(found: int, listed: int) -> bool:
+    """Whether a file's time (nanoseconds) is that of the list (milliseconds).
+
+    Object stores list milliseconds and say whole seconds of one file.
+    """
+    whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
+    return whole or found // 1_000_000 == listed

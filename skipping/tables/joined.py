@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.keys import Keys
-from providers.predicate import Predicate
+from providers.keys import Keys, of_pandas
+from providers.predicate import And, Predicate
 from providers.values import encode
 from skipping.parser.literals import split_parts
 from skipping.tables import TableColumn
@@ -21,16 +21,23 @@ from skipping.tables.row_test import leaf_values
 
 __all__ = ["Joined", "as_table"]
 
+_Numbers: TypeAlias = npt.NDArray[np.int64]
 
-def as_table(given: Any) -> pa.Table:
+
+def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
 
+    Of a frame of pandas NaN stays one in the columns that are `keys`, and is null in the others.
     Raises TypeError for anything else.
     """
     if isinstance(given, pa.Table):
         return given
     if type(given).__module__.partition(".")[0] == "pandas" and getattr(given, "ndim", 0) == 2:
-        return pa.Table.from_pandas(given, preserve_index=False)
+        table = pa.Table.from_pandas(given, preserve_index=False)
+        for place, name in enumerate(table.column_names):
+            if name in keys:
+                table = table.set_column(place, name, of_pandas(given.iloc[:, place]))
+        return table
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()  # a LazyFrame
     if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
@@ -66,6 +73,7 @@ class Joined(EngineScan):
     dimension: pa.Table = field(repr=False)
     keys: Mapping[str, Keys] = field(repr=False)
     names: tuple[str, ...]
+    limit: int | None = None
 
     @classmethod
     def of(
@@ -76,12 +84,15 @@ class Joined(EngineScan):
         *,
         drop: set[str],
         suffix: str,
+        limit: int | None = None,
     ) -> Joined:
         """Of a scan of whole rows, and the dimension without the columns `drop`.
 
         A column of the dimension that the table has too gets the suffix. Raises DefinitionError
-        where that is a name that is taken.
+        where that is a name that is taken, and for a limit below zero.
         """
+        if limit is not None and limit < 0:
+            raise DefinitionError(f"limit is a number of rows, not {limit}")
         there = fact.arrow_schema.names
         kept = dimension.select([n for n in dimension.column_names if n not in drop])
         named = [f"{name}{suffix}" if name in there else name for name in kept.column_names]
@@ -89,7 +100,7 @@ class Joined(EngineScan):
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
-        return cls(fact, kept.rename_columns(named), keys, names)
+        return cls(fact, kept.rename_columns(named), keys, names, limit)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -113,7 +124,8 @@ class Joined(EngineScan):
 
     def narrowed(self, names: Sequence[str], predicate: Predicate) -> Joined:
         """See `EngineScan`."""
-        fact = self.fact.narrowed(self.fact.arrow_schema.names, predicate)
+        asked = predicate if self.limit is None else And(())  # of which rows there are so many
+        fact = self.fact.narrowed(self.fact.arrow_schema.names, asked)
         return replace(self.select(*names), fact=fact)
 
     def plan_files(self) -> Any:
@@ -137,13 +149,22 @@ class Joined(EngineScan):
         return sum(map(len, self._batches()))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for batch in self._joined() if left != 0 else ():
+            kept = batch if left is None else batch.slice(0, left)
+            yield kept
+            left = None if left is None else left - len(kept)
+            if left == 0:
+                return
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
         schema, columns = self.arrow_schema, list(self.keys)
         of_fact = self.fact.arrow_schema.names
         # Keys of the dimension in order, so that those of a batch are looked up in it.
-        combined = _combined([keys.rows for keys in self.keys.values()], self.keys)
-        order = np.argsort(combined, kind="stable")
-        order = order[np.searchsorted(combined[order], 0) :]
-        ordered = combined[order]
+        tuples = _Tuples(self.keys.values())
+        order = np.argsort(tuples.numbers, kind="stable")
+        order = order[np.searchsorted(tuples.numbers[order], 0) :]
+        ordered = tuples.numbers[order]
         wanted = dict.fromkeys([name for name in self.names if name in of_fact])
         wanted |= dict.fromkeys(split_parts(name)[0] for name in columns)
         names = [name for name in of_fact if name in wanted]
@@ -151,7 +172,7 @@ class Joined(EngineScan):
             for batch in reader:
                 table = pa.Table.from_batches([batch])
                 rows = [k.positions(encode(leaf_values(table, n))) for n, k in self.keys.items()]
-                found = _combined(rows, self.keys)
+                found = tuples.find(rows)
                 first = np.searchsorted(ordered, found, "left")
                 count = np.where(found < 0, 0, np.searchsorted(ordered, found, "right") - first)
                 left = np.repeat(np.arange(len(found)), count)
@@ -163,11 +184,40 @@ class Joined(EngineScan):
                 ).to_batches()
 
 
-def _combined(
-    positions: Sequence[npt.NDArray[np.int64]], keys: Mapping[str, Keys]
-) -> npt.NDArray[np.int64]:
-    """Several positions as one number; -1 where one is missing."""
-    total = positions[0].copy()
-    for found, each in zip(positions[1:], list(keys.values())[1:], strict=True):
-        total = np.where((total < 0) | (found < 0), -1, total * len(each.values) + found)
-    return total
+class _Tuples:
+    """The tuples of keys that a dimension has, each as one number.
+
+    They are numbered anew with every column: a product of the columns' positions would outgrow 64
+    bits, of four columns with 60,000 values each.
+    """
+
+    def __init__(self, keys: Iterable[Keys]) -> None:
+        first, *others = keys
+        self._steps: list[tuple[int, _Numbers]] = []
+        self.numbers = first.rows
+        """Of each row of the dimension; -1 where a key is null."""
+        for each in others:
+            paired = _paired(self.numbers, each.rows, len(each.values))
+            known = np.unique(paired[paired >= 0])
+            self._steps.append((len(each.values), known))
+            self.numbers = _places(paired, known)
+
+    def find(self, positions: Sequence[_Numbers]) -> _Numbers:
+        """The numbers of tuples of positions, column by column; -1 for one that is not there."""
+        found = positions[0]
+        for column, (size, known) in zip(positions[1:], self._steps, strict=True):
+            found = _places(_paired(found, column, size), known)
+        return found
+
+
+def _paired(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
+    return np.where((left < 0) | (right < 0), -1, left * size + right)
+
+
+def _places(numbers: _Numbers, known: _Numbers) -> _Numbers:
+    """Where each is among those that are known, sorted; -1 where it is not."""
+    if not len(known):
+        return np.full(len(numbers), -1, np.int64)
+    places = np.searchsorted(known, numbers)
+    places[places == len(known)] = 0
+    return np.where(known[places] == numbers, places, -1)

@@ -73,16 +73,18 @@ def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Sch
     for name in names:
         if name not in schema.names:
             raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+    # In the table's order, whatever is selected: `pc.field(0)` is its first column.
+    read = tuple(name for name in schema.names if name in names) or tuple(schema.names[:1])
 
     def mask(table: pa.Table) -> pa.Array:
         return acero.Declaration.from_sequence(
             [
-                acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+                acero.Declaration("table_source", acero.TableSourceNodeOptions(table.select(read))),
                 acero.Declaration("project", acero.ProjectNodeOptions([expression], ["passes"])),
             ]
         ).to_table(use_threads=False)["passes"]
 
-    return RowTest(tuple(names) or tuple(schema.names[:1]), found.predicate, mask)
+    return RowTest(read, found.predicate, mask)
 
 
 def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTest:

@@ -167,12 +167,15 @@ class LiveFiles:
             in_file = [name for name in names if name not in self.partition]
             stored = {name: self._find(file.schema_arrow, fields[name]) for name in in_file}
             wanted = sorted({name for name in stored.values() if name is not None})
-            whole = file.read(columns=wanted)
+            whole = file.read(columns=wanted, use_threads=False)
             rows = file.metadata.num_rows
         row = self._rows[path]
         columns = {}
         for name in names:
             type = self.arrow_schema.field(name).type
+            if name in self.partition and pa.types.is_binary(type):
+                # delta-rs gives the escapes of the log (\u0061) for the bytes.
+                raise TableError(f"{name} is a partition column of bytes: select other columns")
             if name in self.partition:
                 columns[name] = pa.repeat(self._typed(join_name([name]))[row].cast(type), rows)
             elif (found := stored[name]) is not None:

@@ -16,7 +16,7 @@ from providers.errors import TableError, first_line
 from providers.values import arrow_type
 from skipping.parser.literals import join_name
 from skipping.tables import Columns
-from skipping.tables.filesystem import Locate
+from skipping.tables.filesystem import Locate, is_as_listed
 from skipping.tables.folder.listing import Listing
 from skipping.tables.schema import leaves, spelled
 
@@ -98,15 +98,19 @@ class FolderFiles:
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
         """Top-level columns of a file by name; one that the file has not is null.
 
-        Raises TableError for a file in which a column is of another type, or named in another
-        case; for times in INT96 of another writer, and of the calendar before Spark 3.
+        Raises TableError for a file that was written since the folder was listed: others were left
+        out for what they held then. Also for one in which a column is of another type, or named in
+        another case; for times in INT96 of another writer, and of the calendar before Spark 3.
         """
         filesystem, inner = locate(path)
+        found, (size, stamp) = filesystem.get_file_info(inner), self._listed[path]
+        if found.is_file and (found.size != size or not is_as_listed(found.mtime_ns or 0, stamp)):
+            raise TableError(f"{path} was written since the folder was listed: scan it anew")
         with filesystem.open_input_file(inner) as source:
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             wanted = [name for name in names if name not in self.listing.partition]
             stored = [n for n in wanted if self._has(file, path, n)]
-            whole = file.read(columns=stored)
+            whole = file.read(columns=stored, use_threads=False)
             rows = file.metadata.num_rows
         columns = {}
         for name in names:
@@ -147,6 +151,13 @@ class FolderFiles:
                 "columns, or read with Spark"
             )
         return True
+
+    @cached_property
+    def _listed(self) -> Mapping[str, tuple[int, int]]:
+        """By path, a file's size and time."""
+        files = self.listing.files
+        rows = zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
+        return {path: (size, stamp) for path, size, stamp in rows}
 
     @cached_property
     def _values(self) -> Mapping[str, Mapping[str, str | None]]:

@@ -33,6 +33,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestampType,
+    TimeType,
 )
 
 from skipping.catalog.filters import Filter, Names, read_filter
@@ -45,6 +46,7 @@ FIELDS = (
     NestedField(5, "m", DecimalType(9, 2), required=False),
     NestedField(6, "ts", TimestampType(), required=False),
     NestedField(7, "day", DateType(), required=False),
+    NestedField(10, "at", TimeType(), required=False),
     NestedField(
         8, "in", StructType(NestedField(9, "x", LongType(), required=False)), required=False
     ),
@@ -83,6 +85,10 @@ UNDERSTOOD = [
     (leaf(term="in.x"), EqualTo("in.x", 1)),
     (leaf(term="b", value="0aFF"), EqualTo("b", b"\n\xff")),
     (leaf(term="m", value="1.50"), EqualTo("m", "1.50")),
+    (leaf(term="m", value=1.5), EqualTo("m", "1.50")),
+    (leaf(term="m", value="1E2"), EqualTo("m", "100.00")),
+    (leaf(value="9007199254740993"), EqualTo("k", 2**53 + 1)),
+    (leaf(term="at", value="01:00:00.123456"), EqualTo("at", "01:00:00.123456")),
     (leaf(term="day", value=19_000), EqualTo("day", 19_000)),
     (leaf("starts-with", "s", value="a"), StartsWith("s", "a")),
     ({"type": "is-nan", "term": "d"}, IsNaN("d")),
@@ -115,7 +121,11 @@ def test_what_clients_send(given: Any, meant: BooleanExpression) -> None:
         leaf(value=None),
         leaf(value=[1]),
         leaf(term="b", value="no hex"),
-        leaf(term="m", value="1.5"),
+        leaf(term="m", value="1.505"),
+        leaf(term="m", value="1E999999"),
+        leaf("lt", term="m", value=1.005),
+        leaf("lt", value="1.5"),
+        leaf("lt", term="at", value="01:00:00.1234567"),
         leaf("in", values=1),
         leaf("in", values=[1, None]),
         leaf(term="in", value=1),

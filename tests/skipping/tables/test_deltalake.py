@@ -495,6 +495,17 @@ class TestScan:
                 index.scan("n = 1").select(name).to_arrow()
 
 
+def test_a_partition_of_bytes_is_refused(folder: Path, store: MemoryStore) -> None:
+    """Its values would be the texts of the log."""
+    table = pa.table({"k": [1, 2], "p": [b"a", b"\xff"]})
+    write_deltalake(folder, table, partition_by=["p"])
+    index = SkippingIndex.create(DeltaTable(folder), "k VALUE_LIST", store=store)
+    assert index.scan("k = 2", selected_fields=("k",)).to_arrow().to_pylist() == [{"k": 2}]
+    for scan in (index.scan("k = 2"), index.scan(keys={"p": [b"a"]}), index.scan("p IS NULL")):
+        with pytest.raises(TableError, match="p is a partition column of bytes"):
+            scan.count() if scan.tests else scan.to_arrow()
+
+
 def mapped(name: str, type: Any, id: int) -> dict[str, Any]:
     """A field of a table with column mapping."""
     physical = {"delta.columnMapping.id": id, "delta.columnMapping.physicalName": f"c{id}"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
@@ -31,12 +33,14 @@ from pyiceberg.io.pyarrow import ArrowScan
 from providers import Unknown
 from providers.errors import DefinitionError, TableError
 from providers.keys import Keys
+from providers.values import encode
 from skipping import SkippingIndex
 from skipping.lookup.query import Asking
 from skipping.stores import identities
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.expressions import translate
 from skipping.tables.polars_expressions import translate_polars
+from skipping.tables.scan import FileScan
 
 NAN = math.nan
 DAY = datetime.date(2024, 1, 1)
@@ -226,6 +230,9 @@ def leaf(random: random.Random, schema: pa.Schema) -> Asked:
         "<=": lambda x, y: x <= y, ">": lambda x, y: x > y, ">=": lambda x, y: x >= y,
     }[op]  # fmt: skip
     sql = f"{name} {_SQL[op]} {literal(value, type)}"
+    if value != value and op in ("<=", ">"):
+        # DuckDB asks any Arrow table for `true` where it means x <= NaN, and gets nulls as well.
+        sql = f"(isnan({name}) {'OR' if op == '<=' else 'AND'} NOT isnan({name}))"
     return Asked(compared(a, typed), compared(p, plain), sql)
 
 
@@ -313,6 +320,9 @@ def test_an_expression_decides_which_rows_there_are(world: World) -> None:
         assert scan.count() == len(kept)
         assert 0 < len(list(scan.plan_files())) < FILES
     assert world.index.scan(pc.field("i") == 7, limit=1).to_arrow().num_rows == 1
+    by_place = world.index.scan(pc.field(world.whole.column_names.index("i")) == 7)
+    for selected in (("id",), ("l", "id"), ("*",)):
+        assert ids(by_place.select(*selected).to_arrow()) == ids(kept)
     with pytest.raises(TypeError, match="more than one row"):
         world.index.scan(pl.col("i") == pl.col("i").max())
     if world.index.table.id.format == "iceberg":
@@ -372,10 +382,20 @@ def test_keys_are_converted_soundly_or_refused(world: World) -> None:
         np.array([7, 255], np.uint8),
         np.array([7, 2**64 - 1], np.uint64),
         pd.Series([7, None]),
+        pd.Series([7, None], dtype=object),
         pa.array([7.0, 7.5, NAN]),
     ):
         assert index.scan(keys={"i": keys}).count() == count
     assert index.scan(keys={"i": []}).count() == 0
+    texts = pd.Series(["ab", NAN, pd.NA], dtype=object)
+    assert index.scan(keys={"s": texts}).count() == index.scan(keys={"s": ["ab"]}).count() > 0
+    assert (
+        index.join(pd.DataFrame({"s": texts, "o": NAN}), "s").count()
+        == index.scan("s = 'ab'").count()
+    )
+    unknown = index.join(pd.DataFrame({"d": [NAN], "o": [NAN]}), "d").to_arrow()
+    assert unknown.num_rows == index.scan(keys={"d": [NAN]}).count() > 0
+    assert unknown["o"].null_count == unknown.num_rows
     assert index.scan(keys={"i": [7], "s": ["nope"]}).count() == 0
     assert index.scan(keys={"i": [7]}, limit=1).to_arrow().num_rows == 1
     assert index.scan("s = 'ab'", keys={"i": [7, 1, 2]}).count() == len(
@@ -393,11 +413,21 @@ def test_keys_are_converted_soundly_or_refused(world: World) -> None:
         ("i", ["7"]), ("s", [7]), ("i", [2.0**60]), ("d", [2**60]), ("day", ["2024-01-01"]),
         ("at", [DAY]), ("i", "7"), ("i", 7), ("i", {"a": 1}), ("i", [7, "a"]),
         ("i", pl.DataFrame({"a": [1], "b": [2]})), ("n", [1.5]),
+        ("d", np.array([2**63], np.uint64)), ("s", pa.array([b"\xff"]).view(pa.string())),
     ):  # fmt: skip
         with pytest.raises(TypeError, match=name):
             index.scan(keys={name: keys})
     with pytest.raises(DefinitionError, match="no column nope"):
         index.scan(keys={"nope": [1]})
+
+
+def test_unsigned_keys_beyond_the_signed_ones_are_values_of_a_decimal() -> None:
+    """Such is a column of UINT64, as Spark has it."""
+    keys = Keys.of("k", pa.array([2**64 - 1, 7, None], pa.uint64()), pa.decimal128(20, 0))
+    column = pa.array([Decimal(2**64 - 1), Decimal(8), None, Decimal(7)], pa.decimal128(20, 0))
+    assert (keys.positions(encode(column)) >= 0).tolist() == [True, False, False, True]
+    narrow = Keys.of("k", pa.array([7, 2**64 - 1], pa.uint64()), pa.decimal128(9, 2))
+    assert narrow.given.to_pylist() == [Decimal("7.00"), None]
 
 
 def test_a_million_keys_are_looked_up() -> None:
@@ -440,6 +470,19 @@ def test_a_join_gives_the_rows_of_the_whole_table(world: World, on: Any) -> None
     assert some.count() == len(wanted)
 
 
+def test_a_join_on_columns_whose_tuples_are_many(tmp_path: Path) -> None:
+    count = 60_000  # to the power of four is more than 64 bits hold
+    random = np.random.default_rng(0)
+    numbers = {name: random.permutation(count) for name in "abcd"}
+    table = pa.table(numbers).append_column("a1", pa.array(numbers["a"] + 1))
+    write_deltalake(tmp_path / "t", table)
+    index = SkippingIndex.create(DeltaTable(tmp_path / "t"), "a MIN_MAX", store=MemoryStore())
+    assert index.join(table, ["a", "b", "c", "d"]).count() == count
+    # Each key is there, a tuple of them is not.
+    assert index.join(table, {"a": "a1", "b": "b", "c": "c", "d": "d"}).count() == 0
+    assert index.join(table.slice(0, 0), ["a", "b"]).count() == 0
+
+
 def test_what_a_join_takes(world: World) -> None:
     index, dimension = world.index, pa.table({"i": [7], "s": ["x"]})
     relation = duckdb.from_arrow(dimension)
@@ -450,6 +493,14 @@ def test_what_a_join_takes(world: World) -> None:
     }
     assert len(counts) == 1
     assert index.join(scan, "i").count() == next(iter(counts)) ** 2
+    twice = pl.DataFrame({"i": [7, 7, 7, 1]}, schema={"i": pl.Int32})
+    for limit in (0, 1, 2, 4):
+        some = index.join(twice, "i", limit=limit)
+        assert len(some.to_arrow()) == some.count() == limit
+        kept = {7, 1} if limit else set()
+        assert set(some.to_polars().filter(pl.col("i") == 1).collect()["i"]) <= kept - {7}
+    with pytest.raises(DefinitionError, match="limit is a number of rows, not -1"):
+        index.join(twice, "i", limit=-1)
     assert "s_right" in index.join(dimension, "i").to_arrow().column_names
     with pytest.raises(DefinitionError, match="two columns are called"):
         index.join(dimension, "i", suffix="")
@@ -522,6 +573,29 @@ def test_nan_is_what_an_engine_takes_it_for(world: World) -> None:
             assert sorted(both[0].get("id", [])) == sorted(both[1].get("id", [])), sql
 
 
+def test_no_null_is_in_a_list_of_sql_or_outside_of_it(world: World) -> None:
+    """Arrow has it in one or the other, and DataFusion asks Arrow from four values on."""
+    for name, values in (
+        ("i", "7, 1, 2, 0, -1"),
+        ("d", "0.5, 0.1, 2.5, 9.5, 1.0"),
+        ("s", "'a', 'b', 'c', 'd'"),
+    ):
+        for listed in (values, f"{values}, NULL"):
+            for given in (
+                f"{name} IN ({listed})",
+                f"{name} NOT IN ({listed})",
+                f"NOT ({name} IN ({listed}) OR id < 0)",
+                f"({name} IN ({listed})) IS NULL",
+                f"NOT ({name} NOT IN ({listed}) AND id >= 0)",
+            ):
+                text = f"SELECT id FROM {{}} WHERE {given}"
+                wanted = sorted(world.db.sql(text.format("whole")).fetchnumpy()["id"])
+                assert sorted(world.db.sql(text.format("t")).fetchnumpy()["id"]) == wanted, given
+                for table in ("whole", "t"):
+                    found = world.fusion.sql(text.format(table)).to_pydict()
+                    assert sorted(found.get("id", [])) == wanted, (table, given)
+
+
 def test_a_dataset_is_read_and_not_changed(world: World) -> None:
     dataset, seven = world.index.scan().to_dataset(), pc.field("i") == 7
     wanted = len(world.frame.filter(pl.col("i") == 7))
@@ -537,11 +611,54 @@ def test_a_dataset_is_read_and_not_changed(world: World) -> None:
             change()
 
 
+def test_what_arrow_reads_past_a_dataset_says_so_and_does_not_crash(world: World) -> None:
+    dataset, other = world.index.scan().to_dataset(), pads.dataset(world.whole)
+    for use in (
+        lambda: dataset.sort_by("id"),
+        lambda: dataset.join(other, "id"),
+        lambda: other.join(dataset, "id"),
+        lambda: pads.Scanner.from_dataset(dataset).to_table(),
+    ):
+        with pytest.raises(OSError, match="call to_table first"):
+            use()
+
+
 def test_a_limit_is_of_the_rows_before_an_engines_filter(world: World) -> None:
     few = world.index.scan(limit=3)
     (wanted,) = few.to_duckdb("few").sql("SELECT count(*) FROM few WHERE i IS NULL").fetchall()
     assert wanted[0] <= 3
     assert world.lazy.head(3).filter(pl.col("i") == 7).collect().height <= 3
+
+
+ENOUGH = """
+import sys, duckdb, pyarrow
+from deltalake import DeltaTable
+from skipping import SkippingIndex
+pyarrow.set_cpu_count(1)
+index = SkippingIndex.on(DeltaTable(sys.argv[1]), store=sys.argv[2])
+db = index.scan().to_duckdb("t")
+print(sum(len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) for _ in range(60)))
+"""
+
+
+def test_a_query_that_has_enough_leaves_no_work_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read on, in threads of Arrow's that the next query, or the end, waited for."""
+    table, store = delta(tmp_path / "t"), f"sqlite:{tmp_path}/store.db"
+    index = SkippingIndex.create(table, "i MIN_MAX", store=store)
+    opened: list[str] = []
+    read = FileScan._rows
+    monkeypatch.setattr(
+        FileScan, "_rows", lambda self, path: opened.append(path) or read(self, path)
+    )
+    db = index.scan().to_duckdb("t", duckdb.connect(config={"threads": 1}))
+    assert len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) == 1
+    assert index.scan().to_dataset().head(1).num_rows == 1
+    assert 0 < len(opened) < FILES
+    command = [sys.executable, "-c", ENOUGH, str(tmp_path / "t"), store]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "60"), ended.stderr
 
 
 def test_a_missing_engine_says_what_to_install(

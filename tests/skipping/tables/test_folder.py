@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.orc as orc
@@ -119,6 +120,19 @@ class TestScan:
         assert index.scan("k = 7").plan_files() == []
         assert index.vacuum() == 2, "the old file at the path, and the new one"
         assert index.verify("k = 0").rows == 1
+
+    def test_a_scan_is_of_the_files_as_they_were_listed(
+        self, folder: Path, store: MemoryStore
+    ) -> None:
+        """Else the rows were of two states: of files that stayed away as they were before."""
+        index = SkippingIndex.create(folder, "k VALUE_LIST", store=store)
+        table = index.scan().to_dataset()  # as an engine's view keeps it
+        write(folder / "1.parquet", rows(7))
+        os.utime(folder / "1.parquet", (OLD + 60, OLD + 60))
+        assert table.count_rows(filter=pc.field("k") == 7) == 0
+        with pytest.raises(TableError, match=r"1\.parquet was written since the folder was listed"):
+            table.count_rows(filter=pc.field("k") == 1)
+        assert index.scan("k = 7").count() == 1
 
     def test_a_wrong_entry_is_named(self, folder: Path, store: MemoryStore) -> None:
         """Another content of one size and time: nothing tells, but verify."""
