@@ -22,7 +22,12 @@ import pyarrow.dataset as pads
 
 from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
-from skipping.tables.expressions import Translated, in_total_order, translate
+from skipping.tables.expressions import (
+    Translated,
+    in_total_order,
+    not_null_beside_nan,
+    translate,
+)
 from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
@@ -68,7 +73,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, ScanDataset(self, in_order=True))
+        con.register(table_name, _DuckDBDataset(self, in_order=True))
         return con
 
     def to_polars(self) -> Any:
@@ -150,10 +155,27 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return partial(ScanDataset, in_order=self._in_order), (self._scan,)
+        return partial(type(self), in_order=self._in_order), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"
+
+
+class _DuckDBDataset(ScanDataset):
+    """With what DuckDB leaves out of a filter: see `not_null_beside_nan`."""
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Any = None,
+        filter: Any = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> pads.Scanner:
+        if filter is not None:
+            read = self.schema if columns is None else [self.schema.field(n) for n in columns]
+            filter = not_null_beside_nan(filter, read)
+        return super().scanner(schema, columns, filter, batch_size, **options)
 
 
 def _wanted(scan: EngineScan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:

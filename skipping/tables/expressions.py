@@ -26,10 +26,11 @@ fields, literals and options with their types; what cannot be read is unknown as
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
 import struct
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -51,7 +52,7 @@ from providers.predicate import (
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "in_total_order", "translate"]
+__all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -80,6 +81,8 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<="
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
+_NULLS_STAY = ("is_null", "is_in", "invert", *_EITHER)
+"""What may be true of null, with the fields that it has itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,15 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    name: str
-    nested: bool = False
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path[0]
+
+    @property
+    def nested(self) -> bool:
+        return len(self.path) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,40 +139,75 @@ def in_total_order(expression: Any, schema: pa.Schema) -> Any:
     would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
     Arrow compares bits. An expression that cannot be read stays as it is.
     """
-    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    floats = set(_float_paths(schema))
     try:
         tree = _parsed(expression)
-        if floats.isdisjoint(_fields(tree)):
+        if {path[0] for path in floats}.isdisjoint(_fields(tree)):
             return expression
         return _Ordered(floats).expression(tree)
     except Exception:
         return expression
 
 
+def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
+    """A filter of DuckDB's without the nulls that are in it where a float is asked to be `<= NaN`.
+
+    DuckDB hands Arrow a plain `true` for that, which is so but for null, and does not say of which
+    column. So one at least of the floats which it may be has a value: of several, more rows may be
+    left than DuckDB's own tables give, and never less.
+    """
+    try:
+        conditions = list(_conjuncts(_parsed(expression)))
+    except Exception:  # Arrow's own form: another release may have another
+        return expression
+    if not any(isinstance(c, pa.Scalar) and c.as_py() is True for c in conditions):
+        return expression
+    compared = (c for c in conditions if isinstance(c, _Call) and c.function not in _NULLS_STAY)
+    done = {f.path for c in compared for f in c.arguments if isinstance(f, _Field)}
+    valid = [pc.field(path).is_valid() for path in _float_paths(fields) if path not in done]
+    return expression & functools.reduce(operator.or_, valid) if valid else expression
+
+
+def _conjuncts(node: _Node) -> Iterator[_Node]:
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, _Call) and each.function in _BOTH:
+            todo.extend(each.arguments)
+        else:
+            yield each
+
+
+def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
+    for field in fields:
+        if pa.types.is_floating(field.type):
+            yield (field.name,)
+        elif pa.types.is_struct(field.type):
+            yield from ((field.name, *below) for below in _float_paths(field.type))
+
+
 class _Ordered:
     """An expression built again, node by node; raises KeyError for what it cannot build."""
 
-    def __init__(self, floats: Set[str]) -> None:
+    def __init__(self, floats: Set[tuple[str, ...]]) -> None:
         self._floats = floats
 
     def expression(self, node: _Node) -> Any:
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
         if isinstance(node, _Field):
-            if node.nested:
-                raise KeyError(node.name)
-            return pc.field(node.name)
+            return pc.field(node.path)
         function, arguments = node.function, node.arguments
-        is_float = any(isinstance(a, _Field) and a.name in self._floats for a in arguments)
+        is_float = any(isinstance(a, _Field) and a.path in self._floats for a in arguments)
         if is_float and function == "is_in":
-            return self._in(pc.field(_name(arguments[0])), node.options["value_set"])
+            return self._in(pc.field(_path(arguments[0])), node.options["value_set"])
         if is_float and function in _OPS:
             left, right = arguments
             op = _OPS[function]
             if isinstance(left, pa.Scalar):
                 left, right, op = right, left, _FLIPPED[op]
             if isinstance(right, pa.Scalar):
-                return self._compared(pc.field(_name(left)), op, right)
+                return self._compared(pc.field(_path(left)), op, right)
         built = [self.expression(argument) for argument in arguments]
         if function == "is_in":
             return built[0].isin(node.options["value_set"])
@@ -187,10 +232,10 @@ class _Ordered:
         return plain | pc.is_nan(column) if op in (">", ">=") else plain
 
 
-def _name(node: _Node) -> str:
-    if not isinstance(node, _Field) or node.nested:
-        raise KeyError("a field of a struct, or a call")
-    return node.name
+def _path(node: _Node) -> tuple[str, ...]:
+    if not isinstance(node, _Field):
+        raise KeyError("a call")
+    return node.path
 
 
 class Comparison:
@@ -334,10 +379,9 @@ def _node(pairs: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
     for key, value in pairs:
         match key:
             case "field_ref":
-                node: _Node = _Field(value)
+                node: _Node = _Field((value,))
             case "nested_field_ref":
-                path = [next(pairs)[1] for _ in range(int(value))]
-                node = _Field(path[0], nested=True)
+                node = _Field(tuple(next(pairs)[1] for _ in range(int(value))))
             case "literal":
                 node = batch.column(int(value))[0]
             case "call":
@@ -369,8 +413,8 @@ def _fields(node: _Node) -> Iterator[str]:
     todo = [node]
     while todo:
         match todo.pop():
-            case _Field(name):
-                yield name
+            case _Field() as field:
+                yield field.name
             case _Call(_, arguments, _):
                 todo.extend(arguments)
 
