@@ -535,7 +535,8 @@ def test_duckdbs_floats_are_in_its_own_order(tmp_path: Path) -> None:
     index = SkippingIndex.create(DeltaTable(tmp_path), "d MIN_MAX, f VALUE_LIST", store=store)
     db = index.scan().to_duckdb("t")
     db.register("given", given)
-    db.execute("CREATE TABLE whole AS SELECT * FROM given; CREATE TABLE top AS SELECT max(d) m FROM whole")  # fmt: skip
+    db.execute("CREATE TABLE whole AS SELECT * FROM given")
+    db.execute("CREATE TABLE top AS SELECT max(d) m FROM whole")
     nan = "CAST('nan' AS DOUBLE)"
     exact = (
         f"d <= {nan}", f"d <= {nan} AND id > 1", f"NOT d > {nan}", f"f <= {nan}",
