@@ -52,7 +52,7 @@ from providers.predicate import (
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
+__all__ = ["Comparison", "Translated", "as_sql", "not_null_beside_nan", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -132,19 +132,16 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
         return Translated(Unknown(f"an expression of Arrow: {error}"), named)
 
 
-def in_total_order(expression: Any, schema: pa.Schema) -> Any:
-    """A filter that an engine handed to Arrow, with floats compared as the engine does.
+def as_sql(expression: Any, schema: pa.Schema) -> Any:
+    """A filter that an engine handed to Arrow, to be evaluated as the engine does.
 
-    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
-    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits. An expression that cannot be read stays as it is.
+    DuckDB and DataFusion rely on a dataset to filter as they would. They take NaN for the greatest
+    value; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
+    Arrow compares bits; and null is in no list, nor is it not in one, where Arrow says that it is
+    not. An expression that cannot be read stays as it is.
     """
-    floats = set(_float_paths(schema))
     try:
-        tree = _parsed(expression)
-        if {path[0] for path in floats}.isdisjoint(_fields(tree)):
-            return expression
-        return _Ordered(floats).expression(tree)
+        return _Sql(set(_float_paths(schema))).expression(_parsed(expression))
     except Exception:
         return expression
 
@@ -186,7 +183,7 @@ def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
             yield from ((field.name, *below) for below in _float_paths(field.type))
 
 
-class _Ordered:
+class _Sql:
     """An expression built again, node by node; raises KeyError for what it cannot build."""
 
     def __init__(self, floats: Set[tuple[str, ...]]) -> None:
@@ -199,8 +196,8 @@ class _Ordered:
             return pc.field(node.path)
         function, arguments = node.function, node.arguments
         is_float = any(isinstance(a, _Field) and a.path in self._floats for a in arguments)
-        if is_float and function == "is_in":
-            return self._in(pc.field(_path(arguments[0])), node.options["value_set"])
+        if function == "is_in":
+            return self._in(self.expression(arguments[0]), node.options["value_set"], is_float)
         if is_float and function in _OPS:
             left, right = arguments
             op = _OPS[function]
@@ -209,17 +206,17 @@ class _Ordered:
             if isinstance(right, pa.Scalar):
                 return self._compared(pc.field(_path(left)), op, right)
         built = [self.expression(argument) for argument in arguments]
-        if function == "is_in":
-            return built[0].isin(node.options["value_set"])
         if function == "is_null":
             return built[0].is_null(nan_is_null=node.options["nan_is_null"])
         return _BUILT[function](*built)
 
-    def _in(self, column: Any, values: pa.Array) -> Any:
-        given = values.to_pylist()
-        if any(value == 0 for value in given):
-            values = pa.array([*given, 0.0, -0.0], values.type)
-        return column.isin(values)
+    def _in(self, column: Any, values: pa.Array, is_float: bool) -> Any:
+        unknown, listed = pc.scalar(pa.scalar(None, pa.bool_())), values.drop_null()
+        if is_float and any(value == 0 for value in listed.to_pylist()):
+            listed = pa.array([*listed.to_pylist(), 0.0, -0.0], listed.type)
+        if values.null_count:
+            return column.isin(listed) | unknown
+        return column.isin(listed) | (column.is_null() & unknown)
 
     def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))

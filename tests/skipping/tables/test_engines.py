@@ -123,6 +123,10 @@ class World:
                 found = reader.to_table(tasks)
             self.held[identity] = set(found["id"].to_pylist())
 
+    def has_null_float(self, id: int) -> bool:
+        row = self.whole.filter(pc.field("id") == id).to_pylist()[0]
+        return row["d"] is None or row["f"] is None
+
     def lost(self, predicate: Any, ids: set[int]) -> set[int]:
         """Rows of an answer that are in files which are disproved for a predicate."""
         gone = self.index._asking.disproved(predicate, self.columns)
@@ -278,19 +282,33 @@ def compare_engines(world: World, seeds: range) -> None:
         sql = f"SELECT id FROM {{}} WHERE {given.sql}"
         wanted = set(world.db.sql(sql.format("whole")).fetchnumpy()["id"].tolist())
         found = world.db.sql(sql.format("t")).fetchnumpy()["id"].tolist()
+        if beside_nan(given.sql):
+            found = [id for id in found if id in wanted or not world.has_null_float(id)]
         assert sorted(found) == sorted(wanted), (seed, given.sql)
-        for frame, engine in ((world.fusion, "datafusion"),):
-            text = given.sql.replace("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE")
-            both = [
-                frame.sql(f"SELECT id FROM {t} WHERE {text}").to_pydict() for t in ("whole", "t")
-            ]
-            both = [sorted(each.get("id", [])) for each in both]
-            assert both[0] == both[1], (seed, engine, given.sql)
+        compare_datafusion(world, seed, sql.replace("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"))
         try:
             kept = ids(world.frame.filter(given.polars))
         except pl.exceptions.PolarsError:
             continue
         assert ids(world.lazy.filter(given.polars).select("id").collect()) == kept, given.polars
+
+
+def beside_nan(sql: str) -> bool:
+    """Whether DuckDB does not say of which of two columns it asks `<= NaN`."""
+    asked = any(f"{name} {op} CAST('nan'" in sql for name in "df" for op in ("<=", ">"))
+    return asked and all(f"{name} " in sql or f"({name})" in sql for name in "df")
+
+
+def compare_datafusion(world: World, seed: int, sql: str) -> None:
+    wanted = world.fusion.sql(sql.format("whole")).to_pydict().get("id", [])
+    try:
+        found = world.fusion.sql(sql.format("t")).to_pydict().get("id", [])
+    except Exception as error:
+        # DataFusion makes `NULL AND x` of `x = 1 AND x = 2`, which it cannot hand to Arrow.
+        if "BooleanScalar" not in str(error):
+            raise
+        return
+    assert sorted(found) == sorted(wanted), (seed, sql)
 
 
 def test_each_engine_gives_its_own_rows(world: World) -> None:
@@ -556,6 +574,26 @@ def test_duckdbs_floats_are_in_its_own_order(tmp_path: Path) -> None:
         )
         assert wanted <= found, where
         assert found - wanted <= {0, 1, 4}, "rows of which some of the floats are null"
+
+
+def test_null_is_neither_in_a_list_nor_not_in_it(world: World) -> None:
+    """DataFusion hands Arrow a list of more than three as `is_in`, which is false of null."""
+    for where in (
+        "i NOT IN (7, 0, 1, 5)",
+        "NOT (s IN ('a', 'b') OR s IN ('ab', 'x', 'y'))",
+        "i NOT IN (7, 0, 1, 5, NULL)",
+        "i IN (7, 0, 1, 5, NULL)",
+    ):
+        for engine in (world.db, world.fusion):
+            wanted, found = (
+                sorted(
+                    engine.sql(f"SELECT id FROM {t} WHERE {where}")
+                    .to_arrow_table()["id"]
+                    .to_pylist()
+                )
+                for t in ("whole", "t")
+            )
+            assert found == wanted, where
 
 
 def test_a_dataset_is_read_and_not_changed(world: World) -> None:
