@@ -323,7 +323,13 @@ def test_no_row_of_many_random_filters_is_lost(world: World) -> None:
 
 
 def test_an_expression_decides_which_rows_there_are(world: World) -> None:
-    for given in (pc.field("i") == 7, (pl.col("i") == 7) & pl.col("s").str.ends_with("")):
+    for given in (
+        pc.field("i") == 7,
+        (pl.col("i") == 7) & pl.col("s").str.ends_with(""),
+        pl.any_horizontal(pl.col("i") == 7, pl.col("i") == 8),
+        pl.all_horizontal(pl.col("i") == 7, pl.col("i") > 0),
+        ~pl.any_horizontal(pl.col("i") != 7, pl.col("i") < 0),
+    ):
         scan = world.index.scan(given, selected_fields=("id",))
         kept = world.frame.filter(pl.col("i") == 7)
         assert ids(scan.to_arrow()) == ids(kept)
