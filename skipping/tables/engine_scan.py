@@ -173,7 +173,7 @@ class _DuckDBDataset(ScanDataset):
         **options: Any,
     ) -> pads.Scanner:
         if filter is not None:
-            read = self.schema if columns is None else [self.schema.field(n) for n in columns]
+            read = [f for f in self.schema if columns is None or f.name in columns]
             filter = not_null_beside_nan(filter, read)
         return super().scanner(schema, columns, filter, batch_size, **options)
 

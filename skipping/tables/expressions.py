@@ -81,8 +81,6 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<="
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
-_NULLS_STAY = ("is_null", "is_in", "invert", *_EITHER)
-"""What may be true of null, with the fields that it has itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +148,9 @@ def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
     """A filter of DuckDB's without the nulls that are in it where a float is asked to be `<= NaN`.
 
     DuckDB hands Arrow a plain `true` for that, which is so but for null, and does not say of which
-    column. So one at least of the floats which it may be has a value: of several, more rows may be
-    left than DuckDB's own tables give, and never less.
+    column, nor whether it compares the rows again. So one at least of the floats that are read has
+    a value: of several, more rows may be left than DuckDB's own tables give, and never less. Also
+    of those with a condition beside it: in `d BETWEEN 1 AND NaN` it is of d again.
     """
     try:
         conditions = list(_conjuncts(_parsed(expression)))
@@ -159,9 +158,7 @@ def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
         return expression
     if not any(isinstance(c, pa.Scalar) and c.as_py() is True for c in conditions):
         return expression
-    compared = (c for c in conditions if isinstance(c, _Call) and c.function not in _NULLS_STAY)
-    done = {f.path for c in compared for f in c.arguments if isinstance(f, _Field)}
-    valid = [pc.field(path).is_valid() for path in _float_paths(fields) if path not in done]
+    valid = [pc.field(path).is_valid() for path in _float_paths(fields)]
     return expression & functools.reduce(operator.or_, valid) if valid else expression
 
 
