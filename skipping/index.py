@@ -333,12 +333,12 @@ class Index:
         is evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
         read exactly a TableError.
 
-        Of all, the filter may be an expression of `pyarrow.compute` or Polars, which then decides
-        which rows there are, and `keys` are the values of join keys by column, any number of them:
-        `{"h": values}`, where values are an Arrow or NumPy array, a column or frame of Polars or
-        pandas, a relation of DuckDB, another scan or a list. The rows are those whose key is among
-        them (NaN equals itself, -0.0 equals 0.0, null nothing); keys of another kind than the
-        column, such as text beside numbers, are a TypeError.
+        Of all, the filter may be an expression of `pyarrow.compute`, Polars or Ibis, which then
+        decides which rows there are, and `keys` are the values of join keys by column, any number
+        of them: `{"h": values}`, where values are an Arrow or NumPy array, a column or frame of
+        Polars or pandas, a relation of DuckDB, another scan or a list. The rows are those whose key
+        is among them (NaN equals itself, -0.0 equals 0.0, null nothing); keys of another kind than
+        the column, such as text beside numbers, are a TypeError.
 
         `to_polars()` is a LazyFrame; `to_duckdb(name, connection)`, `to_datafusion(context, name)`,
         `to_daft()` and `to_dataset()` (Arrow's) read lazily, too: what the engine selects, of the

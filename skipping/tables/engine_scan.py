@@ -25,7 +25,12 @@ import pyarrow.fs as pafs
 
 from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
-from skipping.tables.expressions import Translated, in_total_order, translate
+from skipping.tables.expressions import (
+    Translated,
+    as_sql,
+    not_null_beside_nan,
+    translate,
+)
 from skipping.tables.row_test import KeyTest, RowTest
 
 __all__ = ["EngineScan", "ScanDataset", "install"]
@@ -78,7 +83,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, ScanDataset(self, in_order=True))
+        con.register(table_name, _DuckDBDataset(self, sql=True))
         return con
 
     def to_polars(self) -> Any:
@@ -91,7 +96,7 @@ class EngineScan:
     def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
         """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
         context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, ScanDataset(self, in_order=True))
+        context.register_dataset(table_name, ScanDataset(self, sql=True))
         return context
 
     def to_daft(self) -> Any:
@@ -114,10 +119,10 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     below; here it finds a file that cannot be opened, whose name says what to do.
     """
 
-    def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
-        """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
+    def __init__(self, scan: EngineScan, *, sql: bool = False) -> None:
+        """`sql`: filters are evaluated as SQL has them, see `as_sql`."""
         super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
-        self._scan, self._in_order = scan, in_order
+        self._scan, self._sql = scan, sql
 
     @property
     def schema(self) -> pa.Schema:
@@ -138,8 +143,8 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
-        if filter is not None and self._in_order:
-            filter = in_total_order(filter, self.schema)
+        if filter is not None and self._sql:
+            filter = as_sql(filter, self.schema)
         names, predicate = _wanted(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns
         if not isinstance(named, dict):
@@ -164,10 +169,27 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return partial(ScanDataset, in_order=self._in_order), (self._scan,)
+        return partial(type(self), sql=self._sql), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"
+
+
+class _DuckDBDataset(ScanDataset):
+    """With what DuckDB leaves out of a filter: see `not_null_beside_nan`."""
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Any = None,
+        filter: Any = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> DatasetScanner:
+        if filter is not None:
+            read = [f for f in self.schema if columns is None or f.name in columns]
+            filter = not_null_beside_nan(filter, read)
+        return super().scanner(schema, columns, filter, batch_size, **options)
 
 
 class DatasetScanner:

@@ -26,10 +26,11 @@ fields, literals and options with their types; what cannot be read is unknown as
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
 import struct
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -51,7 +52,7 @@ from providers.predicate import (
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "in_total_order", "translate"]
+__all__ = ["Comparison", "Translated", "as_sql", "not_null_beside_nan", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -80,7 +81,6 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<="
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
-_NULL = pa.scalar(None, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,15 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    name: str
-    nested: bool = False
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path[0]
+
+    @property
+    def nested(self) -> bool:
+        return len(self.path) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +130,60 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
         return Translated(Unknown(f"an expression of Arrow: {error}"), named)
 
 
-def in_total_order(expression: Any, schema: pa.Schema) -> Any:
-    """A filter that an engine handed to Arrow, evaluated as the engine would.
+def as_sql(expression: Any, schema: pa.Schema) -> Any:
+    """A filter that an engine handed to Arrow, to be evaluated as the engine does.
 
-    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
-    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits. In SQL no null is outside of a list, in Arrow each is, and DataFusion asks
-    for `~is_in`. An expression that cannot be read stays as it is.
+    DuckDB and DataFusion rely on a dataset to filter as they would. They take NaN for the greatest
+    value; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
+    Arrow compares bits; and null is in no list, nor is it not in one, where Arrow says that it is
+    not. An expression that cannot be read stays as it is.
     """
-    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
-        return _Ordered(floats).expression(_parsed(expression))
+        return _Sql(set(_float_paths(schema))).expression(_parsed(expression))
     except Exception:
         return expression
 
 
-class _Ordered:
+def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
+    """A filter of DuckDB's without the nulls that are in it where a float is asked to be `<= NaN`.
+
+    DuckDB hands Arrow a plain `true` for that, which is so but for null, and does not say of which
+    column, nor whether it compares the rows again. So one at least of the floats that are read has
+    a value: of several, more rows may be left than DuckDB's own tables give, and never less. Also
+    of those with a condition beside it: in `d BETWEEN 1 AND NaN` it is of d again.
+    """
+    try:
+        conditions = list(_conjuncts(_parsed(expression)))
+    except Exception:  # Arrow's own form: another release may have another
+        return expression
+    if not any(isinstance(c, pa.Scalar) and c.as_py() is True for c in conditions):
+        return expression
+    valid = [pc.field(path).is_valid() for path in _float_paths(fields)]
+    return expression & functools.reduce(operator.or_, valid) if valid else expression
+
+
+def _conjuncts(node: _Node) -> Iterator[_Node]:
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, _Call) and each.function in _BOTH:
+            todo.extend(each.arguments)
+        else:
+            yield each
+
+
+def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
+    for field in fields:
+        if pa.types.is_floating(field.type):
+            yield (field.name,)
+        elif pa.types.is_struct(field.type):
+            yield from ((field.name, *below) for below in _float_paths(field.type))
+
+
+class _Sql:
     """An expression built again, node by node; raises KeyError for what it cannot build."""
 
-    def __init__(self, floats: Set[str]) -> None:
+    def __init__(self, floats: Set[tuple[str, ...]]) -> None:
         self._floats = floats
 
     def expression(self, node: _Node, *, nulls: bool = False) -> Any:
@@ -149,37 +191,30 @@ class _Ordered:
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
         if isinstance(node, _Field):
-            if node.nested:
-                raise KeyError(node.name)
-            return pc.field(node.name)
+            return pc.field(node.path)
         function, arguments = node.function, node.arguments
-        is_float = any(isinstance(a, _Field) and a.name in self._floats for a in arguments)
+        is_float = any(isinstance(a, _Field) and a.path in self._floats for a in arguments)
         if function == "is_in":
-            column, listed = pc.field(_name(arguments[0])), node.options["value_set"]
-            some = listed.drop_null()
-            found = self._in(column, some) if is_float else column.isin(some)
-            if not nulls:
-                return found
-            found = found | pc.if_else(column.is_null(), _NULL, False)
-            return found | _NULL if listed.null_count else found
+            return self._in(self.expression(arguments[0]), node.options["value_set"], is_float)
         if is_float and function in _OPS:
             left, right = arguments
             op = _OPS[function]
             if isinstance(left, pa.Scalar):
                 left, right, op = right, left, _FLIPPED[op]
             if isinstance(right, pa.Scalar):
-                return self._compared(pc.field(_name(left)), op, right)
-        nulls = nulls or function not in _BOTH + _EITHER
-        built = [self.expression(argument, nulls=nulls) for argument in arguments]
+                return self._compared(pc.field(_path(left)), op, right)
+        built = [self.expression(argument) for argument in arguments]
         if function == "is_null":
             return built[0].is_null(nan_is_null=node.options["nan_is_null"])
         return _BUILT[function](*built)
 
-    def _in(self, column: Any, values: pa.Array) -> Any:
-        given = values.to_pylist()
-        if any(value == 0 for value in given):
-            values = pa.array([*given, 0.0, -0.0], values.type)
-        return column.isin(values)
+    def _in(self, column: Any, values: pa.Array, is_float: bool) -> Any:
+        unknown, listed = pc.scalar(pa.scalar(None, pa.bool_())), values.drop_null()
+        if is_float and any(value == 0 for value in listed.to_pylist()):
+            listed = pa.array([*listed.to_pylist(), 0.0, -0.0], listed.type)
+        if values.null_count:
+            return column.isin(listed) | unknown
+        return column.isin(listed) | (column.is_null() & unknown)
 
     def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
@@ -192,10 +227,10 @@ class _Ordered:
         return plain | pc.is_nan(column) if op in (">", ">=") else plain
 
 
-def _name(node: _Node) -> str:
-    if not isinstance(node, _Field) or node.nested:
-        raise KeyError("a field of a struct, or a call")
-    return node.name
+def _path(node: _Node) -> tuple[str, ...]:
+    if not isinstance(node, _Field):
+        raise KeyError("a call")
+    return node.path
 
 
 class Comparison:
@@ -339,10 +374,9 @@ def _node(pairs: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
     for key, value in pairs:
         match key:
             case "field_ref":
-                node: _Node = _Field(value)
+                node: _Node = _Field((value,))
             case "nested_field_ref":
-                path = [next(pairs)[1] for _ in range(int(value))]
-                node = _Field(path[0], nested=True)
+                node = _Field(tuple(next(pairs)[1] for _ in range(int(value))))
             case "literal":
                 node = batch.column(int(value))[0]
             case "call":
@@ -374,8 +408,8 @@ def _fields(node: _Node) -> Iterator[str]:
     todo = [node]
     while todo:
         match todo.pop():
-            case _Field(name):
-                yield name
+            case _Field() as field:
+                yield field.name
             case _Call(_, arguments, _):
                 todo.extend(arguments)
 

@@ -41,7 +41,18 @@ _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", 
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64")
 _ELEMENTWISE = {
-    "Boolean": {"Not", "IsNull", "IsNotNull", "IsNan", "IsNotNan", "IsFinite", "IsIn", "IsBetween"},
+    "Boolean": {
+        "Not",
+        "IsNull",
+        "IsNotNull",
+        "IsNan",
+        "IsNotNan",
+        "IsFinite",
+        "IsIn",
+        "IsBetween",
+        "AnyHorizontal",
+        "AllHorizontal",
+    },
     "StringExpr": {"StartsWith", "EndsWith", "Contains", "Uppercase", "Lowercase", "LenBytes"},
 }
 """Functions that look at one row; an aggregate in a filter looks at all."""
@@ -144,6 +155,9 @@ class _Rows:
         (family, name), arguments = _function(inner), inner["input"]
         if (family, name) == ("Boolean", "Not"):
             return self.predicate(arguments[0], wanted=not wanted)
+        if (family, name) in (("Boolean", "AnyHorizontal"), ("Boolean", "AllHorizontal")):
+            legs = tuple(self.predicate(leg, wanted=wanted) for leg in arguments)
+            return And(legs) if (name == "AllHorizontal") == wanted else Or(legs)
         column = self._column(arguments[0])
         if column is None:
             return Unknown(f"{name} of what is no column")

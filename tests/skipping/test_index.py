@@ -1,34 +1,27 @@
-"""The Python twin of the statements, and what needs no Spark."""
+"""The Python twin of the statements."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import providers
-import rewrite
 import skipping
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.errors import Conflict, DefinitionError, StatementError, StoreError, TableError
 from skipping import ScanPlan, SkippingIndex
 from skipping.build.spark import SparkBuild
-from skipping.engines.spark import default_location
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
 
@@ -271,94 +264,6 @@ class TestFaults:
         assert (plan.total, plan.unknown, plan.kept) == (4, 0, 1)
 
 
-class TestSurface:
-    def test_what_each_package_offers(self) -> None:
-        offered = {package.__name__: package.__all__ for package in (providers, rewrite, skipping)}
-        assert offered == {
-            "providers": [
-                "And",
-                "Between",
-                "BloomFilter",
-                "Collector",
-                "Column",
-                "Compare",
-                "Domain",
-                "Field",
-                "In",
-                "IndexPredicate",
-                "IsNull",
-                "Layout",
-                "MinMax",
-                "Or",
-                "Partition",
-                "Predicate",
-                "SkippingError",
-                "SkippingProvider",
-                "StartsWith",
-                "Test",
-                "Unknown",
-                "ValueList",
-            ],
-            "rewrite": [
-                "Alarm",
-                "Explanation",
-                "PrometheusCollector",
-                "Session",
-                "Verification",
-                "alarms",
-                "counters",
-                "disable",
-                "enable",
-                "explain",
-                "history",
-                "session",
-                "verify",
-            ],
-            "skipping": [
-                "ScanPlan",
-                "SkippingError",
-                "SkippingIndex",
-                "Stream",
-                "schema",
-                "sql",
-                "streams",
-            ],
-        }
-        for package in (providers, rewrite, skipping):
-            for name in package.__all__:
-                assert getattr(package, name) is not None
-        with pytest.raises(AttributeError, match="has no attribute 'Index'"):
-            skipping.Index  # noqa: B018
-
-    def test_no_spark_is_needed_to_import(self) -> None:
-        program = """
-import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("pyspark", "py4j", "delta"):
-            raise ImportError(f"{name} is blocked")
-
-sys.meta_path.insert(0, Blocker())
-import providers, skipping
-from skipping.stores.memory.store import MemoryStore
-from skipping.stores.open import open_store
-from skipping.parser import parse
-from skipping import ScanPlan, SkippingError, SkippingIndex
-assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
-assert open_store("memory:x").definitions() == ()
-try:
-    SkippingIndex.on(None, "t")
-except ImportError as error:
-    print(error)
-"""
-        run = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
-        )
-        assert (run.returncode, run.stderr) == (0, "")
-        assert run.stdout.strip() == "pyspark is blocked"
-
-
 class TestShown:
     def test_a_repr_says_what_it_is_and_how_fresh(
         self, spark: SparkSession, t: str, store: MemoryStore
@@ -482,39 +387,3 @@ class TestOptions:
             spark, t, "id MIN_MAX", store=store, options={"build": False, "max_files_per_batch": 2}
         )
         assert (index.state.covered, index.options.max_files_per_batch) == (None, 2)
-
-
-class TestDefaultLocation:
-    @pytest.mark.parametrize(
-        ("warehouse", "location"),
-        [
-            ("/data/warehouse", "sqlite:/data/warehouse/skipping-index.sqlite"),
-            ("file:/data/ware%20house", "sqlite:/data/ware house/skipping-index.sqlite"),
-            ("file:///data/w", "sqlite:/data/w/skipping-index.sqlite"),
-            ("file://localhost/data/w", "sqlite:/data/w/skipping-index.sqlite"),
-        ],
-    )
-    def test_a_local_warehouse_holds_the_store(self, warehouse: str, location: str) -> None:
-        assert default_location(warehouse) == location
-
-    @pytest.mark.parametrize(
-        "warehouse",
-        ["s3://bucket/w", "s3a://bucket/w", "hdfs://name:8020/w", "abfss://c@a/w", "", None],
-    )
-    def test_a_remote_one_names_the_setting(self, warehouse: str | None) -> None:
-        with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
-            default_location(warehouse)
-
-    def test_a_network_mount_names_the_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mounts = [
-            SimpleNamespace(mountpoint="/", fstype="ext4"),
-            SimpleNamespace(mountpoint="/data", fstype="autofs"),
-            SimpleNamespace(mountpoint="/data", fstype="nfs4"),
-            SimpleNamespace(mountpoint="/data/local disk", fstype="xfs"),
-        ]
-        monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
-        for remote in ("/data/w", "file:/data/w"):
-            with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
-                default_location(remote)
-        for local in ("/data/local disk/w", "/database/w", "/home/w"):
-            assert default_location(local).startswith("sqlite:/")

@@ -1,0 +1,288 @@
+"""Each engine on each format, by each form of a filter: rows, and the files that were opened.
+
+`python -m tests.skipping.tables.matrix` prints the table of `docs/quickstart.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from skipping import SkippingIndex
+from skipping.stores.memory.store import MemoryStore
+
+__all__ = ["ASKED", "ENGINES", "FORMATS", "check", "indexed", "table"]
+
+FILES, ROWS = 12, 40
+KEYS = [17, 29]
+"""Both in file 5."""
+LIST = [29, 31, *range(100_000, 100_498)]
+"""500 values, of which two are there."""
+
+ASKED: dict[str, str] = {
+    "literal": "h = 17",
+    "IN 500": f"h IN ({', '.join(map(str, LIST))})",
+    "range": "r BETWEEN 70 AND 90",
+    "OR": "h = 17 OR r >= 1180",
+    "keys": "h IN (17, 29)",
+}
+"""The filters as SQL; those of a join as the list of its keys."""
+
+NEEDED = {"literal": {5}, "IN 500": {5, 7}, "range": {0}, "OR": {5, 11}, "keys": {5}}
+"""The files with a matching row, which are those that the index leaves."""
+
+COLUMNS = "h VALUE_LIST, r MIN_MAX"
+
+
+def rows(file: int) -> pa.Table:
+    """`h` of the whole range in each file, `r` of a range of its own, a null in each."""
+    numbers = range(ROWS)
+    return pa.table(
+        {
+            "id": pa.array([file * ROWS + n for n in numbers], pa.int64()),
+            "h": pa.array([file + n * FILES if n else None for n in numbers], pa.int64()),
+            "r": pa.array([float(file * 100 + n * 2.5) if n else None for n in numbers]),
+        }
+    )
+
+
+def delta(folder: Path) -> Any:
+    from deltalake import DeltaTable, write_deltalake
+
+    for file in range(FILES):
+        write_deltalake(folder, rows(file), mode="append")
+    return DeltaTable(folder)
+
+
+def iceberg(folder: Path) -> Any:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder.mkdir()
+    catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}/w")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", schema=rows(0).schema)
+    for file in range(FILES):
+        table.append(rows(file))
+    return table
+
+
+def parquet(folder: Path) -> Any:
+    folder.mkdir()
+    for file in range(FILES):
+        path = folder / f"{file}.parquet"
+        pq.write_table(rows(file), path)
+        os.utime(path, (1_700_000_000, 1_700_000_000))  # as one that is not written any more
+    return str(folder)
+
+
+FORMATS: dict[str, Callable[[Path], Any]] = {
+    "Delta": delta,
+    "Iceberg v2": iceberg,
+    "Parquet": parquet,
+}
+
+
+def indexed(format: str, folder: Path) -> SkippingIndex:
+    store = MemoryStore(f"matrix {format}")
+    return SkippingIndex.create(FORMATS[format](folder), COLUMNS, store=store)
+
+
+def spoiled(path: Path, content: bytes) -> bytes:
+    """Garbage; but a folder's schema is in the footer of its first file, so that stays."""
+    if path.name != "0.parquet":
+        return b"x" * len(content)
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    return b"x" * (len(content) - footer) + content[-footer:]
+
+
+@contextmanager
+def only(folder: Path, needed: set[int]) -> Iterator[None]:
+    """Meanwhile files that are not needed are garbage, of the same size and time."""
+    there = {}
+    for path in folder.rglob("*.parquet"):
+        if pq.read_table(path, columns=["id"])["id"][0].as_py() // ROWS not in needed:
+            there[path] = path.read_bytes(), path.stat().st_mtime_ns
+    assert len(there) == FILES - len(needed)
+    try:
+        for path, (content, time) in there.items():
+            path.write_bytes(spoiled(path, content))
+            os.utime(path, ns=(time, time))
+        yield
+    finally:
+        for path, (content, time) in there.items():
+            path.write_bytes(content)
+            os.utime(path, ns=(time, time))
+
+
+DIMENSION = pa.table({"h": pa.array(KEYS, pa.int64()), "name": ["a", "b"]})
+
+
+def scanned(index: SkippingIndex, asked: str) -> Any:
+    """What the index leaves by a filter that it is given; of keys, the join."""
+    return index.join(DIMENSION, "h") if asked == "keys" else index.scan(ASKED[asked])
+
+
+def own_sql(asked: str) -> str:
+    if asked == "keys":
+        return "SELECT t.id FROM t JOIN dimension ON t.h = dimension.h"
+    return f"SELECT id FROM t WHERE {ASKED[asked]}"
+
+
+def arrow(scan: Any, asked: str | None) -> list[int]:
+    h, r = pc.field("h"), pc.field("r")
+    filters = {
+        "literal": h == 17,
+        "IN 500": h.isin(LIST),
+        "range": (r >= 70) & (r <= 90),
+        "OR": (h == 17) | (r >= 1180),
+        "keys": h.isin(KEYS),
+    }
+    dataset = scan.to_dataset()
+    found = dataset.to_table(["id"], filter=None if asked is None else filters[asked])
+    return found["id"].to_pylist()
+
+
+def duckdb(scan: Any, asked: str | None) -> list[int]:
+    import duckdb as library
+
+    with library.connect() as db:
+        scan.to_duckdb("t", db).register("dimension", DIMENSION)
+        sql = "SELECT id FROM t" if asked is None else own_sql(asked)
+        return [id for (id,) in db.sql(sql).fetchall()]
+
+
+def polars(scan: Any, asked: str | None) -> list[int]:
+    import polars as pl
+
+    h, r = pl.col("h"), pl.col("r")
+    filters = {
+        "literal": h == 17,
+        "IN 500": h.is_in(LIST),
+        "range": r.is_between(70, 90),
+        "OR": (h == 17) | (r >= 1180),
+    }
+    frame = scan.to_polars()
+    if asked == "keys":
+        frame = frame.join(pl.LazyFrame(DIMENSION), on="h")
+    elif asked is not None:
+        frame = frame.filter(filters[asked])
+    return frame.select("id").collect()["id"].to_list()
+
+
+def datafusion(scan: Any, asked: str | None) -> list[int]:
+    context = scan.to_datafusion(table_name="t")
+    context.from_arrow(DIMENSION, name="dimension")
+    sql = "SELECT id FROM t" if asked is None else own_sql(asked)
+    return context.sql(sql).to_pydict().get("id", [])
+
+
+def daft(scan: Any, asked: str | None) -> list[int]:
+    import daft as library
+
+    frame = scan.to_daft()
+    if asked == "keys":
+        frame = frame.join(library.from_arrow(DIMENSION), on="h")
+    elif asked is not None:
+        frame = frame.where(library.sql_expr(ASKED[asked]))
+    return frame.select("id").to_pydict()["id"]
+
+
+def own(scan: Any, asked: str | None) -> list[int]:
+    """The format's own reader: PyIceberg's, and of Delta and Parquet that of this project."""
+    assert asked is None
+    return scan.to_arrow()["id"].to_pylist()
+
+
+ENGINES: dict[str, Callable[[Any, str | None], list[int]]] = {
+    "the format's own": own,
+    "Arrow": arrow,
+    "DuckDB": duckdb,
+    "Polars": polars,
+    "DataFusion": datafusion,
+    "Daft": daft,
+}
+
+OWN: dict[str, tuple[str, ...]] = {
+    "the format's own": (),
+    "Arrow": ("literal", "IN 500", "range", "OR", "keys"),
+    "DuckDB": ("literal", "IN 500", "range", "keys"),
+    "Polars": ("literal", "IN 500", "range", "OR"),
+    "DataFusion": ("literal", "IN 500", "range", "OR"),
+    "Daft": (),
+}
+"""The filters of an engine's own by which files are skipped."""
+
+
+def matches(row: dict[str, Any], asked: str) -> bool:
+    h, r = row["h"], row["r"]
+    if h is None:
+        return False
+    return {
+        "literal": h == 17,
+        "IN 500": h in LIST,
+        "range": 70 <= r <= 90,
+        "OR": h == 17 or r >= 1180,
+        "keys": h in KEYS,
+    }[asked]
+
+
+def check(index: SkippingIndex, folder: Path, engine: str, asked: str) -> None:
+    """The rows are those of the whole table, and no file is opened that is not needed.
+
+    First by a filter that the index is given, then by one of the engine's own. By what is not in
+    `OWN` no file is skipped, and the rows are right all the same.
+    """
+    run = ENGINES[engine]
+    wanted = [r["id"] for f in range(FILES) for r in rows(f).to_pylist() if matches(r, asked)]
+    with only(folder, NEEDED[asked]):
+        found = sorted(run(scanned(index, asked), None))
+        assert found == wanted, (engine, asked, found)
+        if asked in OWN[engine]:
+            found = sorted(run(index.scan(), asked))
+            assert found == wanted, (engine, asked, found)
+            return
+        if engine == "the format's own":
+            return
+        with pytest.raises(Exception, match=r"cannot read|Parquet"):  # of each engine's own class
+            run(index.scan(), asked)
+    found = sorted(run(index.scan(), asked))
+    assert found == wanted, (engine, asked, found)
+
+
+def table() -> str:
+    """What the page says: by whose filter no file is opened that is not needed."""
+    heads = {"keys": "keys of a join"}
+    lines = [["", *(heads.get(asked, asked) for asked in ASKED)]]
+    lines += [
+        [engine, *("its own" if asked in OWN[engine] else "the scan's" for asked in ASKED)]
+        for engine in ENGINES
+    ]
+    rows = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([rows[0], "|---" * (len(ASKED) + 1) + "|", *rows[1:]])
+
+
+def main() -> None:
+    """Check the engine that is named, on every format; print the table if none is."""
+    if len(sys.argv) == 1:
+        print(table())
+        return
+    for format in FORMATS:
+        with TemporaryDirectory() as folder:
+            index = indexed(format, Path(folder) / "t")
+            for asked in ASKED:
+                check(index, Path(folder) / "t", sys.argv[1], asked)
+                print(format, asked, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Each engine on each format by each form of a filter: files that are not needed are garbage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skipping import SkippingIndex
+from tests.skipping.tables.matrix import ASKED, ENGINES, FORMATS, check, indexed
+from tests.skipping.tables.matrix import table as printed
+from tests.test_house import ROOT
+
+DAFT = "daft==0.7.26"
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+@staticmethod
+def table(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[SkippingIndex, Path]:
+    folder = tmp_path_factory.mktemp("matrix") / "t"
+    return indexed(request.param, folder), folder
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "Daft"])
+def test_only_the_files_that_are_needed_are_opened(
+    table: tuple[SkippingIndex, Path], engine: str, asked: str
+) -> None:
+    check(*table, engine, asked)
+
+
+def test_daft_opens_only_the_files_that_are_needed(tmp_path: Path) -> None:
+    """Beside the others: it wants an older pyarrow than they are tested with."""
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    subprocess.run(
+        [*pip, "install", "--no-compile", "--target", tmp_path, DAFT], check=True, timeout=300
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.skipping.tables.matrix", "Daft"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "DAFT_ANALYTICS_ENABLED": "0", "PATH": ""},
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    done = [f"{format} {asked}" for format in FORMATS for asked in ASKED]
+    assert run.stdout.splitlines() == done
+
+
+def test_the_page_has_the_table() -> None:
+    assert printed() in (ROOT / "docs" / "quickstart.md").read_text()
