@@ -83,6 +83,7 @@ EXTENDED = (
     "skipping/tables/test_deltalake_spark.py",
     "skipping/tables/test_engines.py",
     "skipping/tables/test_folder_spark.py",
+    "skipping/tables/test_ibis.py",
     "skipping/tables/test_matrix.py",
     "skipping/tables/test_pyiceberg_v3.py",
     "skipping/tables/test_pyiceberg_filters.py",

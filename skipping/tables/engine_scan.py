@@ -27,7 +27,7 @@ from providers.predicate import And, Predicate
 from skipping.tables import TableColumn
 from skipping.tables.expressions import (
     Translated,
-    as_sql,
+    in_total_order,
     not_null_beside_nan,
     translate,
 )
@@ -83,7 +83,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, _DuckDBDataset(self, sql=True))
+        con.register(table_name, _DuckDBDataset(self, in_order=True))
         return con
 
     def to_polars(self) -> Any:
@@ -96,7 +96,7 @@ class EngineScan:
     def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
         """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
         context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, ScanDataset(self, sql=True))
+        context.register_dataset(table_name, ScanDataset(self, in_order=True))
         return context
 
     def to_daft(self) -> Any:
@@ -119,10 +119,10 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     below; here it finds a file that cannot be opened, whose name says what to do.
     """
 
-    def __init__(self, scan: EngineScan, *, sql: bool = False) -> None:
-        """`sql`: filters are evaluated as SQL has them, see `as_sql`."""
+    def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
+        """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
         super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
-        self._scan, self._sql = scan, sql
+        self._scan, self._in_order = scan, in_order
 
     @property
     def schema(self) -> pa.Schema:
@@ -143,8 +143,8 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
-        if filter is not None and self._sql:
-            filter = as_sql(filter, self.schema)
+        if filter is not None and self._in_order:
+            filter = in_total_order(filter, self.schema)
         names, predicate = _wanted(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns
         if not isinstance(named, dict):
@@ -169,7 +169,7 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return partial(type(self), sql=self._sql), (self._scan,)
+        return partial(type(self), in_order=self._in_order), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"

@@ -52,7 +52,7 @@ from providers.predicate import (
 from providers.values import arrow_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "as_sql", "not_null_beside_nan", "translate"]
+__all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -81,6 +81,7 @@ _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<="
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
+_NULL = pa.scalar(None, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +131,17 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
         return Translated(Unknown(f"an expression of Arrow: {error}"), named)
 
 
-def as_sql(expression: Any, schema: pa.Schema) -> Any:
-    """A filter that an engine handed to Arrow, to be evaluated as the engine does.
+def in_total_order(expression: Any, schema: pa.Schema) -> Any:
+    """A filter that an engine handed to Arrow, evaluated as the engine would.
 
-    DuckDB and DataFusion rely on a dataset to filter as they would. They take NaN for the greatest
-    value; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits; and null is in no list, nor is it not in one, where Arrow says that it is
-    not. An expression that cannot be read stays as it is.
+    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
+    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
+    Arrow compares bits. In SQL no null is outside of a list, in Arrow each is, and DataFusion asks
+    for `~is_in`. An expression that cannot be read stays as it is.
     """
+    floats = set(_float_paths(schema))
     try:
-        return _Sql(set(_float_paths(schema))).expression(_parsed(expression))
+        return _Ordered(floats).expression(_parsed(expression))
     except Exception:
         return expression
 
@@ -180,7 +182,7 @@ def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
             yield from ((field.name, *below) for below in _float_paths(field.type))
 
 
-class _Sql:
+class _Ordered:
     """An expression built again, node by node; raises KeyError for what it cannot build."""
 
     def __init__(self, floats: Set[tuple[str, ...]]) -> None:
@@ -195,7 +197,13 @@ class _Sql:
         function, arguments = node.function, node.arguments
         is_float = any(isinstance(a, _Field) and a.path in self._floats for a in arguments)
         if function == "is_in":
-            return self._in(self.expression(arguments[0]), node.options["value_set"], is_float)
+            column, listed = pc.field(_path(arguments[0])), node.options["value_set"]
+            some = listed.drop_null()
+            found = self._in(column, some) if is_float else column.isin(some)
+            if not nulls:
+                return found
+            found = found | pc.if_else(column.is_null(), _NULL, False)
+            return found | _NULL if listed.null_count else found
         if is_float and function in _OPS:
             left, right = arguments
             op = _OPS[function]
@@ -203,18 +211,17 @@ class _Sql:
                 left, right, op = right, left, _FLIPPED[op]
             if isinstance(right, pa.Scalar):
                 return self._compared(pc.field(_path(left)), op, right)
-        built = [self.expression(argument) for argument in arguments]
+        nulls = nulls or function not in _BOTH + _EITHER
+        built = [self.expression(argument, nulls=nulls) for argument in arguments]
         if function == "is_null":
             return built[0].is_null(nan_is_null=node.options["nan_is_null"])
         return _BUILT[function](*built)
 
-    def _in(self, column: Any, values: pa.Array, is_float: bool) -> Any:
-        unknown, listed = pc.scalar(pa.scalar(None, pa.bool_())), values.drop_null()
-        if is_float and any(value == 0 for value in listed.to_pylist()):
-            listed = pa.array([*listed.to_pylist(), 0.0, -0.0], listed.type)
-        if values.null_count:
-            return column.isin(listed) | unknown
-        return column.isin(listed) | (column.is_null() & unknown)
+    def _in(self, column: Any, values: pa.Array) -> Any:
+        given = values.to_pylist()
+        if any(value == 0 for value in given):
+            values = pa.array([*given, 0.0, -0.0], values.type)
+        return column.isin(values)
 
     def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
