@@ -43,6 +43,8 @@ public final class Protocol {
   public static final String COMPARE = "compare";
   public static final String NULLS = "nulls";
   public static final String WHY = "why";
+  public static final String HOLDS = "holds";
+  public static final String FAILS = "fails";
 
   // Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
   public static final String DISPROVED = "disproved";
@@ -56,6 +58,9 @@ public final class Protocol {
   public static final String IN = "in";
   public static final String NULL = "null";
   public static final String PREFIX = "prefix";
+  public static final String SUFFIX = "suffix";
+  public static final String CONTAINS = "contains";
+  public static final String WEAK = "weak";
 
   private Protocol() {}
 
