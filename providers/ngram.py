@@ -279,9 +279,7 @@ def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator
     """The n-grams of values of so many code points, in parts, with repeats."""
     # One text of all values, without the n-grams that begin in one and end in another.
     joined = b"".join(values.cast(pa.binary()).to_numpy(zero_copy_only=False)).decode()
-    points = np.frombuffer(
-        joined.decode("utf-8", "surrogatepass").encode("utf-32-le", "surrogatepass"), "<u4"
-    )
+    points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
     ends = np.cumsum(lengths)
     within = np.ones(len(points), np.bool_)
     for back in range(1, n):

@@ -33,6 +33,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
+import scala.collection.immutable.Seq;
 
 /**
  * Writes filters as a tree for a message, exactly: whatever has no exact form becomes
@@ -293,7 +294,7 @@ public final class PredicateEncoder {
   }
 
   /** Of LIKE ALL and LIKE ANY, whose patterns have the escape character that there is. */
-  private Map patterns(String op, Expression e, Object patterns) {
+  private Map patterns(String op, Expression e, Seq patterns) {
     Map identity = column((Expression) e.children().apply(0));
     if (identity == null) return null;
     List given = ScalaInterop.list(patterns);
