@@ -249,7 +249,8 @@ def _is_date(value: object) -> bool:
 def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
     """Exact where a pattern is one text with % at its ends, or none; else what its texts demand.
 
-    Nothing of a negation: what fails the pattern may have all of its texts.
+    That is beside what no leaf says, for who evaluates rows by it. Of a negation there is nothing:
+    what fails the pattern may have all of its texts.
     """
     texts, signs = _split(pattern, escape)
     exact = _with_one_text(column, texts, signs)
@@ -261,7 +262,7 @@ def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
     legs += [EndsWith(column, last)] if last else []
     if refuses or not legs:
         return Unanswerable(f"{column} {'NOT ' if refuses else ''}LIKE this pattern")
-    return legs[0] if len(legs) == 1 else And(tuple(legs))
+    return And((*legs, Unanswerable(f"the rest of a pattern of {column} LIKE")))
 
 
 def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> Leaf | None:
@@ -279,13 +280,17 @@ def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> L
 
 def _split(pattern: str, escape: str) -> tuple[list[str], list[str]]:
     """The texts of a pattern, and the sign between each two of them."""
-    texts, signs, at = [""], [], 0
+    texts = [""]
+    signs: list[str] = []
+    at = 0
     while at < len(pattern):
         if pattern[at] == escape:
             texts[-1] += pattern[at + 1 : at + 2]
             at += 2
             continue
-        if pattern[at] in "%_":
+        if pattern[at] == "%" and signs and signs[-1] == "%" and not texts[-1]:
+            pass  # %% is %
+        elif pattern[at] in "%_":
             signs.append(pattern[at])
             texts.append("")
         else:

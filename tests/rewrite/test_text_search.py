@@ -23,8 +23,8 @@ from tests.rewrite.differential import (
 )
 
 FILES = 10
-PLACES = ("Amsterdam", "Bogot\u00e1", "Chennai", "Dushanbe", "Eindhoven", "Fukuoka", "G\u00f6teborg",
-          "Hangzhou", "\u4eac\u90fd\u5e02\u5185", "\U0001f600\U0001f601\U0001f602 smile")  # fmt: skip
+PLACES = ["Amsterdam", "Bogot\u00e1", "Chennai", "Dushanbe", "Eindhoven", "Fukuoka"]
+PLACES += ["G\u00f6teborg", "Hangzhou", "\u4eac\u90fd\u5e02", "\U0001f600\U0001f601\U0001f602"]
 LETTERS = "abc\u00e9\u4e2d\U0001f600%_\\. -\0"
 
 
@@ -100,9 +100,8 @@ def test_what_is_negated_or_short_loses_no_row(spark: SparkSession, texts: str) 
 
 def test_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:
     rng = random.Random(7)
-    for _ in range(3):
-        found = batch(spark, texts, [condition(rng) for _ in range(60)])
-        assert found.skipped > 60
+    found = batch(spark, texts, [condition(rng) for _ in range(50)])
+    assert found.skipped > 50
 
 
 def condition(rng: random.Random) -> str:
@@ -130,9 +129,24 @@ def like(rng: random.Random, escape: str) -> str:
 
 
 def regex(rng: random.Random) -> str:
-    tokens = ["a", "b", "c", "\u00e9", "\u4e2d", "%", "_", " ", "-", ".", ".*", "a+", "b?", "bc*",
-              "c{1,2}", "b{0}", "\\.", "\\.?", "\\\\", "\\d*", "\\W", "^", "$", "[ab]", "(a|b)", "|",
-              "(?i)A", "\\Qa.\\E", "\\x61", "\\b", "a*?", "a++", "\u00e9?", "\U0001f600?"]  # fmt: skip
+    plain = ["a", "b", "c", "\u00e9", "\u4e2d", "%", "_", " ", "-", "."]
+    rare = [
+        ".*",
+        "a+",
+        "b?",
+        "bc*",
+        "c{1,2}",
+        "b{0}",
+        "\\.",
+        "\\.?",
+        "\\\\",
+        "\\d*",
+        "\\W",
+        "^",
+        "$",
+    ]
+    rare += ["[ab]", "(a|b)", "|", "(?i)A", "\\Qa.\\E", "\\x61", "\\b", "a*?", "a++", "\u00e9?"]
+    tokens = [*plain, *rare, "\U0001f600?"]
     return "".join(rng.choices(tokens, [4] * 10 + [1] * (len(tokens) - 10), k=rng.randrange(1, 5)))
 
 
@@ -198,7 +212,13 @@ def test_what_a_regular_expression_demands(
         assert (found.whole(), found.prefix(), found.suffix()) == (None, "", "")
 
 
-def demands(spark: SparkSession, kind: str, pattern: str, *escape: str) -> Any:
-    return getattr(Classes(spark.sparkContext._gateway).named("predicate.TextPattern"), kind)(
-        pattern, *escape
-    )
+def demands(spark: SparkSession, kind: str, pattern: str, escape: str | None = None) -> Any:
+    """What `TextPattern.java` says of a pattern."""
+    gateway: Any = spark.sparkContext._gateway
+    patterns = Classes(gateway)._loader.loadClass("rewrite.jvm.predicate.TextPattern")
+    (method,) = (m for m in patterns.getMethods() if m.getName() == kind)
+    given = gateway.jvm.java.util.ArrayList()
+    given.add(pattern)
+    if escape is not None:
+        given.add(ord(escape))
+    return method.invoke(None, given.toArray())

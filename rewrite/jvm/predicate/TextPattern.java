@@ -8,7 +8,7 @@ import java.util.List;
  *
  * <p>What matches has more to it, so that this says nothing of what does not match.
  */
-final class TextPattern {
+public final class TextPattern {
   /** Texts between the wildcards, in order; the first and the last may be empty. */
   private final List texts = new ArrayList();
 
@@ -20,7 +20,7 @@ final class TextPattern {
   }
 
   /** What a pattern of LIKE demands; null: it is none that Spark takes. */
-  static TextPattern like(String pattern, char escape) {
+  public static TextPattern like(String pattern, int escape) {
     TextPattern out = new TextPattern(true);
     for (int at = 0; at < pattern.length(); at++) {
       char c = pattern.charAt(at);
@@ -44,7 +44,7 @@ final class TextPattern {
    * What a regular expression demands that is a sequence of characters, each itself or one of
    * many, and their repetitions; null: it is anything else.
    */
-  static TextPattern regex(String pattern) {
+  public static TextPattern regex(String pattern) {
     TextPattern out = new TextPattern(false);
     for (int at = 0; at < pattern.length(); at++) {
       char c = pattern.charAt(at);
@@ -96,22 +96,22 @@ final class TextPattern {
   }
 
   /** What it is, where it has no wildcard; else null. */
-  String whole() {
+  public String whole() {
     return atEnds && texts.size() == 1 ? text(0) : null;
   }
 
   /** What it begins with; may be empty. */
-  String prefix() {
+  public String prefix() {
     return atEnds ? text(0) : "";
   }
 
   /** What it ends with; may be empty. */
-  String suffix() {
+  public String suffix() {
     return atEnds ? text(texts.size() - 1) : "";
   }
 
   /** What it has in it, each not empty. */
-  List inner() {
+  public List inner() {
     List out = new ArrayList();
     for (int i = atEnds ? 1 : 0; i < texts.size() - (atEnds ? 1 : 0); i++) {
       if (!text(i).isEmpty()) out.add(text(i));

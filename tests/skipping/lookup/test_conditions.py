@@ -29,6 +29,7 @@ COLUMNS = Columns(
         ("x.y z", "int"),
     )
 )
+REST = Unknown("the rest of a pattern of s LIKE")
 BAD = "a comparison that is not of a column with a constant"
 
 
@@ -62,10 +63,12 @@ BAD = "a comparison that is not of a column with a constant"
         ("s LIKE '%ab%'", Contains("s", "ab")),
         ("NOT s LIKE '%ab%'", Contains("s", "ab", negated=True)),
         ("s LIKE '%a!%b%' ESCAPE '!'", Contains("s", "a%b")),
-        ("s LIKE 'a_b%'", And((StartsWith("s", "a"), Contains("s", "b")))),
-        ("s LIKE '_ab_c%d'", And((Contains("s", "ab"), Contains("s", "c"), EndsWith("s", "d")))),
+        ("s LIKE 'a_b%'", And((StartsWith("s", "a"), Contains("s", "b"), REST))),
+        ("s LIKE '_ab_c%d'",
+         And((Contains("s", "ab"), Contains("s", "c"), EndsWith("s", "d"), REST))),
+        ("s LIKE 'a_'", And((StartsWith("s", "a"), REST))),
         ("s LIKE '%%ab'", EndsWith("s", "ab")),
-        ("s NOT LIKE '%%ab'", Unknown("s NOT LIKE this pattern")),
+        ("s NOT LIKE 'ab%%%'", StartsWith("s", "ab", negated=True)),
         ("s LIKE '_'", Unknown("s LIKE this pattern")),
         ("s LIKE '%'", StartsWith("s", "")),
         ("s NOT LIKE '%'", StartsWith("s", "", negated=True)),
