@@ -44,7 +44,7 @@ LEAST, FREE, MOST = 1 << 9, 1 << 13, 1 << 24
 USEFUL = 0.75
 """False positives of one n-gram past which a filter is not worth its bytes: the file is unknown."""
 
-GRAMS = 1 << 23
+GRAMS = 1 << 22
 """Distinct n-grams of a file. More make it unknown: they are held in memory, 8 bytes each."""
 
 ASKED = 32

@@ -93,6 +93,11 @@ def test_what_is_negated_or_short_loses_no_row(spark: SparkSession, texts: str) 
         "s LIKE '%!%%' ESCAPE '!'", "s LIKE '%Chen!_%' ESCAPE '!'", "s LIKE '%parcel 1 %'",
         "(s LIKE '%Ch_n%') IS NULL", "(s LIKE '%Ch_n%') <=> NULL", "(s LIKE '%Ch_n%') = false",
         "s COLLATE UTF8_LCASE LIKE '%CHEN%'", "contains(s COLLATE UTF8_LCASE, 'CHEN')",
+        "contains(s, 'CHEN' COLLATE UTF8_LCASE)", "s LIKE ('%CHEN%' COLLATE UTF8_LCASE)",
+        "startswith(s, 'CHEN' COLLATE UTF8_LCASE)", "s rlike ('CHEN' COLLATE UTF8_LCASE)",
+        "endswith(s, 'OF 2' COLLATE UTF8_LCASE)", "s LIKE ('%CH_N%' COLLATE UTF8_LCASE)",
+        "s = 'CHENNAI: PARCEL 3 OF 2' COLLATE UTF8_LCASE",
+        "contains(CAST(s AS BINARY), X'4368656E')",
         "contains(s COLLATE UNICODE_CI, 'CHEN')", "s COLLATE UTF8_LCASE LIKE '%CH_N%'",
     ]  # fmt: skip
     batch(spark, texts, conditions)
@@ -102,6 +107,16 @@ def test_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:
     rng = random.Random(7)
     found = batch(spark, texts, [condition(rng) for _ in range(50)])
     assert found.skipped > 50
+
+
+@pytest.mark.soak
+def test_many_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:
+    """A million rows and conditions, with both formats."""
+    skipped = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        skipped += batch(spark, texts, [condition(rng) for _ in range(50)], f"seed {seed}").skipped
+    assert skipped > 10_000
 
 
 def condition(rng: random.Random) -> str:
