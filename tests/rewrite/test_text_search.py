@@ -34,7 +34,7 @@ def quoted(text: str) -> str:
 
 @pytest.fixture(scope="module", params=FORMATS)
 def texts(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
-    """File f has the place f in each text `s`, and in `r` random ones; the last but one nulls."""
+    """File f has the place f in each text `s`, and in `r` and `q` random ones."""
     rng = random.Random(20)
     rows: list[tuple[int, str | None, str | None]] = []
     for f, place in enumerate(PLACES):
@@ -44,7 +44,9 @@ def texts(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
     rows += [(FILES, None, None), (FILES + 1, "", "")]
     with in_catalog_of(spark, request.param):
         data = spark.createDataFrame(rows, "_f int, s string, r string")
-        table = make_table(spark, "texts", data, "s NGRAM, r NGRAM(n = 2, fpp = 0.001)")
+        data = data.withColumn("q", data.r)
+        kinds = "s NGRAM, r NGRAM(n = 2, fpp = 0.001), q VALUE_LIST, q MIN_MAX"
+        table = make_table(spark, "texts", data, kinds)
         yield table
         spark.sql(f"DROP SKIPPING INDEX ON {table}")
         spark.sql(f"DROP TABLE {table}")
@@ -120,21 +122,22 @@ def test_many_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> No
 
 
 def condition(rng: random.Random) -> str:
-    """A test of the column of random texts."""
+    """A test of a column of random texts."""
+    r = rng.choice("rrq")
     no = rng.choice(["", "", "", "NOT "])
     match rng.randrange(6):
         case 0:
             text = "".join(rng.choices(LETTERS, k=rng.randrange(5)))
             test = rng.choice(["contains", "startswith", "endswith"])
-            return f"{no}{test}(r, {quoted(text)})"
+            return f"{no}{test}({r}, {quoted(text)})"
         case 1 | 2:
-            return f"r {no}LIKE {quoted(like(rng, chr(92)))}"
+            return f"{r} {no}LIKE {quoted(like(rng, chr(92)))}"
         case 3:
-            return f"r {no}LIKE {quoted(like(rng, '!'))} ESCAPE '!'"
+            return f"{r} {no}LIKE {quoted(like(rng, '!'))} ESCAPE '!'"
         case 4:
             many = ", ".join(quoted(like(rng, chr(92))) for _ in range(rng.randrange(1, 4)))
-            return f"r {no}LIKE {rng.choice(['ALL', 'ANY'])} ({many})"
-    return f"{no}r rlike {quoted(regex(rng))}"
+            return f"{r} {no}LIKE {rng.choice(['ALL', 'ANY'])} ({many})"
+    return f"{no}{r} rlike {quoted(regex(rng))}"
 
 
 def like(rng: random.Random, escape: str) -> str:
