@@ -8,11 +8,14 @@ from providers.bloom_filter import BloomFilter
 from providers.errors import SkippingError
 from providers.index_predicate import IndexPredicate, Test
 from providers.min_max import MinMax
+from providers.ngram import Ngram
 from providers.partition import Partition
 from providers.predicate import (
     And,
     Between,
     Compare,
+    Contains,
+    EndsWith,
     In,
     IsNull,
     Or,
@@ -30,13 +33,16 @@ __all__ = [
     "Collector",
     "Column",
     "Compare",
+    "Contains",
     "Domain",
+    "EndsWith",
     "Field",
     "In",
     "IndexPredicate",
     "IsNull",
     "Layout",
     "MinMax",
+    "Ngram",
     "Or",
     "Partition",
     "Predicate",

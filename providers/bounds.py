@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from providers.base import Field
 from providers.index_predicate import AllOf, AnyOf, Escapes, FieldCompare, IndexPredicate, Overlaps
-from providers.predicate import Between, In, IsNull, Leaf, StartsWith
+from providers.predicate import Between, Contains, EndsWith, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
@@ -63,6 +63,8 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             if negated:
                 return _any_value(domain)
             return FieldCompare("nulls", ">", 0)
+        case EndsWith() | Contains():
+            return None
 
 
 def _any_value(domain: Domain) -> IndexPredicate:

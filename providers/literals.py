@@ -38,6 +38,8 @@ from providers.predicate import (
     And,
     Between,
     Compare,
+    Contains,
+    EndsWith,
     In,
     IsNull,
     Leaf,
@@ -92,12 +94,12 @@ def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
         match leaf:
             case IsNull():
                 return leaf
-            case StartsWith(prefix=None):
+            case StartsWith(_, None) | EndsWith(_, None) | Contains(_, None):
                 return _NEVER
-            case StartsWith(prefix=prefix):
+            case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):
                 if not (pa.types.is_string(type) or pa.types.is_binary(type)):
-                    raise _Incomparable(_kind_of(prefix))
-                return replace(leaf, prefix=_place(prefix, type).exact)
+                    raise _Incomparable(_kind_of(text))
+                return leaf.__class__(column, _place(text, type).exact, leaf.negated)
             case In():
                 return _among(leaf, type)
             case Between(low=low, high=high):

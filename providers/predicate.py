@@ -23,6 +23,8 @@ __all__ = [
     "And",
     "Between",
     "Compare",
+    "Contains",
+    "EndsWith",
     "In",
     "IsNull",
     "Leaf",
@@ -37,6 +39,7 @@ __all__ = [
     "leaves",
     "map_leaves",
     "negate",
+    "wildcards",
 ]
 
 _T = TypeVar("_T")
@@ -124,6 +127,24 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class EndsWith:
+    """`column [NOT] LIKE '%suffix'`, the suffix taken literally."""
+
+    column: str
+    suffix: Any
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """`column [NOT] LIKE '%substring%'`, the substring taken literally."""
+
+    column: str
+    substring: Any
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A condition that no index can say anything about, and why."""
 
@@ -144,7 +165,7 @@ class Or:
     legs: tuple[Predicate, ...]
 
 
-Leaf: TypeAlias = Compare | Between | In | IsNull | StartsWith
+Leaf: TypeAlias = Compare | Between | In | IsNull | StartsWith | EndsWith | Contains
 Predicate: TypeAlias = And | Or | Leaf | Unknown
 
 
@@ -210,8 +231,8 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
             return _is_value(low, domain) and _is_value(high, domain)
         case In(values=values):
             return bool(values.type == domain.stored and not values.null_count)
-        case StartsWith(prefix=prefix):
-            return domain.name in ("string", "binary") and _is_value(prefix, domain)
+        case StartsWith(_, literal) | EndsWith(_, literal) | Contains(_, literal):
+            return domain.name in ("string", "binary") and _is_value(literal, domain)
         case IsNull():
             return True
 
@@ -231,7 +252,13 @@ def label(leaf: Leaf, column: str) -> str:
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
         case _:
-            return f"{column} {'NOT ' if leaf.negated else ''}LIKE '?%'"
+            before, after = wildcards(leaf)
+            return f"{column} {'NOT ' if leaf.negated else ''}LIKE '{before}?{after}'"
+
+
+def wildcards(leaf: StartsWith | EndsWith | Contains) -> tuple[str, str]:
+    """What stands before and after the literal in the pattern of LIKE."""
+    return "" if isinstance(leaf, StartsWith) else "%", "" if isinstance(leaf, EndsWith) else "%"
 
 
 def _whose(source: str) -> str:

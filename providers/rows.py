@@ -13,6 +13,8 @@ from providers.predicate import (
     And,
     Between,
     Compare,
+    Contains,
+    EndsWith,
     In,
     IsNull,
     Leaf,
@@ -67,6 +69,10 @@ def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
             return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
         case IsNull(_, negated):
             return pc.is_valid(values) if negated else pc.is_null(values)
-        case StartsWith(_, prefix, negated):
-            found = pc.starts_with(values, pattern=prefix)
-            return pc.invert(found) if negated else found
+        case StartsWith(_, literal, negated):
+            found = pc.starts_with(values, pattern=literal)
+        case EndsWith(_, literal, negated):
+            found = pc.ends_with(values, pattern=literal)
+        case Contains(_, literal, negated):
+            found = pc.match_substring(values, pattern=literal)
+    return pc.invert(found) if negated else found

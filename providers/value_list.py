@@ -23,8 +23,9 @@ from providers.index_predicate import (
     IndexPredicate,
     map_tests,
 )
-from providers.predicate import Between, In, IsNull, Leaf, StartsWith
+from providers.predicate import Between, EndsWith, In, IsNull, Leaf, StartsWith
 from providers.predicate import Compare as Comparison
+from providers.predicate import Contains as Substring
 from providers.values import Domain, successor
 
 __all__ = ["ValueList"]
@@ -111,6 +112,8 @@ class ValueList:
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
+            case EndsWith() | Substring():
+                return None  # no test of terms looks inside of them
 
     def survival(self, leaf: Leaf) -> float:
         """None: its tests are exact."""

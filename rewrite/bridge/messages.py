@@ -2,8 +2,8 @@
 
 `PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way
 here: the tree is exact, NOT included, and a negation reaches the leaves before any of them becomes
-unknown. What Java can only say weakly, it says for both: what holds where the condition is true,
-and what holds where it is false.
+unknown. What has no exact form is WEAK: it has a side HOLDS, implied where the condition is true,
+and a side FAILS, implied where it is false; which one counts is known when the negation gets there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from providers.errors import SkippingError
 from providers.predicate import (
     And,
     Compare,
+    Contains,
+    EndsWith,
     In,
     IsNull,
     Or,
@@ -36,6 +38,12 @@ __all__ = ["Message", "Reader", "read_message"]
 
 Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """The header and the buffers."""
+
+_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
+    protocol.PREFIX: StartsWith,
+    protocol.SUFFIX: EndsWith,
+    protocol.CONTAINS: Contains,
+}
 
 
 def read_message(message: bytes) -> Message:
@@ -118,8 +126,8 @@ class Reader:
                 else replace(In.of(column, values), source=node.get(protocol.OF, ""))
             )
         (value,) = values.to_pylist()
-        if node[protocol.OP] == protocol.PREFIX:
-            return StartsWith(column, value)
+        if node[protocol.OP] in _TEXTS:
+            return _TEXTS[node[protocol.OP]](column, value)
         return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
 
     def _column(self, column: dict[str, str]) -> str | None:

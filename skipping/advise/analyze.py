@@ -28,6 +28,9 @@ __all__ = ["Advice", "analyze", "list_kinds"]
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
 
+_UNMEASURED = ("NGRAM",)
+"""Kinds that are for other questions than those for values: for substrings."""
+
 _UNKNOWN = (None,) * len(KEYS)
 
 
@@ -158,11 +161,11 @@ def _unasked(column: TableColumn) -> ColumnAdvice:
 
 
 def list_kinds(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
-    """Every kind that the column can have."""
+    """Every kind that the column can have and that is measured by keys."""
     if column.partition or column.refusal is not None:
         return []
     found: list[Work] = []
-    for kind in sorted(kinds(providers)):
+    for kind in sorted(set(kinds(providers)) - set(_UNMEASURED)):
         for params in ({}, _FURTHER[kind]) if kind in _FURTHER else ({},):
             number = len(found) + 1
             given = tuple(params.items())

@@ -12,7 +12,20 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from providers.predicate import And, Between, Compare, In, IsNull, Op, Or, Predicate, StartsWith
+from providers.predicate import (
+    And,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Leaf,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    negate,
+)
 from providers.predicate import Unknown as Unanswerable
 from skipping.parser import condition as tree
 from skipping.parser.condition import (
@@ -58,11 +71,11 @@ def as_predicate(
         if strings is not None:
             require_same_strings(given, strings)
         return _Translation(columns, _zone(zone)).predicate(parse_condition(given), negated=False)
-    if isinstance(given, And | Or | Compare | Between | In | IsNull | StartsWith | Unanswerable):
+    if isinstance(given, And | Or | Leaf | Unanswerable):
         return given
     raise TypeError(
         "a predicate is SQL text such as \"user = 'u1'\", or made of Compare, In, IsNull, "
-        f"StartsWith, And and Or of providers, not {type(given).__name__}"
+        f"StartsWith, EndsWith, Contains, And and Or of providers, not {type(given).__name__}"
     )
 
 
@@ -234,17 +247,53 @@ def _is_date(value: object) -> bool:
 
 
 def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
-    """Text with nothing before a last %, or no sign at all; of others a prefix, if one is asked."""
-    prefix, at = "", 0
-    while at < len(pattern) and pattern[at] not in "%_":
-        at += pattern[at] == escape
-        prefix += pattern[at : at + 1]
+    """Exact where a pattern is one text with % at its ends, or none; else what its texts demand.
+
+    That is beside what no leaf says, for who evaluates rows by it. Of a negation there is nothing:
+    what fails the pattern may have all of its texts.
+    """
+    texts, signs = _split(pattern, escape)
+    exact = _with_one_text(column, texts, signs)
+    if exact is not None:
+        return negate(exact) if refuses else exact
+    first, *inner, last = texts
+    legs: list[Predicate] = [StartsWith(column, first)] if first else []
+    legs += [Contains(column, text) for text in inner if text]
+    legs += [EndsWith(column, last)] if last else []
+    if refuses or not legs:
+        return Unanswerable(f"{column} {'NOT ' if refuses else ''}LIKE this pattern")
+    return And((*legs, Unanswerable(f"the rest of a pattern of {column} LIKE")))
+
+
+def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> Leaf | None:
+    match texts, signs:
+        case [text], []:
+            return Compare(column, "=", text)
+        case [prefix, ""], ["%"]:
+            return StartsWith(column, prefix)
+        case ["", suffix], ["%"]:
+            return EndsWith(column, suffix)
+        case ["", text, ""], ["%", "%"]:
+            return Contains(column, text)
+    return None
+
+
+def _split(pattern: str, escape: str) -> tuple[list[str], list[str]]:
+    """The texts of a pattern, and the sign between each two of them."""
+    texts = [""]
+    signs: list[str] = []
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == escape:
+            texts[-1] += pattern[at + 1 : at + 2]
+            at += 2
+            continue
+        if pattern[at] == "%" and signs and signs[-1] == "%" and not texts[-1]:
+            pass  # %% is %
+        elif pattern[at] in "%_":
+            signs.append(pattern[at])
+            texts.append("")
+        else:
+            texts[-1] += pattern[at]
         at += 1
-    rest = pattern[at:]
-    if not rest:
-        return Compare(column, "!=" if refuses else "=", prefix)
-    if rest == "%":
-        return StartsWith(column, prefix, refuses)
-    if refuses or not prefix:
-        return Unanswerable(f"{column} LIKE with more than a prefix")
-    return StartsWith(column, prefix)
+    return texts, signs

@@ -7,7 +7,17 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from struct import pack, unpack
 
-from providers.predicate import Between, Compare, In, Leaf, StartsWith, label
+from providers.predicate import (
+    Between,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    Leaf,
+    StartsWith,
+    label,
+    wildcards,
+)
 from providers.values import Value
 
 __all__ = ["format_leaf", "format_value"]
@@ -34,9 +44,11 @@ def format_leaf(leaf: Leaf, column: str, type: str) -> str:
             more = [f"... {len(values):,} in all"] if len(values) > _SHOWN else []
             whose = f" of {source}" if source else ""
             return f"{column} {'NOT ' if negated else ''}IN ({', '.join(some + more)}{whose})"
-        case StartsWith(_, prefix, negated):
-            text = format_value(prefix, type)
-            return f"{column} {'NOT ' if negated else ''}LIKE {text[:-1]}%'"
+        case StartsWith(_, text, negated) | EndsWith(_, text, negated) | Contains(_, text, negated):
+            before, after = wildcards(leaf)
+            opening, rest = format_value(text, type).split("'", 1)
+            pattern = f"{opening}'{before}{rest[:-1]}{after}'"
+            return f"{column} {'NOT ' if negated else ''}LIKE {pattern}"
         case _:
             return label(leaf, column)
 

@@ -41,6 +41,8 @@ import pyarrow.ipc as ipc
 from providers.predicate import (
     And,
     Compare,
+    Contains,
+    EndsWith,
     In,
     IsNull,
     Op,
@@ -324,6 +326,10 @@ class _Rows:
                 return _listed(column, node.options, wanted)
             case "starts_with" if node.options.get("ignore_case") is False:
                 return StartsWith(column.name, node.options["pattern"], negated=not wanted)
+            case "ends_with" if node.options.get("ignore_case") is False:
+                return EndsWith(column.name, node.options["pattern"], negated=not wanted)
+            case "match_substring" if node.options.get("ignore_case") is False:
+                return Contains(column.name, node.options["pattern"], negated=not wanted)
         return Unknown(f"{function} of {column.name}")
 
     def _column(self, node: object) -> Comparison | None:

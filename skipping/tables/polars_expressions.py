@@ -29,7 +29,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from providers.predicate import And, Compare, In, IsNull, Op, Or, Predicate, StartsWith, Unknown
+from providers.predicate import (
+    And,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 from providers.values import domain_of
 from skipping.tables import TableColumn
 from skipping.tables.expressions import Comparison
@@ -56,6 +68,11 @@ _ELEMENTWISE = {
     "StringExpr": {"StartsWith", "EndsWith", "Contains", "Uppercase", "Lowercase", "LenBytes"},
 }
 """Functions that look at one row; an aggregate in a filter looks at all."""
+_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
+    "StartsWith": StartsWith,
+    "EndsWith": EndsWith,
+    "Contains": Contains,
+}
 
 
 def is_elementwise(expression: Any) -> bool:
@@ -174,10 +191,13 @@ class _Rows:
                 high: Op = "<=" if closed in ("Both", "Right") else "<"
                 first = self._compared(arguments[0], low, arguments[1])
                 return And((first, self._compared(arguments[0], high, arguments[2])))
-            case "StringExpr", "StartsWith" if pa.types.is_string(column.type):
-                prefix = _value(arguments[1]["Literal"], column)
-                if prefix is not None:
-                    return StartsWith(column.name, prefix.as_py(), negated=not wanted)
+            case "StringExpr", "StartsWith" | "EndsWith" | "Contains" if pa.types.is_string(
+                column.type
+            ):
+                text = _value(arguments[1]["Literal"], column)
+                exact = name != "Contains" or inner["function"]["StringExpr"][name]["literal"]
+                if text is not None and exact is True:
+                    return _TEXTS[name](column.name, text.as_py(), negated=not wanted)
         return Unknown(f"{name} of {column.name}")
 
     def _column(self, node: Any) -> Comparison | None:

@@ -8,11 +8,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from providers import And, Between, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers import (
+    And,
+    Between,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 
 _OPS: dict[type[ast.cmpop], Any] = {
     ast.Eq: "=", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
 }  # fmt: skip
+_TEXTS: dict[str, Any] = {"startswith": StartsWith, "endswith": EndsWith, "contains": Contains}
 
 
 def cases(path: Path) -> list[tuple[str, str, str]]:
@@ -41,10 +54,10 @@ def predicate(text: str, *, array: Any = pa.array) -> Predicate:
                 return Unknown()
             case ast.Constant(bool(value)):
                 return And(()) if value else Or(())
-            case ast.UnaryOp(ast.Not(), ast.Call(ast.Attribute(ast.Name(column)), [prefix])):
-                return StartsWith(column, ast.literal_eval(prefix), negated=True)
-            case ast.Call(ast.Attribute(ast.Name(column)), [prefix]):
-                return StartsWith(column, ast.literal_eval(prefix))
+            case ast.UnaryOp(ast.Not(), ast.Call(ast.Attribute(ast.Name(column), test), [text])):
+                return _TEXTS[test](column, ast.literal_eval(text), negated=True)
+            case ast.Call(ast.Attribute(ast.Name(column), test), [text]):
+                return _TEXTS[test](column, ast.literal_eval(text))
             case ast.Compare(ast.Name(column), [ast.Is() | ast.IsNot() as op], _):
                 return IsNull(column, negated=isinstance(op, ast.IsNot))
             case ast.Compare(ast.Name(column), [ast.In() | ast.NotIn() as op], [keys]):

@@ -19,7 +19,18 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from providers import Between, Column, Compare, In, IsNull, Layout, SkippingProvider, StartsWith
+from providers import (
+    Between,
+    Column,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Layout,
+    SkippingProvider,
+    StartsWith,
+)
 from providers.evaluate import disproved_rows
 from providers.index_predicate import disproved, map_tests
 from providers.predicate import Leaf, fits
@@ -62,6 +73,10 @@ def holds_for(leaf: Leaf, value: Any) -> bool | None:
             answer = True if True in found else None if None in found else False
         case StartsWith(_, prefix, negated):
             answer = None if value is None else order(value).startswith(order(prefix))
+        case EndsWith(_, suffix, negated):
+            answer = None if value is None else order(value).endswith(order(suffix))
+        case Contains(_, text, negated):
+            answer = None if value is None else order(text) in order(value)
         case IsNull(_, negated):
             answer = value is None
     return answer if answer is None else answer != negated
@@ -272,4 +287,8 @@ def leaves_over(value: Any, keys: Sequence[Any], *, text: bool, prefix: Any = No
     if text:
         starts = [prefix if prefix is not None else value]
         found += [StartsWith("x", p, negated) for p in starts for negated in (False, True)]
+        ends = [value[len(value) // 2 :]]
+        found += [EndsWith("x", e, negated) for e in ends for negated in (False, True)]
+        inner = [value[len(value) // 4 :][: max(1, len(value) // 2)]]
+        found += [Contains("x", i, negated) for i in inner for negated in (False, True)]
     return found

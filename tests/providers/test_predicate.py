@@ -14,7 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
+from providers import (
+    And,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 from providers.predicate import Leaf, fits, leaves, map_leaves, negate
 from providers.simplify import simplify
 from providers.values import domain_of
@@ -57,6 +68,8 @@ _LEAF: st.SearchStrategy[Leaf] = st.one_of(
     ),
     st.builds(IsNull, st.sampled_from("abt"), st.booleans()),
     st.builds(StartsWith, st.just("t"), _TEXT, st.booleans()),
+    st.builds(EndsWith, st.just("t"), _TEXT, st.booleans()),
+    st.builds(Contains, st.just("t"), _TEXT, st.booleans()),
     st.builds(Compare, st.just("t"), st.sampled_from(OPS), _TEXT),
 )
 
@@ -214,6 +227,10 @@ def test_in_of_sorts_and_drops_duplicates_and_nulls() -> None:
         (pa.string(), StartsWith("x", "a"), True),
         (pa.string(), StartsWith("x", b"a"), False),
         (pa.binary(), StartsWith("x", b"a"), True),
+        *((pa.string(), form("x", "a"), True) for form in (EndsWith, Contains)),
+        *((pa.string(), form("x", "\ud800"), False) for form in (EndsWith, Contains)),
+        *((pa.binary(), form("x", b"a"), True) for form in (EndsWith, Contains)),
+        *((pa.int32(), form("x", "1"), False) for form in (EndsWith, Contains)),
         (pa.binary(), Compare("x", "=", "a"), False),
         (pa.decimal128(38, 2), Compare("x", "=", 1), False),
         (pa.decimal128(38, 2), StartsWith("x", b"a"), False),

@@ -88,6 +88,7 @@ def test_every_kind_of_ours_has_a_section() -> None:
     assert {section.split()[0] for section, _, _ in PAIRS} >= {
         "BLOOM_FILTER",
         "MIN_MAX",
+        "NGRAM",
         "PARTITION",
         "VALUE_LIST",
     }

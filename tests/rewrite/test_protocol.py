@@ -18,6 +18,7 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 import rewrite
+from providers import And, Or, Unknown
 from rewrite.bridge import protocol
 from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.compiler import Classes
@@ -130,6 +131,25 @@ def test_python_reads_what_java_writes() -> None:
     if os.environ.get("SKIPPING_GOLDEN") == "write":
         PREDICATE.write_text(read + "\n")
     assert read + "\n" == PREDICATE.read_text()
+
+
+def test_of_a_weak_condition_the_side_counts_that_a_negation_leaves() -> None:
+    def node(op: str, **more: Any) -> dict[str, Any]:
+        return {protocol.OP: op, **more}
+
+    def unknown(why: str) -> dict[str, Any]:
+        return node(protocol.UNKNOWN, **{protocol.WHY: why})
+
+    fails = node(protocol.AND, **{protocol.LEGS: [unknown("a"), unknown("b")]})
+    weak = node(protocol.WEAK, **{protocol.HOLDS: unknown("h"), protocol.FAILS: fails})
+    negated = node(protocol.NOT, **{protocol.LEG: weak})
+    both = And((Unknown("a"), Unknown("b")))  # as it is written: it is not negated again
+    assert Reader([]).read(weak) == Unknown("h")
+    assert Reader([]).read(negated) == both
+    assert Reader([]).read(node(protocol.NOT, **{protocol.LEG: negated})) == Unknown("h")
+    legs = node(protocol.OR, **{protocol.LEGS: [weak, negated]})
+    assert Reader([]).read(legs) == Or((Unknown("h"), both))
+    assert Reader([]).read(node(protocol.NOT, **{protocol.LEG: legs})) == And((both, Unknown("h")))
 
 
 def test_java_reads_what_python_writes(spark: SparkSession) -> None:

@@ -58,6 +58,8 @@ public final class Protocol {
   public static final String IN = "in";
   public static final String NULL = "null";
   public static final String PREFIX = "prefix";
+  public static final String SUFFIX = "suffix";
+  public static final String CONTAINS = "contains";
   public static final String WEAK = "weak";
 
   private Protocol() {}

@@ -5,6 +5,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Contains;
+import org.apache.spark.sql.catalyst.expressions.EndsWith;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -16,17 +18,24 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Like;
+import org.apache.spark.sql.catalyst.expressions.LikeAll;
+import org.apache.spark.sql.catalyst.expressions.LikeAny;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.RLike;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
+import rewrite.jvm.bridge.ScalaInterop;
+import scala.collection.immutable.Seq;
 
 /**
  * Writes filters as a tree for a message, exactly: whatever has no exact form becomes
@@ -205,7 +214,12 @@ public final class PredicateEncoder {
       List values = ListedValues.in(e);
       return values == null ? null : in((Expression) e.children().apply(0), values);
     }
-    if (e instanceof StartsWith) return startsWith((StartsWith) e);
+    if (e instanceof StartsWith) return text(Protocol.PREFIX, e);
+    if (e instanceof EndsWith) return text(Protocol.SUFFIX, e);
+    if (e instanceof Contains) return text(Protocol.CONTAINS, e);
+    if (e instanceof Like || e instanceof RLike) return pattern(e);
+    if (e instanceof LikeAll) return patterns(Protocol.AND, e, ((LikeAll) e).patterns());
+    if (e instanceof LikeAny) return patterns(Protocol.OR, e, ((LikeAny) e).patterns());
     // Spark writes `ok = true` as `ok`.
     if (e.dataType() instanceof BooleanType) return compare("=", e, Literal$.MODULE$.TrueLiteral());
     return null;
@@ -360,14 +374,80 @@ public final class PredicateEncoder {
     return out;
   }
 
-  private Map startsWith(StartsWith e) {
-    Map identity = column(e.left());
-    if (identity == null || !(e.right() instanceof Literal)) return null;
-    Literal prefix = (Literal) e.right();
-    if (prefix.value() == null) return null;
-    Map out = leaf(Protocol.PREFIX, identity);
-    out.put(Protocol.VALUES, one(prefix));
+  private Map text(String op, Expression e) {
+    Map identity = column((Expression) e.children().apply(0));
+    Expression text = (Expression) e.children().apply(1);
+    if (identity == null || !(text instanceof Literal)) return null;
+    return ((Literal) text).value() == null ? null : text(op, identity, (Literal) text);
+  }
+
+  private Map text(String op, Map column, Literal text) {
+    Map out = leaf(op, column);
+    out.put(Protocol.VALUES, one(text));
     return out;
+  }
+
+  private Map pattern(Expression e) {
+    Map identity = column((Expression) e.children().apply(0));
+    Expression text = (Expression) e.children().apply(1);
+    if (identity == null || !(text instanceof Literal) || ((Literal) text).value() == null) {
+      return null;
+    }
+    String pattern = ((Literal) text).value().toString();
+    List demanded =
+        e instanceof RLike
+            ? demanded(TextPattern.regex(pattern), identity)
+            : demanded(TextPattern.like(pattern, ((Like) e).escapeChar()), identity);
+    return demanded.isEmpty() ? null : weak(join(Protocol.AND, demanded), e);
+  }
+
+  /** Of LIKE ALL and LIKE ANY, whose patterns have the escape character that there is. */
+  private Map patterns(String op, Expression e, Seq patterns) {
+    Map identity = column((Expression) e.children().apply(0));
+    if (identity == null) return null;
+    List given = ScalaInterop.list(patterns);
+    List legs = new ArrayList();
+    for (int i = 0; i < given.size(); i++) {
+      if (given.get(i) == null) return null;
+      List demanded = demanded(TextPattern.like(given.get(i).toString(), '\\'), identity);
+      if (!demanded.isEmpty()) {
+        legs.add(join(Protocol.AND, demanded));
+      } else if (op.equals(Protocol.OR)) {
+        return null;
+      }
+    }
+    return legs.isEmpty() ? null : weak(join(op, legs), e);
+  }
+
+  /** Leaves that are true of what matches a pattern; none where there is none, or it is null. */
+  private List demanded(TextPattern pattern, Map column) {
+    List legs = new ArrayList();
+    if (pattern == null) return legs;
+    String whole = pattern.whole();
+    if (whole != null) {
+      if (!whole.isEmpty()) legs.add(text(Protocol.PREFIX, column, literal(whole)));
+      return legs;
+    }
+    if (!pattern.prefix().isEmpty()) {
+      legs.add(text(Protocol.PREFIX, column, literal(pattern.prefix())));
+    }
+    List inner = pattern.inner();
+    for (int i = 0; i < inner.size(); i++) {
+      legs.add(text(Protocol.CONTAINS, column, literal((String) inner.get(i))));
+    }
+    if (!pattern.suffix().isEmpty()) {
+      legs.add(text(Protocol.SUFFIX, column, literal(pattern.suffix())));
+    }
+    return legs;
+  }
+
+  private static Literal literal(String text) {
+    return new Literal(UTF8String.fromString(text), DataTypes.StringType);
+  }
+
+  /** A condition of which it is known what holds where it is true, and nothing where it is false. */
+  private static Map weak(Map holds, Expression e) {
+    return weak(holds, unknown("NOT " + Conditions.shape(e)));
   }
 
   /** The column that an expression is, or null. */

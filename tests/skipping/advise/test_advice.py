@@ -127,6 +127,7 @@ class TestTheWholeTable:
         assert chosen["everywhere"] is None
         assert chosen["unique"] in ("VALUE_LIST", "BLOOM_FILTER")
         assert chosen["nothing"] is None
+        assert "NGRAM" not in kinds(found["scattered"])  # which is text, and asked for its values
         assert found["nothing"].reason == "it has only nulls"
         assert re.search("sorted by it (29|3[0-2]) for 1 key", found["everywhere"].reason)
         assert re.search("keeps 1 for 1 key and (9|10) for 10 keys", found["clustered"].reason)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from providers import And, Compare, In, IsNull, Or, StartsWith, Unknown
+from providers import And, Compare, Contains, EndsWith, In, IsNull, Or, StartsWith, Unknown
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex, plots
 from skipping.lookup.conditions import as_predicate
@@ -29,6 +29,7 @@ COLUMNS = Columns(
         ("x.y z", "int"),
     )
 )
+REST = Unknown("the rest of a pattern of s LIKE")
 BAD = "a comparison that is not of a column with a constant"
 
 
@@ -57,11 +58,23 @@ BAD = "a comparison that is not of a column with a constant"
         ("s NOT LIKE 'ab%'", StartsWith("s", "ab", negated=True)),
         ("s LIKE 'ab'", Compare("s", "=", "ab")),
         ("NOT s LIKE 'ab'", Compare("s", "!=", "ab")),
-        ("s LIKE 'a_b%'", StartsWith("s", "a")),
+        ("s LIKE '%ab'", EndsWith("s", "ab")),
+        ("s NOT LIKE '%ab'", EndsWith("s", "ab", negated=True)),
+        ("s LIKE '%ab%'", Contains("s", "ab")),
+        ("NOT s LIKE '%ab%'", Contains("s", "ab", negated=True)),
+        ("s LIKE '%a!%b%' ESCAPE '!'", Contains("s", "a%b")),
+        ("s LIKE 'a_b%'", And((StartsWith("s", "a"), Contains("s", "b"), REST))),
+        ("s LIKE '_ab_c%d'",
+         And((Contains("s", "ab"), Contains("s", "c"), EndsWith("s", "d"), REST))),
+        ("s LIKE 'a_'", And((StartsWith("s", "a"), REST))),
+        ("s LIKE '%%ab'", EndsWith("s", "ab")),
+        ("s NOT LIKE 'ab%%%'", StartsWith("s", "ab", negated=True)),
+        ("s LIKE '_'", Unknown("s LIKE this pattern")),
+        ("s LIKE '%'", StartsWith("s", "")),
+        ("s NOT LIKE '%'", StartsWith("s", "", negated=True)),
         (r"s LIKE 'a\\_b%'", StartsWith("s", "a_b")),
         ("s LIKE 'a!%b%' ESCAPE '!'", StartsWith("s", "a%b")),
-        ("s NOT LIKE 'a_b%'", Unknown("s LIKE with more than a prefix")),
-        ("s LIKE '%ab'", Unknown("s LIKE with more than a prefix")),
+        ("s NOT LIKE 'a_b%'", Unknown("s NOT LIKE this pattern")),
         ("id = a.b", Unknown(BAD)),
         ("1 = 1", Unknown(BAD)),
         ("NOT 1 = 2", Unknown(BAD)),

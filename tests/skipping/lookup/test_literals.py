@@ -16,7 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from providers import Between, Compare, In, IsNull, Predicate, StartsWith, Unknown
+from providers import (
+    Between,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 from providers.errors import DefinitionError
 from providers.literals import normalise_leaf
 from providers.predicate import And, Or
@@ -232,6 +242,10 @@ COLUMN = {
         (StartsWith("n", "1"), Unknown("n compared with a str")),
         (StartsWith("s", None), Or(())),
         (StartsWith("s", "a"), StartsWith("s", "a")),
+        (EndsWith("s", "a", True), EndsWith("s", "a", True)),
+        (Contains("s", pa.scalar("a")), Contains("s", "a")),
+        (Contains("s", None), Or(())),
+        (EndsWith("n", "1"), Unknown("n compared with a str")),
         (In("n", [1.5, 2**70], negated=True), IsNull("n", negated=True)),
         (In("n", [1, None], negated=True), Or(())),
         (In("s", ["a", None], negated=True), Or(())),

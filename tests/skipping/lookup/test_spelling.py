@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from providers import Between, Compare, In, IsNull, StartsWith
+from providers import Between, Compare, Contains, EndsWith, In, IsNull, StartsWith
 from providers.values import arrow_type, encode
 from skipping.lookup.format import format_leaf, format_value
 
@@ -60,3 +60,6 @@ def test_a_leaf_of_each_form() -> None:
         "a.b IS NOT NULL",
     ]
     assert format_leaf(StartsWith("c", "x'y"), "s", "string") == "s LIKE 'x''y%'"
+    assert format_leaf(EndsWith("c", "x'y", True), "s", "string") == "s NOT LIKE '%x''y'"
+    assert format_leaf(Contains("c", "x"), "s", "string") == "s LIKE '%x%'"
+    assert format_leaf(Contains("c", b"x"), "s", "binary") == "s LIKE X'%78%'"

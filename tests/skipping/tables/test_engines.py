@@ -215,7 +215,16 @@ def leaf(random: random.Random, schema: pa.Schema) -> Asked:
     if kind == "nan" and name in ("f", "d"):
         return Asked(pc.is_nan(a), p.is_nan(), f"isnan({name})")
     if kind == "starts" and name == "s":
-        return Asked(pc.starts_with(a, "a"), p.str.starts_with("a"), "starts_with(s, 'a')")
+        text = random.choice(["a", "b", "ab", "\U0001f600", ""])
+        starts, ends = pc.starts_with(a, text), pc.ends_with(a, text)
+        has = pc.match_substring(a, text)
+        return random.choice(
+            [
+                Asked(starts, p.str.starts_with(text), f"starts_with(s, '{text}')"),
+                Asked(ends, p.str.ends_with(text), f"ends_with(s, '{text}')"),
+                Asked(has, p.str.contains(text, literal=True), f"contains(s, '{text}')"),
+            ]
+        )
     if kind == "in" and name != "n":
         some = random.sample(pool, min(2, len(pool)))
         texts = ", ".join(literal(value, type) for value in some)

@@ -1,0 +1,310 @@
+"""NGRAM: which substrings the text of a file may have. For `LIKE '%abc%'` and its relatives.
+
+Text that contains a literal contains each run of n characters (n-gram) of the literal. A file keeps
+a bloom filter of the n-grams of its values, of code points; a file whose filter lacks one of the
+literal's has no value with it. The filter grows with the distinct n-grams up to a share of the
+text's bytes; past that its false positives grow: a literal of many n-grams still tells, each
+of them being asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import ceil, exp, log, log2, prod
+from typing import Any as Anything
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.base import Column, Field, Layout, Param
+from providers.errors import DefinitionError
+from providers.index_predicate import AllOf, BitsSet, FieldCompare, IndexPredicate
+from providers.predicate import Compare as Comparison
+from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith
+
+__all__ = ["Ngram"]
+
+N, SHORTEST, LONGEST = 3, 2, 8
+"""Code points of an n-gram unless the definition says otherwise, and what it may say."""
+
+FPP = 0.01
+"""Share of the files without an n-gram that are kept for it, where the filter is not cut."""
+
+SHARE = 0.05
+"""Of the bytes of a file's text, each distinct value once a part: what a filter may take."""
+
+LEAST, FREE, MOST = 1 << 9, 1 << 13, 1 << 24
+"""Bits of the smallest filter, of one that every file may have, and of the greatest."""
+
+USEFUL = 0.75
+"""False positives of one n-gram past which a filter is not worth its bytes: the file is unknown."""
+
+GRAMS = 1 << 22
+"""Distinct n-grams of a file. More make it unknown: they are held in memory, 8 bytes each."""
+
+ASKED = 32
+"""N-grams of one literal that are asked: with half of the bits set, one file in 2^32 is left."""
+
+MOST_KEYS = 16
+"""Keys of one question; each is a literal."""
+
+_FEW = 2  # hashes of a filter that is too small for those of its fpp
+_BLOCK = 1 << 20  # bytes of text, and then n-grams, taken at a time
+
+_Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ngram:
+    """A filter of the n-grams of one column of text, its longest value and the number of nulls."""
+
+    kind: ClassVar[str] = "NGRAM"
+    only_extremes: ClassVar[bool] = False
+    n: int = N
+    fpp: float = FPP
+    share: float = SHARE
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """`NGRAM(n, fpp, share)`."""
+        return ("n", "fpp", "share")
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ngram:
+        """The filter of the one column; raises DefinitionError where it is no text, or for
+        parameters that make no filter.
+        """
+        (column,) = columns
+        if unknown := set(params) - {"n", "fpp", "share"}:
+            raise DefinitionError(f"NGRAM takes n, fpp, share, not {', '.join(sorted(unknown))}")
+        if column.domain.name != "string":
+            raise DefinitionError(
+                f"NGRAM is for columns of text, {column.name} is none: take MIN_MAX or VALUE_LIST"
+            )
+        n, fpp, share = (params.get(*given) for given in (("n", N), ("fpp", FPP), ("share", SHARE)))
+        if isinstance(n, bool) or not isinstance(n, int) or not SHORTEST <= n <= LONGEST:
+            raise DefinitionError(f"NGRAM takes an n from {SHORTEST} to {LONGEST}, not {n!r}")
+        if isinstance(fpp, bool) or not isinstance(fpp, float) or not 1e-4 <= fpp < 0.5:
+            raise DefinitionError(f"NGRAM takes an fpp from 1e-4 to below 0.5, not {fpp!r}")
+        if isinstance(share, bool) or not isinstance(share, float) or not 0.001 <= share <= 0.5:
+            raise DefinitionError(f"NGRAM takes a share from 0.001 to 0.5, not {share!r}")
+        return cls(n, fpp, share)
+
+    @property
+    def most(self) -> None:
+        """None: a file may have any number of values."""
+        return None
+
+    def fields(self) -> tuple[Field, ...]:
+        """`filter`, its `layout`, `longest` (code points; null: no values), `nulls` (rows)."""
+        return (
+            Field("filter", pa.binary(), Layout.BYTES),
+            Field("layout", pa.int64()),
+            Field("longest", pa.int64()),
+            Field("nulls", pa.int64()),
+        )
+
+    def collector(self) -> NgramCollector:
+        """A new collector, for one file."""
+        return NgramCollector(self)
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """All n-grams of a literal; of one that has none, that some value is as long.
+
+        Nothing negated: that a value has a substring says nothing of the file's others.
+        """
+        match leaf:
+            case IsNull(_, False):
+                return FieldCompare("nulls", ">", 0)
+            case IsNull(_, True):
+                return FieldCompare("longest", ">=", 0)
+        literals = _literals(leaf)
+        if not 0 < len(literals) <= MOST_KEYS:
+            return None
+        long_enough = FieldCompare("longest", ">=", min(map(len, literals)))
+        grams = [_grams_of(literal, self.n)[:ASKED] for literal in literals]
+        if not all(map(len, grams)):
+            return long_enough
+        return AllOf((long_enough, self._asks(grams)))
+
+    def survival(self, leaf: Leaf) -> float:
+        """Fpp^g for g n-grams of a literal, so 1 for a shorter one; one of several is enough."""
+        literals = _literals(leaf)
+        grams = (len(_grams_of(literal, self.n)[:ASKED]) for literal in literals)
+        return float(1 - prod(1 - self.fpp**g for g in grams))
+
+    def _asks(self, literals: Sequence[_Hashes]) -> BitsSet:
+        """A key a literal: all bits of all its n-grams, the last one again to fill up."""
+        size = max(map(len, literals))
+        filled = np.stack([np.pad(grams, (0, size - len(grams)), "edge") for grams in literals])
+        probes = []
+        for layout in self.layouts():
+            bits = layout.positions(_mixed(filled.ravel())).reshape(len(literals), -1)
+            keys = pa.FixedSizeListArray.from_arrays(pa.array(bits.ravel()), bits.shape[1])
+            probes.append((layout.number, keys))
+        return BitsSet("filter", "layout", tuple(probes))
+
+    def layouts(self) -> tuple[_Layout, ...]:
+        """Those that files may have: powers of 2, with few hashes or those of its fpp."""
+        sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
+        few = min(_FEW, self.hashes)
+        return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))
+
+    @property
+    def hashes(self) -> int:
+        """Bits of an n-gram in a filter that is as large as its fpp needs."""
+        return max(1, round(log2(1 / self.fpp)))
+
+    def layout(self, grams: int, text: int) -> _Layout | None:
+        """That of a filter of so many n-grams of so many bytes of text; None if it were useless."""
+        room = max(FREE, 8 * self.share * text)
+        needs = max(1, ceil(grams * log(1 / self.fpp) / log(2) ** 2))
+        bits = min(1 << (needs - 1).bit_length(), 1 << int(log2(room)), MOST)
+        sized = (each for each in self.layouts() if each.bits == max(bits, LEAST))
+        best = min(sized, key=lambda layout: layout.fpp(grams))
+        return best if best.fpp(grams) <= USEFUL else None
+
+
+def _literals(leaf: Leaf) -> list[str]:
+    """What a value must contain one of; none where the leaf says nothing of the kind."""
+    match leaf:
+        case Comparison(_, "=", value):
+            return [value]
+        case In(_, keys, False) if len(keys) <= MOST_KEYS:
+            return list(keys.to_pylist())
+        case StartsWith(_, literal, False) | EndsWith(_, literal, False):
+            return [literal]
+        case Contains(_, literal, False):
+            return [literal]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A filter of so many bits, `hashes` of them an n-gram."""
+
+    bits: int
+    hashes: int
+
+    @property
+    def number(self) -> int:
+        """What tells layouts apart."""
+        return self.hashes << 32 | self.bits
+
+    def positions(self, mixed: _Hashes) -> npt.NDArray[np.int64]:
+        """The bits of each n-gram (a row): double hashing, of the two halves of its hash."""
+        first, second = mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32) | np.uint64(1)
+        steps = np.arange(self.hashes, dtype=np.uint64)
+        found = first[:, None] + steps * second[:, None] & np.uint64(self.bits - 1)
+        return found.astype(np.int64)
+
+    def filled(self, mixed: _Hashes) -> bytes:
+        """The filter of these n-grams."""
+        bits = np.zeros(self.bits, np.bool_)
+        for start in range(0, len(mixed), _BLOCK):
+            bits[self.positions(mixed[start : start + _BLOCK]).ravel()] = True
+        return np.packbits(bits, bitorder="little").tobytes()
+
+    def fpp(self, grams: int) -> float:
+        """Of one n-gram that is not there, when there are so many."""
+        return float((1 - exp(-self.hashes * grams / self.bits)) ** self.hashes)
+
+
+class NgramCollector:
+    """Keeps the distinct n-grams, as numbers of 64 bits, until there are too many."""
+
+    def __init__(self, provider: Ngram) -> None:
+        self._provider = provider
+        self._grams: list[pa.Array] | None = [pa.array([], pa.uint64())]
+        self._room = _BLOCK
+        self._text = 0
+        self._longest: int | None = None
+        self._nulls = 0
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Take a part's values; with too many n-grams nothing is kept any more."""
+        self._nulls += nulls
+        for values in _blocks(distinct):
+            lengths = pc.utf8_length(values).to_numpy()
+            self._longest = max(int(lengths.max()), self._longest or 0)
+            self._text += int(pc.sum(pc.binary_length(values)).as_py())
+            if self._grams is None:
+                continue
+            for grams in _grams(values, lengths.astype(np.int64), self._provider.n):
+                self._grams.append(pc.unique(pa.array(grams)))
+            if sum(map(len, self._grams)) > self._room:
+                merged = self._merged(self._grams)
+                self._room = 2 * len(merged) + _BLOCK
+                self._grams = [merged] if len(merged) <= GRAMS else None
+
+    @staticmethod
+    def _merged(grams: Sequence[pa.Array]) -> pa.Array:
+        return pc.unique(pa.concat_arrays(grams))
+
+    def finish(self) -> Mapping[str, Anything] | None:
+        """The filter; None (unknown) when there were too many n-grams for one that is of use."""
+        if self._grams is None:
+            return None
+        grams = self._merged(self._grams).to_numpy()
+        layout = self._provider.layout(len(grams), self._text) if len(grams) <= GRAMS else None
+        if layout is None:
+            return None
+        return {
+            "filter": layout.filled(_mixed(grams)),
+            "layout": layout.number,
+            "longest": self._longest,
+            "nulls": self._nulls,
+        }
+
+
+def _blocks(values: pa.Array) -> Iterator[pa.Array]:
+    """Slices of some _BLOCK bytes, or of one value that is longer."""
+    if not len(values):
+        return
+    ends = np.cumsum(pc.binary_length(values).to_numpy(), dtype=np.int64)
+    start = 0
+    while start < len(values):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + _BLOCK, "right")))
+        yield values.slice(start, end - start)
+        start = end
+
+
+def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator[_Hashes]:
+    """The n-grams of values of so many code points, in parts, with repeats."""
+    # One text of all values, without the n-grams that begin in one and end in another.
+    joined = b"".join(values.cast(pa.binary()).to_numpy(zero_copy_only=False)).decode()
+    points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
+    ends = np.cumsum(lengths)
+    within = np.ones(len(points), np.bool_)
+    for back in range(1, n):
+        within[ends[lengths >= back] - back] = False
+    for start in range(0, len(points) - n + 1, _BLOCK):
+        found = _numbers(points[start : start + _BLOCK + n - 1], n)
+        yield found[within[start : start + len(found)]]
+
+
+def _grams_of(literal: str, n: int) -> _Hashes:
+    """The distinct n-grams of a literal; none if it is shorter."""
+    points = np.frombuffer(literal.encode("utf-32-le"), "<u4")
+    return np.unique(_numbers(points, n)) if len(points) >= n else np.zeros(0, np.uint64)
+
+
+def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
+    """A number for each run of n code points; of other runs it is another, of 2^64."""
+    wide = points.astype(np.uint64)
+    last = len(wide) - n + 1
+    runs = [wide[at : at + last] for at in range(n)]
+    return reduce(lambda number, run: number * np.uint64(0x9E3779B97F4A7C15) + run, runs)
+
+
+def _mixed(numbers: _Hashes) -> _Hashes:
+    """Numbers whose bits are all alike random: the last step of SplitMix64."""
+    mixed = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ mixed >> np.uint64(31)

@@ -1,0 +1,242 @@
+"""LIKE and its relatives with an NGRAM index, row by row as Spark has it, on Delta and Iceberg."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rewrite
+from rewrite.bridge.compiler import Classes
+from tests.rewrite.differential import (
+    FORMATS,
+    batch,
+    exact_batch,
+    in_catalog_of,
+    make_table,
+    matching,
+    same_rows,
+    spoiled,
+)
+
+FILES = 10
+PLACES = ["Amsterdam", "Bogot\u00e1", "Chennai", "Dushanbe", "Eindhoven", "Fukuoka"]
+PLACES += ["G\u00f6teborg", "Hangzhou", "\u4eac\u90fd\u5e02", "\U0001f600\U0001f601\U0001f602"]
+LETTERS = "abc\u00e9\u4e2d\U0001f600%_\\. -\0"
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0") + "'"
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def texts(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """File f has the place f in each text `s`, and in `r` and `q` random ones."""
+    rng = random.Random(20)
+    rows: list[tuple[int, str | None, str | None]] = []
+    for f, place in enumerate(PLACES):
+        for i in range(12):
+            noise = "".join(rng.choices(LETTERS, k=rng.randrange(14)))
+            rows.append((f, f"{place}: parcel {i} of {f}", noise))
+    rows += [(FILES, None, None), (FILES + 1, "", "")]
+    with in_catalog_of(spark, request.param):
+        data = spark.createDataFrame(rows, "_f int, s string, r string")
+        data = data.withColumn("q", data.r)
+        kinds = "s NGRAM, r NGRAM(n = 2, fpp = 0.001), q VALUE_LIST, q MIN_MAX"
+        table = make_table(spark, "texts", data, kinds)
+        yield table
+        spark.sql(f"DROP SKIPPING INDEX ON {table}")
+        spark.sql(f"DROP TABLE {table}")
+
+
+CONDITIONS = [
+    "s LIKE '%sterda%'", "s LIKE '%dam: parcel 1_ of%'", "contains(s, 'ogot\u00e1')",
+    "s LIKE 'Chen%'", "startswith(s, 'Dushan')", "s LIKE '%of 4'", "endswith(s, 'of 5')",
+    "s LIKE 'G\u00f6t%parcel%of 6'", "s LIKE 'Hang%zhou%' OR contains(s, 'Fukuoka')",
+    "contains(s, '\u4eac\u90fd\u5e02')", "s LIKE '%\U0001f600\U0001f601\U0001f602%'",
+    "s rlike 'Ein[d]?hoven'", "s rlike '^Amster.*parcel \\\\d+'", "s rlike 'Bogo.+parcel'",
+    "s LIKE ALL ('%Chen%', '%parcel_1%')", "s LIKE ANY ('%Duesh%', '%Fuk_o%', '%Amst__dam%')",
+    "s = 'Chennai: parcel 3 of 2'", "s IN ('Chennai: parcel 3 of 2', 'Fukuoka: parcel 0 of 5')",
+    "contains(s, 'nowhere')", "s IS NULL", "s LIKE '%parcel%' AND contains(s, 'Hangz')",
+    "NOT (s NOT LIKE '%shanb%')",
+]  # fmt: skip
+
+
+def test_exactly_the_needed_files_are_opened(spark: SparkSession, texts: str) -> None:
+    # A class in a regular expression, and so nothing that can be said of it.
+    unsaid = {"s rlike 'Ein[d]?hoven'"}
+    exact_batch(spark, texts, [c for c in CONDITIONS if c not in unsaid])
+    for condition in unsaid:
+        found = same_rows(spark, f"SELECT * FROM {texts} WHERE {condition}")
+        assert found.opened == found.without - 1  # the file of nulls
+
+
+def test_the_other_files_may_hold_garbage(spark: SparkSession, texts: str) -> None:
+    needed = matching(spark, texts, "contains(s, 'Fukuoka')")
+    assert len(needed) == 1
+    others = matching(spark, texts, "true") - needed
+    query = f"SELECT count(*) FROM {texts} WHERE s LIKE '%ukuok%'"
+    with spoiled(sorted(others)):
+        assert spark.sql(query).collect()[0][0] == 12
+
+
+def test_what_is_negated_or_short_loses_no_row(spark: SparkSession, texts: str) -> None:
+    conditions = [
+        "s NOT LIKE '%sterda%'", "NOT s LIKE '%ster_a%'", "NOT s rlike 'Amster'",
+        "NOT contains(s, 'Chen')", "NOT startswith(s, 'Chen')", "NOT endswith(s, 'of 1')",
+        "s NOT LIKE ALL ('%Chen%', '%Fuk%')", "NOT s LIKE ALL ('%Chen_%', '%Fuk_%')",
+        "s NOT LIKE ANY ('%Chen%', '%Fuk%')", "NOT (s LIKE '%Chen_%' AND s LIKE '%x_y%')",
+        "s LIKE '%a%'", "s LIKE '%'", "s LIKE '_'", "s LIKE ''", "contains(s, '')", "s rlike ''",
+        "lower(s) LIKE '%chen%'", "s ILIKE '%chen%'", "s LIKE '%C' || 'hen%'",
+        "s LIKE NULL", "contains(s, NULL)", "s LIKE ALL ('%Chen%', NULL)",
+        "s LIKE '%!%%' ESCAPE '!'", "s LIKE '%Chen!_%' ESCAPE '!'", "s LIKE '%parcel 1 %'",
+        "(s LIKE '%Ch_n%') IS NULL", "(s LIKE '%Ch_n%') <=> NULL", "(s LIKE '%Ch_n%') = false",
+        "s COLLATE UTF8_LCASE LIKE '%CHEN%'", "contains(s COLLATE UTF8_LCASE, 'CHEN')",
+        "contains(s, 'CHEN' COLLATE UTF8_LCASE)", "s LIKE ('%CHEN%' COLLATE UTF8_LCASE)",
+        "startswith(s, 'CHEN' COLLATE UTF8_LCASE)", "s rlike ('CHEN' COLLATE UTF8_LCASE)",
+        "endswith(s, 'OF 2' COLLATE UTF8_LCASE)", "s LIKE ('%CH_N%' COLLATE UTF8_LCASE)",
+        "s = 'CHENNAI: PARCEL 3 OF 2' COLLATE UTF8_LCASE",
+        "contains(CAST(s AS BINARY), X'4368656E')",
+        "contains(s COLLATE UNICODE_CI, 'CHEN')", "s COLLATE UTF8_LCASE LIKE '%CH_N%'",
+    ]  # fmt: skip
+    batch(spark, texts, conditions)
+
+
+def test_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:
+    rng = random.Random(7)
+    found = batch(spark, texts, [condition(rng) for _ in range(50)])
+    assert found.skipped > 50
+
+
+@pytest.mark.soak
+def test_many_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:
+    """A million rows and conditions, with both formats."""
+    skipped = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        skipped += batch(spark, texts, [condition(rng) for _ in range(50)], f"seed {seed}").skipped
+    assert skipped > 10_000
+
+
+def condition(rng: random.Random) -> str:
+    """A test of a column of random texts."""
+    r = rng.choice("rrq")
+    no = rng.choice(["", "", "", "NOT "])
+    match rng.randrange(6):
+        case 0:
+            text = "".join(rng.choices(LETTERS, k=rng.randrange(5)))
+            test = rng.choice(["contains", "startswith", "endswith"])
+            return f"{no}{test}({r}, {quoted(text)})"
+        case 1 | 2:
+            return f"{r} {no}LIKE {quoted(like(rng, chr(92)))}"
+        case 3:
+            return f"{r} {no}LIKE {quoted(like(rng, '!'))} ESCAPE '!'"
+        case 4:
+            many = ", ".join(quoted(like(rng, chr(92))) for _ in range(rng.randrange(1, 4)))
+            return f"{r} {no}LIKE {rng.choice(['ALL', 'ANY'])} ({many})"
+    return f"{no}{r} rlike {quoted(regex(rng))}"
+
+
+def like(rng: random.Random, escape: str) -> str:
+    special = "%_" + escape
+    letters = [escape + c if c in special else c for c in LETTERS]
+    return "".join(rng.choices([*letters, "%", "%", "%", "_"], k=rng.randrange(7)))
+
+
+def regex(rng: random.Random) -> str:
+    plain = ["a", "b", "c", "\u00e9", "\u4e2d", "%", "_", " ", "-", "."]
+    rare = [
+        ".*",
+        "a+",
+        "b?",
+        "bc*",
+        "c{1,2}",
+        "b{0}",
+        "\\.",
+        "\\.?",
+        "\\\\",
+        "\\d*",
+        "\\W",
+        "^",
+        "$",
+    ]
+    rare += ["[ab]", "(a|b)", "|", "(?i)A", "\\Qa.\\E", "\\x61", "\\b", "a*?", "a++", "\u00e9?"]
+    tokens = [*plain, *rare, "\U0001f600?"]
+    return "".join(rng.choices(tokens, [4] * 10 + [1] * (len(tokens) - 10), k=rng.randrange(1, 5)))
+
+
+def test_explain_says_which_condition_skipped_and_which_cannot(
+    spark: SparkSession, texts: str
+) -> None:
+    df = spark.sql(f"SELECT * FROM {texts} WHERE s LIKE '%sterda%' AND s NOT LIKE 'A%m_x%'")
+    df.collect()
+    said = str(rewrite.explain(df))
+    assert "s LIKE '%?%'  NGRAM" in said
+    assert "NOT like(s, ?): no index can answer it" in said
+    df = spark.sql(f"SELECT * FROM {texts} WHERE contains(s, 'ab')")
+    df.collect()
+    says = "s LIKE '%?%': NGRAM would keep 100% of the files without a match"
+    assert says in str(rewrite.explain(df))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "inner", "suffix"),
+    [
+        ("abc%", "abc", [], ""), ("%abc", "", [], "abc"), ("a%b_c%d", "a", ["b", "c"], "d"),
+        ("%%a%_b__", "", ["a", "b"], ""), ("\\%a\\_%", "%a_", [], ""), ("%a\\\\%", "", ["a\\"], ""),
+        ("%a\ufffd%b%", "", ["b"], ""), ("%", "", [], ""), ("a\\%", None, None, None),
+        ("%a\\b%", None, None, None), ("%a\\", None, None, None),
+    ],
+)  # fmt: skip
+def test_what_a_pattern_of_like_demands(
+    spark: SparkSession,
+    pattern: str,
+    prefix: str | None,
+    inner: list[str] | None,
+    suffix: str | None,
+) -> None:
+    found = demands(spark, "like", pattern, "\\")
+    if pattern == "a\\%":
+        assert found.whole() == "a%"
+    elif prefix is None:
+        assert found is None
+    else:
+        assert (found.prefix(), list(found.inner()), found.suffix()) == (prefix, inner, suffix)
+        assert found.whole() is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inner"),
+    [
+        ("abc", ["abc"]), ("^abc$", ["abc"]), ("ab.cd", ["ab", "cd"]), ("abc*d", ["ab", "d"]),
+        ("abc?d", ["ab", "d"]), ("abc+d", ["ab", "d"]), ("abc{2,3}d", ["ab", "d"]),
+        ("ab{0}12", ["a", "12"]), ("a\\.b", ["a.b"]), ("a\\.?b", ["a", "b"]), ("a\\\\b", ["a\\b"]),
+        ("x\\d+y z", ["x", "y z"]), (".*", []), ("\u00e9t\u00e9?", ["\u00e9t"]), ("", []),
+        ("ab*?c", ["a", "c"]), ("ab++c", ["a", "c"]),
+        *((p, None) for p in ("a|b", "(abc)", "[abc]x", "(?i)abc", "\\Qabc\\E", "\\x41b", "a\\",
+                              "\\p{L}bc", "ab{2", "\U0001f600?a", "a\u0301", "ab)", "ab]", "a\nb",
+                              "a#b", "\\1", "a}", "\\u0041")),
+    ],
+)  # fmt: skip
+def test_what_a_regular_expression_demands(
+    spark: SparkSession, pattern: str, inner: list[str] | None
+) -> None:
+    found = demands(spark, "regex", pattern)
+    assert (None if found is None else list(found.inner())) == inner
+    if found is not None:
+        assert (found.whole(), found.prefix(), found.suffix()) == (None, "", "")
+
+
+def demands(spark: SparkSession, kind: str, pattern: str, escape: str | None = None) -> Any:
+    """What `TextPattern.java` says of a pattern."""
+    gateway: Any = spark.sparkContext._gateway
+    patterns = Classes(gateway)._loader.loadClass("rewrite.jvm.predicate.TextPattern")
+    (method,) = (m for m in patterns.getMethods() if m.getName() == kind)
+    given = gateway.jvm.java.util.ArrayList()
+    given.add(pattern)
+    if escape is not None:
+        given.add(ord(escape))
+    return method.invoke(None, given.toArray())
