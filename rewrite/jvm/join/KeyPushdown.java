@@ -39,6 +39,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 import scala.collection.immutable.Seq;
@@ -221,7 +222,7 @@ public final class KeyPushdown {
     List columns = ScalaInterop.list(groups);
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.get(i);
-      if (column.semanticEquals(key) || column.semanticEquals(Conditions.column(key))) return true;
+      if (column.semanticEquals(key) || column.semanticEquals(Inversion.column(key))) return true;
     }
     return false;
   }

@@ -9,6 +9,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -43,7 +44,7 @@ public final class PruningCost {
     this.scan = scan;
     this.conditions = conditions;
     this.key = key;
-    this.column = Conditions.column(key);
+    this.column = Inversion.column(key);
     read = ScanSources.of(scan, client);
   }
 

@@ -62,13 +62,6 @@ public final class Conditions {
     return last instanceof Literal && ((Literal) last).value() != null ? (Literal) last : null;
   }
 
-  /** The one that a key of a join is made of: it decides what the key is, nulls included. */
-  public static Expression column(Expression key) {
-    if (instead(key) != null) return Casts.bare((Expression) key.children().apply(0));
-    Inversion cast = Inversion.of(key);
-    return Casts.bare(cast == null ? key : cast.column());
-  }
-
   /**
    * The dynamic-pruning expression that a condition is, in a logical or a physical plan; null: it
    * is none.

@@ -1,10 +1,8 @@
 package rewrite.jvm.predicate;
 
 import java.math.BigDecimal;
-import java.time.Instant;
 import java.time.ZoneId;
 import java.time.ZoneOffset;
-import java.time.zone.ZoneOffsetTransition;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -32,8 +30,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>May allow values that give another outcome, and never leaves one out that gives this one.
  */
 public final class Inversion {
-  private static final long SECOND = 1000000L; // in microseconds, as timestamps are
-  private static final long DAY = 86400 * SECOND;
+  private static final long DAY = 86400L * 1000000L; // in microseconds, as timestamps are
   private static final int MOST_DAYS = 100000000; // about 270,000 years; timestamps end later
 
   private final Expression column;
@@ -53,6 +50,13 @@ public final class Inversion {
     this.ofDays = false;
     this.zone = null;
     this.function = function;
+  }
+
+  /** The column that a key of a join is made of: it decides what the key is, nulls included. */
+  public static Expression column(Expression key) {
+    if (Conditions.instead(key) != null) return Casts.bare((Expression) key.children().apply(0));
+    Inversion inversion = of(key);
+    return Casts.bare(inversion == null ? key : inversion.column());
   }
 
   /** That of an expression; null: it is none. */
@@ -149,14 +153,14 @@ public final class Inversion {
     long first = start(day);
     long last = start(day + 1) - 1;
     // Clocks that are put back over midnight have the day before once more.
-    long margin = changes(zone, first - DAY, last + DAY) ? DAY : 0;
+    long margin = Monotonic.changes(zone, first - DAY, last + DAY) ? DAY : 0;
     return Long.valueOf(greatest ? last + margin : first - margin);
   }
 
   /** A day that a zone leaves out begins with the next one. */
   private Object day(long micros, boolean greatest) {
     int day = DateTimeUtils$.MODULE$.microsToDays(micros, zone);
-    int margin = changes(zone, micros - DAY, micros + DAY) ? 1 : 0;
+    int margin = Monotonic.changes(zone, micros - DAY, micros + DAY) ? 1 : 0;
     return Integer.valueOf(greatest ? day + margin : day - margin);
   }
 
@@ -164,13 +168,6 @@ public final class Inversion {
   private long start(long day) {
     long within = Math.max(-MOST_DAYS, Math.min(MOST_DAYS, day));
     return DateTimeUtils$.MODULE$.daysToMicros((int) within, zone);
-  }
-
-  /** Whether the clocks of a zone are put back or forward between two times, in microseconds. */
-  static boolean changes(ZoneId zone, long first, long last) {
-    Instant before = Instant.ofEpochSecond(Math.floorDiv(first, SECOND));
-    ZoneOffsetTransition next = zone.getRules().nextTransition(before);
-    return next != null && next.toEpochSecond() <= Math.floorDiv(last, SECOND);
   }
 
   /** The integer that is written so; null: there is none, as of 007. */

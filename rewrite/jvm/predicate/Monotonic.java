@@ -1,6 +1,8 @@
 package rewrite.jvm.predicate;
 
+import java.time.Instant;
 import java.time.ZoneId;
+import java.time.zone.ZoneOffsetTransition;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
@@ -24,7 +26,8 @@ final class Monotonic {
   /** Ranges that an index is asked about: each is two conditions in explain. */
   private static final int RANGES = 10;
 
-  private static final long DAY = 86400L * 1000000L; // in microseconds, as timestamps are
+  private static final long SECOND = 1000000L; // in microseconds, as timestamps are
+  private static final long DAY = 86400 * SECOND;
   private static final int MARGIN = 5; // days: more than clocks and three casts between times move
 
   /** Casts inside of what reads clocks: each may move a time by a day and more. */
@@ -163,10 +166,17 @@ final class Monotonic {
     boolean isDay = type instanceof DateType;
     double micros = (double) value * (isDay ? DAY : 1);
     double near = 2.0 * MARGIN * DAY;
-    if (!Inversion.changes(clocks, (long) (micros - near), (long) (micros + near))) return value;
+    if (!changes(clocks, (long) (micros - near), (long) (micros + near))) return value;
     double moved = (double) value + (isDay ? days : days * (double) DAY);
     if (moved <= least) return least;
     return moved >= greatest ? greatest : value + (isDay ? days : days * DAY);
+  }
+
+  /** Whether the clocks of a zone are put back or forward between two times, in microseconds. */
+  static boolean changes(ZoneId zone, long first, long last) {
+    Instant before = Instant.ofEpochSecond(Math.floorDiv(first, SECOND));
+    ZoneOffsetTransition next = zone.getRules().nextTransition(before);
+    return next != null && next.toEpochSecond() <= Math.floorDiv(last, SECOND);
   }
 
   /** The last value whose outcome is before another, or at it, in the order of the column; null:

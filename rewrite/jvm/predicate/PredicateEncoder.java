@@ -76,7 +76,7 @@ public final class PredicateEncoder {
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
       boolean isThere = set.values() != null || set.ranges() != null;
-      Map column = isThere ? column(Conditions.column(set.column())) : null;
+      Map column = isThere ? column(Inversion.column(set.column())) : null;
       if (column == null) continue;
       if (set.ranges() != null) {
         legs.add(within(set, column));

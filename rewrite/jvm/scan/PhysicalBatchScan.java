@@ -28,6 +28,7 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -113,7 +114,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   /** Whether the index, or the table, can be asked about it. */
   private boolean isAnswered(JoinKeySet set) {
     return statistics.know(read(), set.column())
-        || statistics.isIndexed(read(), Conditions.path(Conditions.column(set.column())));
+        || statistics.isIndexed(read(), Conditions.path(Inversion.column(set.column())));
   }
 
   private Set partitionColumns() {
