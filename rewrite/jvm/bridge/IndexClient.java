@@ -115,6 +115,17 @@ public final class IndexClient {
     return columns != null && columns.contains(column);
   }
 
+  /** The identities of the expressions in a table's index: mostly there are none. */
+  public Set expressions(String table) {
+    Set columns = (Set) tables().get(table);
+    Set out = new HashSet();
+    for (Iterator each = columns == null ? out.iterator() : columns.iterator(); each.hasNext(); ) {
+      String column = (String) each.next();
+      if (column.startsWith(Protocol.EXPRESSION)) out.add(column);
+    }
+    return out;
+  }
+
   /** The tables that have an index in this session's store. For settings that are new Python is
       asked; if it does not know, there are none until it says that there are. */
   private Map tables() {

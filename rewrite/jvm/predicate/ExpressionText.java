@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Protocol;
@@ -31,22 +32,19 @@ import rewrite.jvm.bridge.ScalaInterop;
  * on nothing but their arguments, and on settings that no session here has other than by default.
  */
 public final class ExpressionText {
-  /** What a text that is the identity of an indexed expression begins with. */
-  public static final String PREFIX = "expr:";
-
   private static final int LONGEST = 4000;
   private static final int DEEPEST = 60;
 
   private static final Set FUNCTIONS = new HashSet(Arrays.asList(new Object[] {
     "Abs", "Add", "AddMonths", "And", "Ascii", "BRound", "Base64", "BitLength", "BitwiseAnd",
     "BitwiseNot", "BitwiseOr", "BitwiseXor", "CaseWhen", "Cast", "Ceil", "Coalesce", "Concat",
-    "ConcatWs", "Contains", "Crc32", "DateAdd", "DateDiff", "DateSub", "DayOfMonth", "DayOfWeek",
+    "ConcatWs", "Contains", "Crc32", "DateAdd", "DateDiff", "DateFormatClass", "DateSub", "DayOfMonth", "DayOfWeek",
     "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo", "Floor", "GetJsonObject",
     "GetTimestamp", "GreaterThan", "GreaterThanOrEqual", "Greatest", "Hex", "Hour", "If", "In",
     "InitCap", "IntegralDivide", "IsNaN", "IsNotNull", "IsNull", "KnownNotNull", "LastDay",
     "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Lower", "Md5", "Minute",
-    "Month", "MonthsBetween", "Multiply", "NextDay", "Not", "OctetLength", "Or", "Pmod", "Quarter",
-    "RLike", "Remainder", "Reverse", "Round", "Second", "Sha1", "Sha2", "ShiftLeft",
+    "Month", "MonthsBetween", "Multiply", "Murmur3Hash", "NextDay", "Not", "OctetLength", "Or", "Pmod", "Quarter",
+    "RLike", "RegExpExtract", "RegExpReplace", "Remainder", "Reverse", "Round", "Second", "Sha1", "Sha2", "ShiftLeft",
     "ShiftRight", "ShiftRightUnsigned", "StartsWith", "StringInstr", "StringLPad", "StringLocate",
     "StringRPad", "StringRepeat", "StringReplace", "StringTranslate", "StringTrim",
     "StringTrimLeft", "StringTrimRight", "Substring", "SubstringIndex", "Subtract", "TruncDate",
@@ -62,7 +60,7 @@ public final class ExpressionText {
 
   private final ColumnResolver columns;
   private final Map names = new HashMap();
-  private final StringBuilder out = new StringBuilder(PREFIX);
+  private final StringBuilder out = new StringBuilder(Protocol.EXPRESSION);
   private final Set read = new TreeSet();
   private String refusal;
 
@@ -71,9 +69,9 @@ public final class ExpressionText {
   }
 
   /** That of an optimised expression, whose columns a resolver knows. */
-  public static ExpressionText of(Expression e, ColumnResolver columns) {
+  public static ExpressionText of(Expression e, ColumnResolver columns, SQLConf conf) {
     ExpressionText text = new ExpressionText(columns);
-    String setting = setting();
+    String setting = setting(conf);
     if (setting != null) text.refuse(setting + " is not as by default");
     // Canonical attributes have no names, but their ids.
     for (Iterator each = ScalaInterop.list(e.references().toSeq()).iterator(); each.hasNext(); ) {
@@ -102,8 +100,7 @@ public final class ExpressionText {
   }
 
   /** A setting that changes what functions do, and that the session has. */
-  private static String setting() {
-    SQLConf conf = SQLConf.get();
+  private static String setting(SQLConf conf) {
     List set = ScalaInterop.list(conf.getAllConfs());
     for (int i = 0; i < set.size(); i++) {
       String name = (String) ((scala.Tuple2) set.get(i))._1();
@@ -129,7 +126,9 @@ public final class ExpressionText {
       return;
     }
     List path = path(e);
-    if (path != null) {
+    if (isCollated(e.dataType())) {
+      refuse("a text in it has a collation");
+    } else if (path != null) {
       column(path, e.dataType());
     } else if (e instanceof Literal) {
       literal(((Literal) e).value(), e.dataType());
@@ -143,8 +142,12 @@ public final class ExpressionText {
     }
   }
 
+  private static boolean isCollated(DataType type) {
+    return type instanceof StringType && !type.catalogString().equals("string");
+  }
+
   private void function(Expression e, int depth) {
-    out.append(e.getClass().getSimpleName()).append('<').append(e.dataType().json()).append(">(");
+    out.append(e.getClass().getSimpleName()).append('<').append(e.dataType().catalogString()).append(">(");
     boolean isTimeless = e instanceof Cast
         && !Cast$.MODULE$.needsTimeZone(((Cast) e).child().dataType(), e.dataType());
     scala.collection.Iterator parts = ((scala.Product) e).productIterator();
@@ -161,7 +164,7 @@ public final class ExpressionText {
     if (part instanceof Expression) {
       write((Expression) part, depth + 1);
     } else if (part instanceof DataType) {
-      out.append(((DataType) part).json());
+      out.append(((DataType) part).catalogString());
     } else if (part instanceof Boolean || part instanceof Number
         || part instanceof scala.Enumeration.Value) {
       out.append(part);
@@ -200,7 +203,7 @@ public final class ExpressionText {
   }
 
   private void literal(Object value, DataType type) {
-    out.append("Literal<").append(type.json()).append(">(");
+    out.append("Literal<").append(type.catalogString()).append(">(");
     if (value == null || value instanceof Boolean || value instanceof Number
         || value instanceof org.apache.spark.sql.types.Decimal) {
       out.append(value);
@@ -221,7 +224,7 @@ public final class ExpressionText {
       return;
     }
     read.add(column.get(Protocol.NAME));
-    out.append("Column<").append(type.json()).append(">(");
+    out.append("Column<").append(type.catalogString()).append(">(");
     quote((String) column.get(Protocol.IDENTITY));
     out.append(')');
   }
