@@ -14,17 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from providers.errors import DefinitionError
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch, sketch_columns
 from skipping.build.spark_reader import Footer, ReaderBuild, quoted
 from skipping.parquet.columns import Found, indexed_domain
 from skipping.parquet.reader import Chunk, Part, Unreadable, part_of
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
-from skipping.tables.computed import analyse
+from skipping.tables.computed import Analysed, analyse
 
 __all__ = ["ExpressionBuild", "merge"]
 
@@ -33,6 +34,11 @@ class ExpressionBuild(ReaderBuild):
     """Builds what is computed of columns, in tasks of a Spark session."""
 
     _reads_all = True  # of a file without any of the columns an expression is that of nulls
+
+    def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
+        """As the other."""
+        super().__init__(spark, dated=dated)
+        self._analysed: dict[str, Analysed] = {}
 
     def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
         return {column.identity: column for w in work for column in w.column.reads}
@@ -53,11 +59,15 @@ class ExpressionBuild(ReaderBuild):
         """An expression over columns by the names they are given here, by identity."""
         expression = column.expression
         assert expression is not None, "it is computed"
-        reads = {read.identity: read for read in column.reads}
-        named = {name: reads[identity] for name, identity in expression.reads}
-        analysed = analyse(self._spark, expression, named)
+        if column.identity not in self._analysed:
+            reads = {read.identity: read for read in column.reads}
+            named = {name: reads[identity] for name, identity in expression.reads}
+            analysed = analyse(self._spark, expression, named)
+            if analysed.text() != column.identity:
+                raise DefinitionError(f"{column.name} is not what it was: DROP it and ADD it again")
+            self._analysed[column.identity] = analysed
         flat = {name: names[identity] for name, identity in expression.reads}
-        return Column(analysed.over(json.dumps(flat)))
+        return Column(self._analysed[column.identity].over(json.dumps(flat)))
 
     @staticmethod
     def _sketch(

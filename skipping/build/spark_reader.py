@@ -218,7 +218,9 @@ class ReaderBuild:
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
     ) -> pa.Table:
-        by_path = {file["path"]: (file, footer) for file, footer in group}
+        # As Spark names them: Iceberg's locations may be without a scheme.
+        paths = resolve_path("", pa.array([file["path"] for file, _ in group])).to_pylist()
+        by_path = dict(zip(paths, group, strict=True))
         read = self._read_of(group)
         sketch = self._sketch  # which executors are given, and not what has the session
 

@@ -8,7 +8,10 @@ believed only if the outcome is the identity that the definition names. A query 
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from py4j.protocol import Py4JError
@@ -26,6 +29,14 @@ __all__ = ["Analysed", "Computing", "analyse", "analyse_with"]
 
 _LONGEST = 2_000
 """Characters of an expression as it is written."""
+
+_KEPT = 256
+"""Columns that are remembered: analysing one takes Spark some 100 ms, and a refresh asks often.
+
+What computes the values analyses once more: settings and functions may have changed."""
+
+_computed: OrderedDict[tuple[object, ...], TableColumn] = OrderedDict()
+_lock = threading.Lock()
 
 _ZONE, _ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
@@ -80,6 +91,19 @@ class Computing:
         zone = self._spark.conf.get(_ZONE) or "UTC"
         ansi = (self._spark.conf.get(_ANSI) or "").strip().lower() == "true"
         expression = kept or Expression(sql, zone, ansi, ())
+        key = (self._spark.sparkContext.applicationId, expression, tuple(named.items()))
+        with _lock:
+            if key in _computed:
+                return _computed[key]
+        made = self._column(expression, named)
+        with _lock:
+            _computed[key] = made
+            while len(_computed) > _KEPT:
+                _computed.popitem(last=False)
+        return made
+
+    def _column(self, expression: Expression, named: Mapping[str, TableColumn]) -> TableColumn:
+        sql = expression.sql
         found = analyse(self._spark, expression, named)
         reads = [named[name] for name in json.loads(found.read())]
         for column in reads:
@@ -93,15 +117,13 @@ class Computing:
         arrow = arrow_type(found.type())
         if arrow is None or domain_of(arrow) is None:
             raise DefinitionError(f"{sql} is {found.type()}, which has no index")
-        if kept is None:
-            names = [(name, named[name].identity) for name in json.loads(found.read())]
-            expression = Expression(sql, zone, ansi, tuple(names))
+        names = tuple((name, named[name].identity) for name in json.loads(found.read()))
         return TableColumn(
             name=sql,
             identity=found.text(),
             type=found.type(),
             physical=(),
-            expression=expression,
+            expression=replace(expression, reads=names),
             reads=tuple(reads),
         )
 
