@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import SparkSession
 
@@ -237,3 +238,26 @@ def test_definitions_without_expressions_are_stored_as_before(spark, table):
     assert Definition.read(json.dumps(bad), definition.index).fault
     bad["columns"][0]["expression"] = {"sql": 1, "zone": "", "ansi": 3, "reads": []}
     assert Definition.read(json.dumps(bad), definition.index).fault
+
+
+def test_a_refresh_without_spark_leaves_expressions_to_spark(spark):
+    t = make_table(
+        spark,
+        "expressed_shared",
+        "SELECT concat('K', id) AS k, id, int(id div 5) AS _f FROM range(20)",
+        "lower(k) VALUE_LIST, id MIN_MAX",
+    )
+    index = SkippingIndex.on(spark, t)
+    append(spark, t, "SELECT 'K77' AS k, 77 AS id, 0 AS _f")
+    alone = SkippingIndex.on(DeltaTable(index.table.id.root), store=index.store)
+    state = alone.refresh()
+    assert "Spark computes" in state.error
+    assert alone.describe()["column lower(k)"].endswith("known in 4")
+    assert alone.describe()["column id"].endswith("known in 5")
+    assert len(alone.lookup("id = 3").files) == 1
+    assert same_rows(spark, f"SELECT * FROM {t} WHERE lower(k) = 'k7'").skipped == 3
+    assert len(index.pending()) == 1
+    assert index.refresh().error is None
+    assert exact(spark, t, "lower(k) = 'k7'").skipped == 4
+    with pytest.raises(SkippingError, match="Spark computes"):
+        alone.add("upper(k) VALUE_LIST")
