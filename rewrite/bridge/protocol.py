@@ -10,9 +10,6 @@ from typing import Final
 CURRENT: Final = 1
 """Changes with what messages mean: another one is not read."""
 
-EXPRESSION: Final = "expr:"
-"""What the identity of an indexed expression begins with."""
-
 # Keys of objects.
 OP: Final = "op"
 VERSION: Final = "version"

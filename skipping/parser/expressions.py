@@ -42,7 +42,7 @@ def hide_expressions(text: str) -> str:
     What is no expression for certain, a wrong one too, is left for the grammar to complain about.
 
     >>> hide_expressions("CREATE SKIPPING INDEX ON t (a MIN_MAX, lower(b) VALUE_LIST(9))")
-    'CREATE SKIPPING INDEX ON t (a MIN_MAX, `\x00______` VALUE_LIST(9))'
+    'CREATE SKIPPING INDEX ON t (a MIN_MAX, `\x00_____` VALUE_LIST(9))'
     """
     if MARK in text or leading_words(text, 1) not in (["CREATE"], ["ALTER"]):
         return text
@@ -56,6 +56,8 @@ def hide_expressions(text: str) -> str:
             first = start + len(text[start:end]) - len(text[start:end].lstrip())
             # The shortest, `-a`, has not the room of a name but with the blank behind it.
             last = first + max(length, 3)
+            if text[first + length : last].strip():
+                continue
             text = f"{text[:first]}`{MARK}{'_' * (last - first - 3)}`{text[last:]}"
     return text
 

@@ -24,6 +24,9 @@ import org.apache.spark.util.ThreadUtils;
  * reason: the scan reads all. Each session sees the tables of the store that its settings name.
  */
 public final class IndexClient {
+  /** What the identity of an indexed expression begins with. */
+  public static final String EXPRESSION = "expr:";
+
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final PythonCallback python;
@@ -121,7 +124,7 @@ public final class IndexClient {
     Set out = new HashSet();
     for (Iterator each = columns == null ? out.iterator() : columns.iterator(); each.hasNext(); ) {
       String column = (String) each.next();
-      if (column.startsWith(Protocol.EXPRESSION)) out.add(column);
+      if (column.startsWith(EXPRESSION)) out.add(column);
     }
     return out;
   }

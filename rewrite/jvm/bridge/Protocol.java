@@ -14,9 +14,6 @@ public final class Protocol {
   public static final int CURRENT = 1;
 
   // Keys of objects.
-  /** What the identity of an indexed expression begins with. */
-  public static final String EXPRESSION = "expr:";
-
   public static final String OP = "op";
   public static final String VERSION = "version";
   public static final String LENGTHS = "lengths";

@@ -20,6 +20,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -28,28 +29,29 @@ import rewrite.jvm.bridge.ScalaInterop;
  * same row.
  *
  * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
- * mode, types. Columns stand in it by their identity. Only functions on a list have one: they depend
- * on nothing but their arguments, and on settings that no session here has other than by default.
+ * mode, types. Columns stand in it by their identity. Only functions on a list have one: they
+ * depend on nothing but their arguments, and on settings, which must be as by default.
  */
 public final class ExpressionText {
+  private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
   private static final int LONGEST = 4000;
   private static final int DEEPEST = 60;
 
   private static final Set FUNCTIONS = new HashSet(Arrays.asList(new Object[] {
     "Abs", "Add", "AddMonths", "And", "Ascii", "BRound", "Base64", "BitLength", "BitwiseAnd",
     "BitwiseNot", "BitwiseOr", "BitwiseXor", "CaseWhen", "Cast", "Ceil", "Coalesce", "Concat",
-    "ConcatWs", "Contains", "Crc32", "DateAdd", "DateDiff", "DateFormatClass", "DateSub", "DayOfMonth", "DayOfWeek",
-    "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo", "Floor", "GetJsonObject",
-    "GetTimestamp", "GreaterThan", "GreaterThanOrEqual", "Greatest", "Hex", "Hour", "If", "In",
-    "InitCap", "IntegralDivide", "IsNaN", "IsNotNull", "IsNull", "KnownNotNull", "LastDay",
-    "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Lower", "Md5", "Minute",
-    "Month", "MonthsBetween", "Multiply", "Murmur3Hash", "NextDay", "Not", "OctetLength", "Or", "Pmod", "Quarter",
-    "RLike", "RegExpExtract", "RegExpReplace", "Remainder", "Reverse", "Round", "Second", "Sha1", "Sha2", "ShiftLeft",
-    "ShiftRight", "ShiftRightUnsigned", "StartsWith", "StringInstr", "StringLPad", "StringLocate",
-    "StringRPad", "StringRepeat", "StringReplace", "StringTranslate", "StringTrim",
-    "StringTrimLeft", "StringTrimRight", "Substring", "SubstringIndex", "Subtract", "TruncDate",
-    "TruncTimestamp", "UnaryMinus", "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year",
-    "YearOfWeek"
+    "ConcatWs", "Contains", "Crc32", "DateAdd", "DateDiff", "DateFormatClass", "DateSub",
+    "DayOfMonth", "DayOfWeek", "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo",
+    "Floor", "GetJsonObject", "GetTimestamp", "GreaterThan", "GreaterThanOrEqual", "Greatest",
+    "Hex", "Hour", "If", "In", "InitCap", "IntegralDivide", "IsNaN", "IsNotNull", "IsNull",
+    "KnownNotNull", "LastDay", "Least", "Length", "LessThan", "LessThanOrEqual", "Like",
+    "Literal", "Lower", "Md5", "Minute", "Month", "MonthsBetween", "Multiply", "Murmur3Hash",
+    "NextDay", "Not", "OctetLength", "Or", "Pmod", "Quarter", "RLike", "RegExpExtract",
+    "RegExpReplace", "Remainder", "Reverse", "Round", "Second", "Sha1", "Sha2", "ShiftLeft",
+    "ShiftRight", "ShiftRightUnsigned", "StartsWith", "StringInstr", "StringLocate",
+    "StringReplace", "StringTranslate", "StringTrim", "StringTrimLeft", "StringTrimRight",
+    "Substring", "SubstringIndex", "Subtract", "TruncDate", "TruncTimestamp", "UnaryMinus",
+    "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
   }));
 
   /** What such functions read of a session when they are evaluated, by the beginnings of names. */
@@ -60,7 +62,7 @@ public final class ExpressionText {
 
   private final ColumnResolver columns;
   private final Map names = new HashMap();
-  private final StringBuilder out = new StringBuilder(Protocol.EXPRESSION);
+  private final StringBuilder out = new StringBuilder(IndexClient.EXPRESSION);
   private final Set read = new TreeSet();
   private String refusal;
 
@@ -82,6 +84,16 @@ public final class ExpressionText {
     }
     if (text.refusal == null) text.write(e.canonicalized(), 0);
     return text;
+  }
+
+  /** Whether a function, or a literal, depends on nothing but its arguments. */
+  static boolean isListed(Expression e) {
+    return e.getClass().getName().equals(PACKAGE + e.getClass().getSimpleName())
+        && FUNCTIONS.contains(e.getClass().getSimpleName());
+  }
+
+  static String unlisted(Expression e) {
+    return e.prettyName() + " is not among the functions that an index can hold";
   }
 
   /** The text; null: there is none. */
@@ -132,11 +144,8 @@ public final class ExpressionText {
       column(path, e.dataType());
     } else if (e instanceof Literal) {
       literal(((Literal) e).value(), e.dataType());
-    } else if (!FUNCTIONS.contains(e.getClass().getSimpleName())
-        || !e.getClass().getName().startsWith("org.apache.spark.sql.catalyst.expressions.")) {
-      refuse(e.prettyName() + " is not among the functions that an index can hold");
-    } else if (!e.deterministic()) {
-      refuse(e.prettyName() + " does not give the same each time");
+    } else if (!isListed(e)) {
+      refuse(unlisted(e));
     } else {
       function(e, depth);
     }
@@ -147,7 +156,8 @@ public final class ExpressionText {
   }
 
   private void function(Expression e, int depth) {
-    out.append(e.getClass().getSimpleName()).append('<').append(e.dataType().catalogString()).append(">(");
+    out.append(e.getClass().getSimpleName());
+    out.append('<').append(e.dataType().catalogString()).append(">(");
     boolean isTimeless = e instanceof Cast
         && !Cast$.MODULE$.needsTimeZone(((Cast) e).child().dataType(), e.dataType());
     scala.collection.Iterator parts = ((scala.Product) e).productIterator();
@@ -188,7 +198,7 @@ public final class ExpressionText {
     }
   }
 
-  /** Texts and keys of maps cannot be taken for what follows them. */
+  /** A text between quotes, which no text within can be taken for. */
   private void quote(String text) {
     out.append('"');
     for (int i = 0; i < text.length(); i++) {

@@ -11,9 +11,9 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.CurrentTimestampLike;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Nondeterministic;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
-import org.apache.spark.sql.catalyst.expressions.WindowExpression;
-import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
@@ -25,20 +25,22 @@ import rewrite.jvm.bridge.ScalaInterop;
 
 /** An expression that is to be indexed: its text, or why there is none, and how it is computed. */
 public final class IndexedExpression {
-  private final Map columns;
+  private static final String NOT_ONE =
+      "it does not give one value for each row, as aggregates, windows and generators do not";
+
   private ExpressionText text;
   private Expression optimised;
   private String refusal;
 
   /** From a frame whose one column it is; `columns` are identities by dotted names, as JSON. */
   public IndexedExpression(Dataset frame, String columns) throws IOException {
-    this.columns = Json.read(columns.getBytes(StandardCharsets.UTF_8));
+    Map identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
     Expression analysed = only(frame.queryExecution().analyzed());
-    refusal = analysed == null ? "it is not one value a row" : refusal(analysed);
+    refusal = analysed == null ? NOT_ONE : refusal(analysed);
     if (refusal != null) return;
     optimised = only(frame.queryExecution().optimizedPlan());
     if (optimised == null) {
-      refusal = "it is not one value a row";
+      refusal = NOT_ONE;
       return;
     }
     optimised = Casts.bare(optimised);
@@ -51,26 +53,29 @@ public final class IndexedExpression {
       return;
     }
     text = ExpressionText.of(
-        optimised, new Named(this.columns), frame.sparkSession().sessionState().conf());
+        optimised, new Named(identities), frame.sparkSession().sessionState().conf());
     refusal = text.refusal();
   }
 
   private static Expression only(LogicalPlan plan) {
-    if (!(plan instanceof Project) || ((Project) plan).projectList().size() != 1) return null;
-    Expression e = (Expression) ((Project) plan).projectList().head();
+    if (!(plan instanceof Project)) return null;
+    Project project = (Project) plan;
+    if (project.projectList().size() != 1 || !project.child().children().isEmpty()) return null;
+    Expression e = (Expression) project.projectList().head();
     return e instanceof Alias ? ((Alias) e).child() : e;
   }
 
-  /** What the optimiser may put a constant for is not seen any more afterwards. */
+  /** Why it is not even optimised: that computes constants, and so runs functions. */
   private static String refusal(Expression e) {
     if (e instanceof PlanExpression) return "it has a subquery";
-    if (e instanceof AggregateExpression) return "it is an aggregate";
-    if (e instanceof WindowExpression) return "it is a window function";
     boolean isCurrent =
-        e instanceof CurrentTimestampLike || e.prettyName().startsWith("current_")
-            || e.prettyName().equals("localtimestamp");
-    if (isCurrent || e.children().isEmpty() && !e.deterministic()) {
+        e instanceof CurrentTimestampLike || e.prettyName().startsWith("current_");
+    if (isCurrent || e instanceof Nondeterministic) {
       return e.prettyName() + " does not give the same each time";
+    }
+    if (e instanceof RuntimeReplaceable) return refusal(((RuntimeReplaceable) e).replacement());
+    if (Conditions.path(e) == null && !ExpressionText.isListed(e)) {
+      return ExpressionText.unlisted(e);
     }
     List children = ScalaInterop.list(e.children());
     for (int i = 0; i < children.size(); i++) {
