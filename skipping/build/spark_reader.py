@@ -52,8 +52,12 @@ Place: TypeAlias = Found | Unreadable | None
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's number of rows, its time in nanoseconds, and where it has each column."""
+    """A file's path as Spark has it, number of rows, time in nanoseconds, and place of each column.
 
+    Iceberg's locations may be without a scheme, which Spark's paths never are.
+    """
+
+    path: str
     rows: int
     modified: int
     places: Mapping[str, Place]
@@ -155,7 +159,9 @@ class ReaderBuild:
             finally:
                 stream.close()
             places = {column.identity: _place(footer, column) for column in columns}
-            return Footer(footer.metadata.num_rows, modified, places)
+            return Footer(
+                str(status.getPath().toString()), footer.metadata.num_rows, modified, places
+            )
         except (Py4JError, PySparkException, UnknownError, pa.ArrowException, OSError):
             return None
 
@@ -218,9 +224,7 @@ class ReaderBuild:
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
     ) -> pa.Table:
-        # As Spark names them: Iceberg's locations may be without a scheme.
-        paths = resolve_path("", pa.array([file["path"] for file, _ in group])).to_pylist()
-        by_path = dict(zip(paths, group, strict=True))
+        by_path = {footer.path: (file, footer) for file, footer in group}
         read = self._read_of(group)
         sketch = self._sketch  # which executors are given, and not what has the session
 
