@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +54,9 @@ class ExpressionBuild(ReaderBuild):
             leaf = F.lit(None) if place is None else F.col(quoted(place.path))
             leaves.append(leaf.cast(DataType.fromDDL(column.type)).alias(names[identity]))
         columns = [self._computed(w.column, names).alias(f"e{i}") for i, w in enumerate(work)]
-        return read.select("_metadata.file_path", *leaves).select("file_path", *columns)
+        dated = [F.col(names[place.column.identity]) for place in _dated(found)]
+        flat = read.select("_metadata.file_path", *leaves)
+        return flat.select("file_path", *columns, *dated)
 
     def _computed(self, column: TableColumn, names: Mapping[str, str]) -> Column:
         """An expression over columns by the names they are given here, by identity."""
@@ -94,6 +97,12 @@ class ExpressionBuild(ReaderBuild):
                 rows += batch.num_rows
                 for i, each in enumerate(work):
                     yield part_of(Found(each.column, (), None), batch.column(i + 1))
+                for i, place in enumerate(_dated(footer.found), start=len(work) + 1):
+                    old = part_of(place, batch.column(i))
+                    if isinstance(old, Unreadable):
+                        for each in work:
+                            if place.column in each.column.reads:
+                                yield replace(old, column=each.column)
             if rows != footer.rows:
                 yield Unreadable(columns[0], f"{rows} of {footer.rows} rows", of_file=True)
 
@@ -127,6 +136,11 @@ class ExpressionBuild(ReaderBuild):
         return True
 
 
+def _dated(found: Sequence[Found]) -> list[Found]:
+    """Those whose values are looked at themselves: old ones may be of another calendar."""
+    return [place for place in found if place.column.type in ("date", "timestamp")]
+
+
 def _doubt(column: TableColumn, footer: Footer, logged: Mapping[str, Any]) -> str | None:
     """Why an expression over what Spark reads of a file may be another than what a query has."""
     for read in column.reads:
@@ -135,8 +149,6 @@ def _doubt(column: TableColumn, footer: Footer, logged: Mapping[str, Any]) -> st
             return place.reason
         if read.logged_as in logged:
             return f"the log has a value of {read.name}, too"
-        if place is not None and place.oldest is not None:
-            return f"{read.name} may have dates of another calendar"
     return None
 
 

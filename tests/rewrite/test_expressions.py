@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import ParseException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
@@ -158,7 +158,7 @@ def test_a_file_with_a_row_that_fails_is_unknown_for_that_expression(spark):
     ("expression", "why"),
     [
         ("rand() + id", "rand does not give the same each time"),
-        ("unix_timestamp(current_timestamp()) + id", "does not give the same each time"),
+        ("concat(current_timestamp(), s)", "does not give the same each time"),
         ("concat(current_user(), s)", "does not give the same each time"),
         ("input_file_name() || s", "input_file_name does not give the same each time"),
         ("sum(id)", "one value for each row, as aggregates"),
@@ -172,7 +172,8 @@ def test_a_file_with_a_row_that_fails_is_unknown_for_that_expression(spark):
         ("named_struct('a', id)", "named_struct is not among the functions"),
         ("my_udf(s)", "is not among the functions"),
         ("p + 1", "partitioned"),
-        ("lower(s collate UTF8_LCASE)", "coll"),
+        ("lower(s collate UTF8_LCASE)", "collate is not among the functions"),
+        ("variant_get(parse_json(s), '$.a', 'string')", "not among the functions"),
         ("size(l)", "not among the functions"),
         ("repeat(s, 9)", "repeat is not among the functions"),
         (f"concat(s, '{'x' * 2100}')", "at most 2,000 characters"),
@@ -181,9 +182,9 @@ def test_a_file_with_a_row_that_fails_is_unknown_for_that_expression(spark):
 )
 def test_refusals(spark, refusing, expression, why):
     spark.udf.register("my_udf", lambda s: s)
-    with pytest.raises(ParseException, match=why) as error:
+    with pytest.raises(SkippingError, match=why) as error:
         spark.sql(f"CREATE SKIPPING INDEX ON {refusing} ({expression} VALUE_LIST)")
-    assert "pos " in str(error.value) or "^" in str(error.value)
+    assert "^" in str(error.value)
     with pytest.raises(SkippingError):
         SkippingIndex.on(spark, refusing)
 
