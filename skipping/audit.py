@@ -53,7 +53,9 @@ def recheck(
     """
     named = {leaf.column for leaf in leaves(predicate)}
     found = {
-        i.identity: (i, c) for i, c in current_columns(definition, columns) if i.identity in named
+        i.identity: (i, c)
+        for i, c in current_columns(definition, columns)
+        if i.identity in named and i.expression is None
     }
     work = []
     for indexed, column in found.values():

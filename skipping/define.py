@@ -12,7 +12,7 @@ from providers.base import Param
 from providers.errors import Conflict, DefinitionError, NoStore
 from providers.registry import find
 from skipping.config.options import IndexOptions
-from skipping.model.definition import Definition, IndexedColumn, Versioned
+from skipping.model.definition import EXPRESSION, Definition, IndexedColumn, Versioned
 from skipping.parser import ColumnSpec
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IndexStore
@@ -47,9 +47,13 @@ def number_columns(
     made: list[IndexedColumn] = []
     for number, spec in enumerate(specs, start=first):
         with _at(spec.position):
-            column = columns.resolve(spec.name)
+            column = (
+                columns.compute(spec.name) if spec.is_expression else columns.resolve(spec.name)
+            )
             if column.refusal is not None:
                 raise DefinitionError(column.refusal)
+            if column.expression is None and column.identity.startswith(EXPRESSION):
+                raise DefinitionError(f"a column whose name begins with {EXPRESSION} has no index")
         with _at(spec.kind_position):
             indexed = _indexed(number, spec, column, providers)
             if any((m.identity, m.kind) == (indexed.identity, indexed.kind) for m in made):
@@ -151,10 +155,11 @@ def _carried_over(old: Definition, table: Table) -> Definition:
     Raises DefinitionError if the table has none of the columns any more.
     """
     columns = table.columns()
-    kept = [i for i in old.columns if i.name in columns and columns[i.name].refusal is None]
     carried: list[IndexedColumn] = []
-    for i in {(i.name, i.kind, i.params): i for i in kept}.values():
-        column = columns[i.name]
+    for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
+        column = _of_the_name(i, columns)
+        if column is None or column.refusal is not None:
+            continue
         carried.append(
             replace(
                 i,
@@ -162,6 +167,7 @@ def _carried_over(old: Definition, table: Table) -> Definition:
                 identity=column.identity,
                 type=column.type,
                 partition=column.partition,
+                expression=column.expression,
             )
         )
     if not carried:
@@ -170,6 +176,17 @@ def _carried_over(old: Definition, table: Table) -> Definition:
             "drop its skipping index and create another"
         )
     return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
+
+
+def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+    """The column that has the name of an indexed one; of an expression what it is by now."""
+    if indexed.expression is None:
+        return columns.get(indexed.name)
+    try:
+        # Whatever is stored goes through the checks of CREATE, under the settings of this session.
+        return columns.compute(indexed.expression.sql)
+    except DefinitionError:
+        return None
 
 
 @contextmanager
@@ -202,6 +219,7 @@ def _indexed(
         kind.kind,
         tuple(sorted(params.items())),
         column.partition,
+        column.expression,
     )
     indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
     return indexed
@@ -254,6 +272,8 @@ def set_options(definition: Definition, given: Mapping[str, Param]) -> Definitio
 
 
 def _is(indexed: IndexedColumn, drop: ColumnDrop, columns: Columns) -> bool:
+    if drop.is_expression or indexed.expression is not None:
+        return drop.is_expression and indexed.name == drop.name
     if indexed.name.lower() == drop.name.lower():
         return True  # also what the column of this name was before it was made again
     try:

@@ -9,15 +9,15 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import ParseException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from providers.errors import SessionError, SkippingError
+from providers.errors import DefinitionError, SessionError, SkippingError
 from rewrite.bridge.authentication import Guarded, authenticate, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements, identities
 from rewrite.bridge.compiler import Classes
@@ -28,7 +28,7 @@ from skipping.config.settings import Settings
 from skipping.engines.spark import settings_of, store_of
 from skipping.lookup.lookup import Lookup
 
-__all__ = ["Hooks", "find_hooks"]
+__all__ = ["Hooks", "analysed", "find_hooks"]
 
 log = logging.getLogger("skipping")
 
@@ -51,6 +51,19 @@ _hooks: dict[tuple[str, int], Hooks] = {}
 def find_hooks(spark: SparkSession) -> Hooks | None:
     """The hooks that were put into a session or one it is a clone of."""
     return _hooks.get(_key(spark))
+
+
+def analysed(frame: DataFrame, identities: Mapping[str, str]) -> Any:
+    """What the one column of a frame is as an indexed expression (`IndexedExpression.java`).
+
+    Raises DefinitionError without hooks: their Java is what does it.
+    """
+    hooks = find_hooks(frame.sparkSession)
+    if hooks is None:
+        raise DefinitionError(
+            "an expression needs a session that skips files: spark = rewrite.enable(spark)"
+        )
+    return hooks.java.expression(frame._jdf, json.dumps(dict(identities)))
 
 
 def _forget(hooks: Hooks) -> None:

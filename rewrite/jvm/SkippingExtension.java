@@ -5,6 +5,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.classic.Dataset;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.PythonCallback;
 import rewrite.jvm.bridge.SessionSettings;
@@ -14,6 +15,7 @@ import rewrite.jvm.observe.ExecutionLog;
 import rewrite.jvm.observe.ScanReport;
 import rewrite.jvm.parser.SkippingSqlParser;
 import rewrite.jvm.parser.StatementCallback;
+import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
 import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.source.TableStatistics;
@@ -79,6 +81,11 @@ public final class SkippingExtension {
   /** The settings of sessions by name. */
   public SessionSettings settings() {
     return client.settings();
+  }
+
+  /** An expression that is to be indexed, as the one column of a frame. See IndexedExpression. */
+  public IndexedExpression expression(Dataset frame, String columns) throws IOException {
+    return new IndexedExpression(frame, columns);
   }
 
   /** Describes the scans of plans. */

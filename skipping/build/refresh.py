@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.errors import StoreError, first_line
+from providers.errors import DefinitionError, StoreError, first_line
 from providers.values import arrow_type, domain_of
 from skipping.build.local import LocalBuild
 from skipping.build.sketch import Build, Work, is_unread
@@ -28,7 +28,15 @@ from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.filesystem import locate
 
-__all__ = ["Missing", "current_columns", "find_missing", "list_files", "refresh", "target_version"]
+__all__ = [
+    "Missing",
+    "current_columns",
+    "find_missing",
+    "list_files",
+    "refresh",
+    "target_version",
+    "uncomputed",
+]
 
 
 def refresh(
@@ -64,6 +72,7 @@ def refresh(
         some, left = _limited(todo, limit)
         lost, why = _build(build, store, table, definition, some, providers, token)
         tried = sum(len(each.files) for each in some)
+        gap = uncomputed(definition.value, table.columns())
         if left and lost < tried:
             still = before.unread + lost  # counted anew by the last step
             state = replace(before, status=begun, error=None, left=left, unread=still)
@@ -73,8 +82,9 @@ def refresh(
             state = State(
                 "active",
                 version,
-                why if lost else before.error if still else None,
-                definition.revision,
+                why if lost else before.error if still else gap,
+                # Whoever computes what is missing has to compare all files with all entries.
+                None if gap else definition.revision,
                 time.time(),
                 unread=still,
                 retries=before.retries + retry if still else 0,
@@ -102,11 +112,35 @@ def current_columns(
     """The columns of an index as they stand in the table today.
 
     Left out are columns that are gone, and those that were indexed under another type; what is
-    known under it still answers queries of versions that had it.
+    known under it still answers queries of versions that had it. So are expressions that cannot be
+    computed here, or are by now others than the definition says (`uncomputed`).
     """
     by_identity = {column.identity: column for column in columns.values()}
-    pairs = [(i, by_identity.get(i.identity)) for i in definition.columns]
+    pairs = [
+        (i, _computed(i, columns)[0] if i.expression else by_identity.get(i.identity))
+        for i in definition.columns
+    ]
     return [(i, column) for i, column in pairs if column and _fits(i, column)]
+
+
+def uncomputed(definition: Definition, columns: Columns) -> str | None:
+    """Why one of the expressions in an index is not computed here; None if all are."""
+    reasons = (_computed(i, columns)[1] for i in definition.columns if i.expression)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _computed(indexed: IndexedColumn, columns: Columns) -> tuple[TableColumn | None, str | None]:
+    """The column that an expression is now, or why it is none.
+
+    What a store holds may be another expression than the one whose identity queries ask for.
+    """
+    try:
+        column = columns.compute(indexed.name, indexed.expression)
+    except DefinitionError as error:
+        return None, first_line(error)
+    if column.identity != indexed.identity or column.type != indexed.type:
+        return None, f"{indexed.name} is not what it was at CREATE: DROP it and ADD it again"
+    return replace(column, name=indexed.name), None
 
 
 def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:

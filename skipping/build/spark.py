@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from providers.errors import TableError
+from skipping.build.expressions import ExpressionBuild, merge
 from skipping.build.preflight import require_executors
 from skipping.build.sketch import Work, entry_schema, is_unread, sketch_files
 from skipping.build.spark_reader import ReaderBuild
@@ -37,6 +38,19 @@ class SparkBuild:
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
         require_executors(self._spark, [w.provider for w in work])
+        stored = [w for w in work if w.column.expression is None]
+        computed = [w for w in work if w.column.expression is not None]
+        compute = ExpressionBuild(self._spark, dated=self._dated)
+        if not stored:
+            yield from compute(files, computed)
+            return
+        for entries in self._stored(files, stored):
+            some = [entries]
+            if computed and len(entries):
+                some += compute(entries.select(files.column_names), computed)
+            yield merge(some, work)
+
+    def _stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         if any(w.column.opened for w in work) and not opens(files["path"][0].as_py()):
             yield from self._by_reader(files, work)
             return

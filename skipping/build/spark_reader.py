@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
@@ -30,7 +30,7 @@ from skipping.parser.literals import quote
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
 
-__all__ = ["ReaderBuild"]
+__all__ = ["Footer", "ReaderBuild", "quoted"]
 
 _TAIL = 1 << 16
 """Bytes that most footers fit in."""
@@ -51,15 +51,20 @@ Place: TypeAlias = Found | Unreadable | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Footer:
-    """A file's number of rows, its time in nanoseconds, and where it has each column."""
+class Footer:
+    """A file's path as Spark has it, number of rows, time in nanoseconds, and place of each column.
 
+    Iceberg's locations may be without a scheme, which Spark's paths never are.
+    """
+
+    path: str
     rows: int
     modified: int
     places: Mapping[str, Place]
 
     @property
     def found(self) -> list[Found]:
+        """Those columns that are in the file."""
         return [place for place in self.places.values() if isinstance(place, Found)]
 
     @property
@@ -84,19 +89,19 @@ class ReaderBuild:
             yield self._batch(files.slice(start, batch).to_pylist(), work)
 
     def _batch(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
-        columns = {w.column.identity: w.column for w in work if w.column.opened}
+        columns = self._columns(work)
         hadoop = self._spark._jsparkSession.sessionState().newHadoopConf()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             footers = list(
                 pool.map(lambda file: self._footer(hadoop, file, list(columns.values())), files)
             )
         rows = []
-        groups: dict[object, list[tuple[dict[str, Any], _Footer]]] = {}
+        groups: dict[object, list[tuple[dict[str, Any], Footer]]] = {}
         for file, footer in zip(files, footers, strict=True):
-            if footer is not None and footer.found and footer.rows:
+            if footer is not None and footer.rows and (footer.found or self._reads_all):
                 groups.setdefault(footer.shape, []).append((file, footer))
             elif footer is not None:
-                rows.append({**file, **_sketch(file, footer, work, ())})
+                rows.append({**file, **self._sketch(file, footer, work, ())})
         made = pa.concat_tables(
             [
                 pa.Table.from_batches([make_entries(rows, work)]),
@@ -115,9 +120,31 @@ class ReaderBuild:
         left = [file for file in files if file["path"] not in done]
         return pa.concat_tables([made, pa.Table.from_batches([make_entries(left, work)])])
 
+    _reads_all = False
+    """Whether files without any of the columns are read."""
+
+    def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
+        """What is read of the files, by identity."""
+        return {w.column.identity: w.column for w in work if w.column.opened}
+
+    @staticmethod
+    def _sketch(
+        file: Mapping[str, Any],
+        footer: Footer,
+        work: Sequence[Work],
+        batches: Iterable[pa.RecordBatch],
+    ) -> dict[str, Any]:
+        """The sketches of a file from the rows that Spark read of it."""
+        return _sketch(file, footer, work, batches)
+
+    def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
+        """What `_sketch` is given of some files: the path, then what the sketches are made of."""
+        leaves = [F.col(quoted(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
+        return read.select("_metadata.file_path", *leaves)
+
     def _footer(
         self, hadoop: Any, file: Mapping[str, Any], columns: Sequence[TableColumn]
-    ) -> _Footer | None:
+    ) -> Footer | None:
         """None for a file that is not there, or not as the table lists it."""
         try:
             path, system, status = self._status(hadoop, file)
@@ -132,7 +159,9 @@ class ReaderBuild:
             finally:
                 stream.close()
             places = {column.identity: _place(footer, column) for column in columns}
-            return _Footer(footer.metadata.num_rows, modified, places)
+            return Footer(
+                str(status.getPath().toString()), footer.metadata.num_rows, modified, places
+            )
         except (Py4JError, PySparkException, UnknownError, pa.ArrowException, OSError):
             return None
 
@@ -156,7 +185,7 @@ class ReaderBuild:
             end = last(length)
         return b"PAR1" + end[-length:]
 
-    def _is_same(self, hadoop: Any, file: Mapping[str, Any], footer: _Footer | None) -> bool:
+    def _is_same(self, hadoop: Any, file: Mapping[str, Any], footer: Footer | None) -> bool:
         try:
             _, _, status = self._status(hadoop, file)
         except (Py4JError, PySparkException):
@@ -164,7 +193,7 @@ class ReaderBuild:
         return footer is None or int(status.getModificationTime()) * 1_000_000 == footer.modified
 
     def _read(
-        self, group: Sequence[tuple[dict[str, Any], _Footer]], work: Sequence[Work]
+        self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
     ) -> list[pa.Table]:
         """Entries; where Spark fails on a file, those of the others."""
         try:
@@ -173,10 +202,8 @@ class ReaderBuild:
             half = len(group) // 2
             return self._read(group[:half], work) + self._read(group[half:], work) if half else []
 
-    def _job(
-        self, group: Sequence[tuple[dict[str, Any], _Footer]], work: Sequence[Work]
-    ) -> pa.Table:
-        by_path = {file["path"]: (file, footer) for file, footer in group}
+    def _read_of(self, group: Sequence[tuple[dict[str, Any], Footer]]) -> DataFrame:
+        """The columns that files of one shape have, as Spark reads them."""
         found = group[0][1].found
         conf = self._spark.conf
         for key, value in _SETTINGS.items():
@@ -184,26 +211,32 @@ class ReaderBuild:
         # A file is never split: a sketch is made in one piece.
         for key in ("maxPartitionBytes", "openCostInBytes"):
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
-        read = (
+        return (
             self._spark.read.schema(_schema(found))
             .option("ignoreMissingFiles", "false")
             .option("ignoreCorruptFiles", "false")
             .option("recursiveFileLookup", "true")  # no partition columns from the paths
             .option("__globPaths__", "false")
             .option("mergeSchema", "false")
-            .parquet(*by_path)
+            .parquet(*(file["path"] for file, _ in group))
         )
-        leaves = [F.col(_quoted(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
+
+    def _job(
+        self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
+    ) -> pa.Table:
+        by_path = {footer.path: (file, footer) for file, footer in group}
+        read = self._read_of(group)
+        sketch = self._sketch  # which executors are given, and not what has the session
 
         def sketched(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):
                 file, footer = by_path[path]
-                row = {**file, **_sketch(file, footer, work, (rows for _, rows in parts))}
+                row = {**file, **sketch(file, footer, work, (rows for _, rows in parts))}
                 yield make_entries([row], work)
 
         schema = entry_schema(work)
         return (
-            read.select("_metadata.file_path", *leaves)
+            self._rows(read, group[0][1].found, work)
             .coalesce(self._spark.sparkContext.defaultParallelism)
             .mapInArrow(sketched, from_arrow_schema(schema))
             .toArrow()
@@ -226,7 +259,7 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
 
 def _sketch(
     file: Mapping[str, Any],
-    footer: _Footer,
+    footer: Footer,
     work: Sequence[Work],
     batches: Iterable[pa.RecordBatch],
 ) -> dict[str, Any]:
@@ -281,5 +314,6 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
     )
 
 
-def _quoted(path: Sequence[str]) -> str:
+def quoted(path: Sequence[str]) -> str:
+    """A path of names as Spark takes it."""
     return ".".join(map(quote, path))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from providers.base import Column, Param, SkippingProvider
@@ -20,8 +21,10 @@ from skipping.parser.condition import parse_condition
 from skipping.parser.errors import mask_controls
 
 __all__ = [
+    "EXPRESSION",
     "FORMAT",
     "Definition",
+    "Expression",
     "IndexId",
     "IndexedColumn",
     "Revision",
@@ -34,8 +37,13 @@ __all__ = [
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
 """Seconds until files that could not be read are tried again without being told to."""
 
-FORMAT = 1
-"""Version of what is stored. A newer one is refused: it may mean what this release cannot know."""
+FORMAT = 2
+"""Version of what is stored. A newer one is refused: it may mean what this release cannot know.
+
+2 has expressions; what has none is stored as 1, so that an older release goes on reading it."""
+
+EXPRESSION = "expr:"
+"""What the identity of an expression begins with (`ExpressionText.java`)."""
 
 IndexId: TypeAlias = str
 """The incarnation: a UUID never used again, so whoever asks a dropped index finds nothing."""
@@ -64,12 +72,27 @@ class TableId:
 
 
 @dataclass(frozen=True, slots=True)
+class Expression:
+    """What it takes to analyse an expression again, which is never done for a query.
+
+    `sql` is its text as given, `zone` and `ansi` are the session's settings it was analysed under,
+    `reads` the names that columns have in it, with their identities.
+    """
+
+    sql: str
+    zone: str
+    ansi: bool
+    reads: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IndexedColumn:
     """One column with one kind; `number` is unique within the index and never used again.
 
     `identity` is the column's identity in the format (physical name or field id), which outlives a
     rename; `type` is the Spark type it was sketched under. A column that was dropped and made
-    again, or widened into another domain, gets a new number: the two are never mixed up.
+    again, or widened into another domain, gets a new number: the two are never mixed up. Of an
+    `expression` the name is its text, and the identity what Spark makes of that.
     """
 
     number: int
@@ -79,6 +102,7 @@ class IndexedColumn:
     kind: str
     params: tuple[tuple[str, Param], ...] = ()
     partition: bool = False
+    expression: Expression | None = None
 
     @property
     def sketch(self) -> str:
@@ -128,7 +152,12 @@ class Definition:
 
     def to_json(self) -> str:
         """As stores keep it."""
-        return json.dumps({k: v for k, v in asdict(self).items() if k != "fault"}, sort_keys=True)
+        data = {k: v for k, v in asdict(self).items() if k != "fault"}
+        data["format"] = FORMAT if any(i.expression for i in self.columns) else 1
+        for column in data["columns"]:
+            if column["expression"] is None:
+                del column["expression"]
+        return json.dumps(data, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Definition:
@@ -150,7 +179,13 @@ class Definition:
                     "table": TableId(**data["table"]),
                     "options": _pairs(data["options"]),
                     "columns": tuple(
-                        IndexedColumn(**{**column, "params": _pairs(column["params"])})
+                        IndexedColumn(
+                            **{
+                                **column,
+                                "params": _pairs(column["params"]),
+                                "expression": _expression(column.get("expression")),
+                            }
+                        )
                         for column in data["columns"]
                     ),
                 }
@@ -205,6 +240,13 @@ class Definition:
             numbered = type(column.number) is int and 0 < column.number < 1 << 31
             if not (numbered and type(column.partition) is bool and _is_kind(column.kind)):
                 raise DefinitionError(f"column {column.name!r:.100} has no number or no kind")
+            if column.identity.startswith(EXPRESSION) != (column.expression is not None):
+                raise DefinitionError(f"column {column.name!r:.100} is not the expression it says")
+            if column.expression is not None:
+                expression = column.expression
+                texts += [expression.sql, expression.zone, *chain(*expression.reads)]
+                if type(expression.ansi) is not bool or not expression.reads:
+                    raise DefinitionError(f"{column.name!r:.100} reads nothing")
         if not all(map(_is_name, texts)) or not all(
             part == "" or _is_name(part) for part in asdict(self.table).values()
         ):
@@ -312,6 +354,13 @@ def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
         if not (_is_name(name) and type(value) in (bool, int, float, str)):
             raise TypeError(f"{name!r:.100} is not a parameter")
     return pairs
+
+
+def _expression(given: Any) -> Expression | None:
+    """As it is stored; raises TypeError or ValueError."""
+    if given is None:
+        return None
+    return Expression(**{**given, "reads": tuple((name, by) for name, by in given["reads"])})
 
 
 def _is_name(value: object) -> bool:

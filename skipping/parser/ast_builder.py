@@ -13,6 +13,7 @@ from providers.errors import StatementError
 from skipping.parser import literals
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import point_at
+from skipping.parser.expressions import MARK, one_line
 from skipping.parser.statements import (
     Action,
     AddColumns,
@@ -112,7 +113,10 @@ class Reader:
             word = _tokens(column)[0]
             kind = str(word).upper()
             places = (_start(path), word.start_pos or 0)
-            spec = ColumnSpec(self._path(path), kind, *self._params(rest), *places)
+            parts, is_expression = self._item(path)
+            spec = ColumnSpec(
+                parts, kind, *self._params(rest), *places, is_expression=is_expression
+            )
             # Spark's case sensitivity is not known here: `a` and `A` are left to who resolves them.
             self._once(specs, (spec.parts, kind), f"{spec.name} {kind}", spec.position)
             specs[spec.parts, kind] = spec
@@ -123,7 +127,8 @@ class Reader:
         for column in _parts(node):
             (path,) = _parts(column)
             kind = next((str(token).upper() for token in _tokens(column)), None)
-            drop = ColumnDrop(self._path(path), kind, _start(path))
+            parts, is_expression = self._item(path)
+            drop = ColumnDrop(parts, kind, _start(path), is_expression=is_expression)
             self._once(drops, (drop.parts, kind), f"{drop.name} {kind or ''}", drop.position)
             drops[drop.parts, kind] = drop
         return tuple(drops.values())
@@ -172,6 +177,13 @@ class Reader:
     def _named(self, node: Tree[Token]) -> Name:
         self._marks[str(node.data)] = _start(node)
         return self._path(node)
+
+    def _item(self, path: Tree[Token]) -> tuple[Name, bool]:
+        """The column of an item, and whether it is an expression, which is one part as written."""
+        first = _tokens(path)[0]
+        if not first.startswith(f"`{MARK}"):
+            return self._path(path), False
+        return (one_line(self._text[path.meta.start_pos : path.meta.end_pos]),), True
 
     def _path(self, node: Tree[Token]) -> Name:
         return tuple(self._name(token) for token in _tokens(node) if token.type != "DOT")

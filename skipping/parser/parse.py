@@ -14,6 +14,7 @@ from lark.exceptions import UnexpectedInput, UnexpectedToken
 from providers.errors import StatementError
 from skipping.parser.ast_builder import Reader
 from skipping.parser.errors import describe_unexpected, point_at
+from skipping.parser.expressions import hide_expressions
 from skipping.parser.lexer import Unclosed, after_words, blank_comments, is_ours, leading_words
 from skipping.parser.statements import Explain, Statement, Verify
 
@@ -39,7 +40,7 @@ def parse(text: str) -> Statement | None:
         )
     try:
         blanked = blank_comments(text)
-        tree = _grammar().parse(blanked)
+        tree = _grammar().parse(hide_expressions(blanked))
     except Unclosed as error:
         raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:

@@ -61,6 +61,7 @@ class ColumnSpec:
 
     `kind` is in upper case. Positional parameters stay apart from named ones: only the kind knows
     their names. `position` and `kind_position` are where column and kind begin in the text.
+    With `is_expression` the one part is an expression of Spark's SQL, as written: `lower(a)`.
     """
 
     parts: Name
@@ -69,11 +70,12 @@ class ColumnSpec:
     named: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
     position: int = field(default=0, compare=False, repr=False)
     kind_position: int = field(default=0, compare=False, repr=False)
+    is_expression: bool = field(default=False, kw_only=True)
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`join_name`)."""
-        return join_name(self.parts)
+        """The column as it is shown (`join_name`); an expression as it was written."""
+        return self.parts[0] if self.is_expression else join_name(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,12 @@ class ColumnDrop:
     parts: Name
     kind: str | None = None
     position: int = field(default=0, compare=False, repr=False)
+    is_expression: bool = field(default=False, kw_only=True)
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`join_name`)."""
-        return join_name(self.parts)
+        """The column as it is shown (`join_name`); an expression as it was written."""
+        return self.parts[0] if self.is_expression else join_name(self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ Files travel as Arrow tables with the columns of FILES.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.predicate import Predicate
-from skipping.model.definition import TableId
+from skipping.model.definition import Expression, TableId
 from skipping.stores import Identity
 
 __all__ = ["FILES", "Asked", "Columns", "Table", "TableColumn"]
@@ -56,6 +56,8 @@ class TableColumn:
     imported: tuple[tuple[str, ...], ...] = ()
     proleptic: bool = False
     bounded: int | None = None
+    expression: Expression | None = None
+    reads: tuple[TableColumn, ...] = ()
 
     @property
     def logged_as(self) -> str:
@@ -68,11 +70,26 @@ class TableColumn:
         return self.in_files or not self.partition
 
 
+Computing: TypeAlias = Callable[[str, Mapping[str, TableColumn], Expression | None], TableColumn]
+"""Makes a column of an expression (`skipping.tables.computed`)."""
+
+
 class Columns(Mapping[str, TableColumn]):
     """The leaf columns of a table by their dotted name, found as Spark finds them: in any case."""
 
-    def __init__(self, columns: Iterable[TableColumn]) -> None:
+    def __init__(self, columns: Iterable[TableColumn], computing: Computing | None = None) -> None:
+        """`computing` makes columns of expressions, where Spark is there to compute them."""
         self._columns = {column.name: column for column in columns}
+        self._computing = computing
+
+    def compute(self, sql: str, kept: Expression | None = None) -> TableColumn:
+        """The column that an expression over these is, or that a definition says it was.
+
+        Raises DefinitionError for what cannot be indexed, and without Spark.
+        """
+        if self._computing is None:
+            raise DefinitionError(f"{sql} is an expression, which Spark computes: index it there")
+        return self._computing(sql, self._columns, kept)
 
     def __getitem__(self, name: str) -> TableColumn:
         return self._columns[name]

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
+from skipping.tables.computed import Computing
 from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import leaves, translate_errors
@@ -66,10 +67,11 @@ class DeltaTable:
             mode = str(metadata.columnMappingMode().name())
             statistics = StructType.fromJson(json.loads(snapshot.statsSchema().json()))
         bounded = {c.physical for c in leaves(statistics, ()) if c.physical[0] == "minValues"}
-        return Columns(
+        found = (
             replace(c, bounded=_PREFIX if ("minValues", *c.physical) in bounded else None)
             for c in leaves(schema, partition, mode=mode)
         )
+        return Columns(found, Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
+from skipping.tables.computed import Computing
 from skipping.tables.conditions import spark_condition
 from skipping.tables.digest import digest_of
 from skipping.tables.paths import resolve_path
@@ -67,7 +68,8 @@ class ParquetTable:
             schema = StructType.fromJson(json.loads(relation.schema().json()))
             names = list(relation.partitionSchema().fieldNames())
         found = leaves(schema, names)
-        return Columns(replace(c, identity=f"/{c.identity}") if c.partition else c for c in found)
+        named = (replace(c, identity=f"/{c.identity}") if c.partition else c for c in found)
+        return Columns(named, Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The files (FILES) there are; with `where` those with a row that satisfies it.

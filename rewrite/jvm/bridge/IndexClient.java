@@ -24,6 +24,9 @@ import org.apache.spark.util.ThreadUtils;
  * reason: the scan reads all. Each session sees the tables of the store that its settings name.
  */
 public final class IndexClient {
+  /** What the identity of an indexed expression begins with. */
+  public static final String EXPRESSION = "expr:";
+
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final PythonCallback python;
@@ -113,6 +116,17 @@ public final class IndexClient {
   public boolean hasIndex(String table, String column) {
     Set columns = (Set) tables().get(table);
     return columns != null && columns.contains(column);
+  }
+
+  /** The identities of the expressions in a table's index: mostly there are none. */
+  public Set expressions(String table) {
+    Set columns = (Set) tables().get(table);
+    Set out = new HashSet();
+    for (Iterator each = columns == null ? out.iterator() : columns.iterator(); each.hasNext(); ) {
+      String column = (String) each.next();
+      if (column.startsWith(EXPRESSION)) out.add(column);
+    }
+    return out;
   }
 
   /** The tables that have an index in this session's store. For settings that are new Python is

@@ -68,7 +68,9 @@ final class ScanShare {
       String refusal = client.refusal(table, true);
       Answer answer =
           refusal == null
-              ? client.ask(PredicateEncoder.question(table, read.columns(), conditions, none))
+              ? client.ask(
+                  PredicateEncoder.question(
+                      table, read.columns(), client.expressions(table), conditions, none))
               : Answer.failed(refusal);
       Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
       read.disproved(tally);

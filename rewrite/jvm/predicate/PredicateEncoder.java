@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Contains;
 import org.apache.spark.sql.catalyst.expressions.EndsWith;
@@ -28,6 +29,7 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.RLike;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -55,18 +57,23 @@ public final class PredicateEncoder {
 
   private final ColumnResolver identities;
   private final MessageWriter writer;
+  private final Set expressions;
 
-  public PredicateEncoder(ColumnResolver identities, MessageWriter writer) {
+  /** `expressions` are the identities of those that the table's index has (ExpressionText). */
+  public PredicateEncoder(ColumnResolver identities, MessageWriter writer, Set expressions) {
     this.identities = identities;
     this.writer = writer;
+    this.expressions = expressions;
   }
 
   /** The question which files of a table the filters, and the keys of joins, disprove. */
-  public static byte[] question(String table, ColumnResolver columns, List filters, List keys) {
+  public static byte[] question(
+      String table, ColumnResolver columns, Set expressions, List filters, List keys) {
     MessageWriter writer = new MessageWriter();
     Map question = MessageWriter.question(Protocol.DISPROVED);
     question.put(Protocol.TABLE, table);
-    question.put(Protocol.FILTERS, new PredicateEncoder(columns, writer).all(filters, keys));
+    PredicateEncoder encoder = new PredicateEncoder(columns, writer, expressions);
+    question.put(Protocol.FILTERS, encoder.all(filters, keys));
     return writer.message(question);
   }
 
@@ -450,10 +457,18 @@ public final class PredicateEncoder {
     return weak(holds, unknown("NOT " + Conditions.shape(e)));
   }
 
-  /** The column that an expression is, or null. */
+  /** The column that an expression is, of the table or of its index; or null. */
   private Map column(Expression e) {
     Expression bare = Casts.bare(e);
     List path = Conditions.path(bare);
-    return path == null ? null : identities.describe(path, bare.dataType());
+    if (path != null) return identities.describe(path, bare.dataType());
+    if (expressions.isEmpty() || bare instanceof Literal) return null;
+    String text = ExpressionText.of(bare, identities, SQLConf.get()).text();
+    if (text == null || !expressions.contains(text)) return null;
+    Map out = new LinkedHashMap();
+    out.put(Protocol.IDENTITY, text);
+    out.put(Protocol.NAME, Conditions.shape(bare));
+    out.put(Protocol.TYPE, bare.dataType().catalogString());
+    return out;
   }
 }

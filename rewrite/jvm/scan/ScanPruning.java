@@ -114,7 +114,9 @@ public final class ScanPruning {
     String refusal = client.refusal(read.table(), true);
     answer =
         refusal == null
-            ? client.ask(PredicateEncoder.question(read.table(), read.columns(), filters, keys))
+            ? client.ask(
+                PredicateEncoder.question(
+                    read.table(), read.columns(), client.expressions(read.table()), filters, keys))
             : Answer.failed(refusal);
   }
 

@@ -18,6 +18,7 @@ from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.parser.literals import quote
 from skipping.tables import FILES, Columns
+from skipping.tables.computed import Computing
 from skipping.tables.conditions import spark_condition
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata, Snapshot
@@ -53,7 +54,7 @@ class IcebergTable:
 
     def columns(self) -> Columns:
         """The columns of the current schema."""
-        return self._load()[1].columns()
+        return Columns(self._load()[1].columns().values(), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The data files (FILES) of the table, of its branches and of its tags.

@@ -1,0 +1,256 @@
+package rewrite.jvm.predicate;
+
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.Protocol;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/**
+ * An expression over columns of a table as a text: two with one text give the same value of the
+ * same row.
+ *
+ * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
+ * mode, types. Columns stand in it by their identity. Only functions on a list have one: they
+ * depend on nothing but their arguments, and on settings, which must be as by default.
+ */
+public final class ExpressionText {
+  private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
+  private static final int LONGEST = 4000;
+  private static final int DEEPEST = 60;
+
+  private static final Set FUNCTIONS = new HashSet(Arrays.asList(new Object[] {
+    "Abs", "Add", "AddMonths", "And", "Ascii", "BRound", "Base64", "BitLength", "BitwiseAnd",
+    "BitwiseNot", "BitwiseOr", "BitwiseXor", "CaseWhen", "Cast", "Ceil", "Coalesce", "Concat",
+    "ConcatWs", "Contains", "Crc32", "DateAdd", "DateDiff", "DateFormatClass", "DateSub",
+    "DayOfMonth", "DayOfWeek", "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo",
+    "Floor", "GetJsonObject", "GetTimestamp", "GreaterThan", "GreaterThanOrEqual", "Greatest",
+    "Hex", "Hour", "If", "In", "InitCap", "IntegralDivide", "IsNaN", "IsNotNull", "IsNull",
+    "KnownNotNull", "LastDay", "Least", "Length", "LessThan", "LessThanOrEqual", "Like",
+    "Literal", "Lower", "Md5", "Minute", "Month", "MonthsBetween", "Multiply", "Murmur3Hash",
+    "NextDay", "Not", "OctetLength", "Or", "Pmod", "Quarter", "RLike", "RegExpExtract",
+    "RegExpReplace", "Remainder", "Reverse", "Round", "Second", "Sha1", "Sha2", "ShiftLeft",
+    "ShiftRight", "ShiftRightUnsigned", "StartsWith", "StringInstr", "StringLocate",
+    "StringReplace", "StringTranslate", "StringTrim", "StringTrimLeft", "StringTrimRight",
+    "Substring", "SubstringIndex", "Subtract", "TruncDate", "TruncTimestamp", "UnaryMinus",
+    "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
+  }));
+
+  /** What such functions read of a session when they are evaluated, by the beginnings of names. */
+  private static final String[] SETTINGS = {
+    "spark.sql.legacy.", "spark.sql.icu.", "spark.sql.collation.",
+    "spark.sql.decimalOperations.", "spark.sql.json."
+  };
+
+  private final ColumnResolver columns;
+  private final Map names = new HashMap();
+  private final StringBuilder out = new StringBuilder(IndexClient.EXPRESSION);
+  private final Set read = new TreeSet();
+  private String refusal;
+
+  private ExpressionText(ColumnResolver columns) {
+    this.columns = columns;
+  }
+
+  /** That of an optimised expression, whose columns a resolver knows. */
+  public static ExpressionText of(Expression e, ColumnResolver columns, SQLConf conf) {
+    ExpressionText text = new ExpressionText(columns);
+    String setting = setting(conf);
+    if (setting != null) text.refuse(setting + " is not as by default");
+    // Canonical attributes have no names, but their ids.
+    for (Iterator each = ScalaInterop.list(e.references().toSeq()).iterator(); each.hasNext(); ) {
+      Object attribute = each.next();
+      if (attribute instanceof AttributeReference) {
+        text.names.put(((AttributeReference) attribute).exprId(), attribute);
+      }
+    }
+    if (text.refusal == null) text.write(e.canonicalized(), 0);
+    return text;
+  }
+
+  /** Whether a function, or a literal, depends on nothing but its arguments. */
+  static boolean isListed(Expression e) {
+    return e.getClass().getName().equals(PACKAGE + e.getClass().getSimpleName())
+        && FUNCTIONS.contains(e.getClass().getSimpleName());
+  }
+
+  static String unlisted(Expression e) {
+    return e.prettyName() + " is not among the functions that an index can hold";
+  }
+
+  /** The text; null: there is none. */
+  public String text() {
+    return refusal == null ? out.toString() : null;
+  }
+
+  /** Why there is none. */
+  public String refusal() {
+    return refusal;
+  }
+
+  /** The names of the columns that were found in it. */
+  public Set read() {
+    return read;
+  }
+
+  /** A setting that changes what functions do, and that the session has. */
+  private static String setting(SQLConf conf) {
+    List set = ScalaInterop.list(conf.getAllConfs());
+    for (int i = 0; i < set.size(); i++) {
+      String name = (String) ((scala.Tuple2) set.get(i))._1();
+      for (int k = 0; k < SETTINGS.length; k++) {
+        if (!name.startsWith(SETTINGS[k])) continue;
+        Object value = ((scala.Tuple2) set.get(i))._2();
+        org.apache.spark.internal.config.ConfigEntry entry =
+            (org.apache.spark.internal.config.ConfigEntry) SQLConf$.MODULE$.getConfigEntry(name);
+        if (entry == null || !value.equals(entry.defaultValueString())) return name;
+      }
+    }
+    return null;
+  }
+
+  private void refuse(String why) {
+    if (refusal == null) refusal = why;
+  }
+
+  private void write(Expression e, int depth) {
+    if (refusal != null) return;
+    if (depth > DEEPEST || out.length() > LONGEST) {
+      refuse("it is too long for an index");
+      return;
+    }
+    List path = path(e);
+    if (isCollated(e.dataType())) {
+      refuse("a text in it has a collation");
+    } else if (path != null) {
+      column(path, e.dataType());
+    } else if (e instanceof Literal) {
+      literal(((Literal) e).value(), e.dataType());
+    } else if (!isListed(e)) {
+      refuse(unlisted(e));
+    } else {
+      function(e, depth);
+    }
+  }
+
+  private static boolean isCollated(DataType type) {
+    return type instanceof StringType && !type.catalogString().equals("string");
+  }
+
+  private void function(Expression e, int depth) {
+    out.append(e.getClass().getSimpleName());
+    out.append('<').append(e.dataType().catalogString()).append(">(");
+    boolean isTimeless = e instanceof Cast
+        && !Cast$.MODULE$.needsTimeZone(((Cast) e).child().dataType(), e.dataType());
+    scala.collection.Iterator parts = ((scala.Product) e).productIterator();
+    while (parts.hasNext() && refusal == null) {
+      Object part = parts.next();
+      // A cast is given the session's zone whether it takes one or not.
+      if (!(isTimeless && part instanceof scala.Option)) part(part, depth);
+      out.append(',');
+    }
+    out.append(')');
+  }
+
+  private void part(Object part, int depth) {
+    if (part instanceof Expression) {
+      write((Expression) part, depth + 1);
+    } else if (part instanceof DataType) {
+      out.append(((DataType) part).catalogString());
+    } else if (part instanceof Boolean || part instanceof Number
+        || part instanceof scala.Enumeration.Value) {
+      out.append(part);
+    } else if (part instanceof String || part instanceof UTF8String) {
+      quote(part.toString());
+    } else if (part instanceof scala.Option || part instanceof scala.collection.Seq
+        || part instanceof scala.Tuple2
+        || part != null && part.getClass().getSimpleName().equals("NumericEvalContext")) {
+      out.append('[');
+      scala.collection.Iterator parts =
+          part instanceof scala.collection.Seq
+              ? ((scala.collection.Seq) part).iterator()
+              : ((scala.Product) part).productIterator();
+      while (parts.hasNext() && refusal == null) {
+        part(parts.next(), depth + 1);
+        out.append(',');
+      }
+      out.append(']');
+    } else {
+      refuse("it has a part that an index cannot hold");
+    }
+  }
+
+  /** A text between quotes, which no text within can be taken for. */
+  private void quote(String text) {
+    out.append('"');
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (c < ' ' || c > '~' || c == '"' || c == '\\') {
+        out.append("\\u").append(Integer.toHexString(0x10000 | c).substring(1));
+      } else {
+        out.append(c);
+      }
+    }
+    out.append('"');
+  }
+
+  private void literal(Object value, DataType type) {
+    out.append("Literal<").append(type.catalogString()).append(">(");
+    if (value == null || value instanceof Boolean || value instanceof Number
+        || value instanceof org.apache.spark.sql.types.Decimal) {
+      out.append(value);
+    } else if (value instanceof UTF8String) {
+      UTF8String text = (UTF8String) value;
+      if (!text.isValid()) refuse("a text in it is not UTF-8");
+      quote(text.toString());
+    } else {
+      refuse("a literal in it has a type that an index cannot hold");
+    }
+    out.append(')');
+  }
+
+  private void column(List path, DataType type) {
+    Map column = columns.describe(path, type);
+    if (column == null) {
+      refuse("it reads a column that is not one of the table's");
+      return;
+    }
+    read.add(column.get(Protocol.NAME));
+    out.append("Column<").append(type.catalogString()).append(">(");
+    quote((String) column.get(Protocol.IDENTITY));
+    out.append(')');
+  }
+
+  /** As Conditions.path, of a canonical expression. */
+  private List path(Expression e) {
+    if (e instanceof AttributeReference) {
+      Object named = names.get(((AttributeReference) e).exprId());
+      return named == null ? null : Conditions.path((Expression) named);
+    }
+    if (!(e instanceof GetStructField)) return null;
+    GetStructField field = (GetStructField) e;
+    List path = path(field.child());
+    if (path != null) {
+      path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
+    }
+    return path;
+  }
+}

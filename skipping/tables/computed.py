@@ -1,0 +1,189 @@
+"""Expressions over a table's columns: what an index of `lower(email)` has in the place of a column.
+
+Spark analyses them, and Java (`IndexedExpression.java`) says what an expression is as a text: its
+identity. That is done at CREATE and by a refresh, and from the text of the definition, which is
+believed only if the outcome is the identity that the definition names. A query never reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from providers.errors import DefinitionError, first_line
+from providers.values import arrow_type, domain_of
+from skipping.model.definition import Expression
+from skipping.parser.literals import split_parts
+from skipping.tables import TableColumn
+
+__all__ = ["Analysed", "Computing", "analyse", "analyse_with"]
+
+_LONGEST = 2_000
+"""Characters of an expression as it is written."""
+
+_KEPT = 256
+"""Columns that are remembered: analysing one takes Spark some 100 ms, and a refresh asks often.
+
+What computes the values analyses once more: settings and functions may have changed."""
+
+_computed: OrderedDict[tuple[object, ...], TableColumn] = OrderedDict()
+_lock = threading.Lock()
+
+_ZONE, _ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
+
+
+class Analysed(Protocol):
+    """An `IndexedExpression`, by py4j."""
+
+    def refusal(self) -> str | None:
+        """Why it cannot be indexed."""
+
+    def text(self) -> str:
+        """Its identity."""
+
+    def type(self) -> str:
+        """The Spark type of its values."""
+
+    def read(self) -> str:
+        """The columns in it, a list of dotted names in JSON."""
+
+    def over(self, flat: str) -> Any:
+        """It as a Java Column, over other names for its columns, an object in JSON."""
+
+
+Analyser: TypeAlias = Callable[[DataFrame, Mapping[str, str]], Analysed]
+
+_analysers: list[Analyser] = []
+"""None or one: that of `rewrite`, from its import on."""
+
+
+def analyse_with(analyser: Analyser) -> None:
+    """Let expressions be analysed by this one, which raises for sessions without hooks."""
+    _analysers[:] = [analyser]
+
+
+class Computing:
+    """Makes columns of expressions over the columns of a table; see `Columns.compute`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(
+        self, sql: str, columns: Mapping[str, TableColumn], kept: Expression | None
+    ) -> TableColumn:
+        """The column that an expression is.
+
+        `kept` is what a definition says of it: then its columns are found by identity, under the
+        names they had. Raises DefinitionError for what cannot be indexed.
+        """
+        if len(sql) > _LONGEST:
+            raise DefinitionError(f"an expression has at most {_LONGEST:,} characters")
+        named = columns if kept is None else _as_kept(kept, columns)
+        zone = self._spark.conf.get(_ZONE) or "UTC"
+        ansi = (self._spark.conf.get(_ANSI) or "").strip().lower() == "true"
+        expression = kept or Expression(sql, zone, ansi, ())
+        key = (self._spark.sparkContext.applicationId, expression, tuple(named.items()))
+        with _lock:
+            if key in _computed:
+                return _computed[key]
+        made = self._column(expression, named)
+        with _lock:
+            _computed[key] = made
+            while len(_computed) > _KEPT:
+                _computed.popitem(last=False)
+        return made
+
+    def _column(self, expression: Expression, named: Mapping[str, TableColumn]) -> TableColumn:
+        sql = expression.sql
+        found = analyse(self._spark, expression, named)
+        reads = [named[name] for name in json.loads(found.read())]
+        for column in reads:
+            if column.refusal is not None:
+                raise DefinitionError(f"{sql} reads {column.refusal}")
+            if column.partition:
+                raise DefinitionError(
+                    f"{sql} reads {column.name}, by which the table is partitioned: "
+                    "an expression is over columns that are in the files"
+                )
+        arrow = arrow_type(found.type())
+        if arrow is None or domain_of(arrow) is None:
+            raise DefinitionError(f"{sql} is {found.type()}, which has no index")
+        names = tuple((name, named[name].identity) for name in json.loads(found.read()))
+        return TableColumn(
+            name=sql,
+            identity=found.text(),
+            type=found.type(),
+            physical=(),
+            expression=replace(expression, reads=names),
+            reads=tuple(reads),
+        )
+
+
+def _as_kept(kept: Expression, columns: Mapping[str, TableColumn]) -> dict[str, TableColumn]:
+    by_identity = {column.identity: column for column in columns.values()}
+    gone = [name for name, identity in kept.reads if identity not in by_identity]
+    if gone:
+        raise DefinitionError(f"{kept.sql} reads {', '.join(gone)}, which the table has no more")
+    return {name: by_identity[identity] for name, identity in kept.reads}
+
+
+def analyse(
+    spark: SparkSession, expression: Expression, columns: Mapping[str, TableColumn]
+) -> Analysed:
+    """What an expression over such columns is; raises DefinitionError for what has no identity.
+
+    It is analysed under the settings it says, in a session of its own.
+    """
+    if not _analysers:
+        raise DefinitionError(f"{expression.sql} needs a session with rewrite.enable(spark)")
+    own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    try:
+        own.conf.set("spark.skipping.enabled", "false")
+        own.conf.set(_ZONE, expression.zone)
+        own.conf.set(_ANSI, str(expression.ansi).lower())
+        context = spark.sparkContext
+        # Spark computes what it knows to be empty; of an RDD it does not know that.
+        frame = own.createDataFrame(context.emptyRDD(), _schema(columns))
+        frame = frame.selectExpr(expression.sql)
+        identities = {name: column.identity for name, column in columns.items()}
+        found = _analysers[0](frame, identities)
+        refusal = found.refusal()
+    except (PySparkException, Py4JError) as error:
+        raise DefinitionError(f"{expression.sql}: {first_line(error)}") from error
+    if refusal is not None:
+        raise DefinitionError(f"{expression.sql} cannot be indexed: {refusal}")
+    return found
+
+
+def _schema(columns: Mapping[str, TableColumn]) -> StructType:
+    """The columns by their names, one inside the other; what has no type here is not there."""
+    parts = {name: tuple(split_parts(name)) for name in columns}
+    branches = {path[:i] for path in parts.values() for i in range(1, len(path))}
+    tree: dict[str, Any] = {}
+    for name, path in parts.items():
+        if path in branches:
+            continue
+        try:
+            type = DataType.fromDDL(columns[name].type)
+        except (PySparkException, Py4JError):
+            continue
+        within = tree
+        for part in path[:-1]:
+            within = within.setdefault(part, {})
+        within[path[-1]] = type
+    return _struct(tree)
+
+
+def _struct(tree: Mapping[str, Any]) -> StructType:
+    return StructType(
+        [StructField(n, _struct(t) if isinstance(t, dict) else t) for n, t in tree.items()]
+    )
