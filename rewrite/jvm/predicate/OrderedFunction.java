@@ -77,14 +77,17 @@ final class OrderedFunction {
         || e instanceof UnixSeconds || e instanceof UnixMillis || e instanceof UnixMicros) {
       return 0;
     }
-    if (e instanceof UnixTimestamp || e instanceof ToUnixTimestamp) return isTime(type(e, 0)) ? 0 : -1;
+    if (e instanceof UnixTimestamp || e instanceof ToUnixTimestamp) {
+      return isTime(type(e, 0)) ? 0 : -1;
+    }
     if (e instanceof TruncDate) return constant(e, 1) != null ? 0 : -1;
     if (e instanceof TruncTimestamp) return constant(e, 0) != null ? 1 : -1;
     if (e instanceof UnaryMinus) return type(e, 0) instanceof IntegralType ? 0 : -1;
     if (e instanceof DateAdd || e instanceof DateSub) return constant(e, 1) != null ? 0 : -1;
     if (e instanceof DateDiff) return other(e);
     boolean divides = e instanceof Divide || e instanceof IntegralDivide;
-    boolean isArithmetic = divides || e instanceof Add || e instanceof Subtract || e instanceof Multiply;
+    boolean isArithmetic =
+        divides || e instanceof Add || e instanceof Subtract || e instanceof Multiply;
     return isArithmetic ? operand(e, divides) : -1;
   }
 
@@ -118,7 +121,9 @@ final class OrderedFunction {
   }
 
   private static double real(Object number) {
-    return number instanceof Decimal ? ((Decimal) number).toDouble() : ((Number) number).doubleValue();
+    return number instanceof Decimal
+        ? ((Decimal) number).toDouble()
+        : ((Number) number).doubleValue();
   }
 
   private static int sign(Object number) {
@@ -208,7 +213,7 @@ final class OrderedFunction {
     return ((Number) value).doubleValue() * (type instanceof DateType ? DAY : 1);
   }
 
-  /** The outcome of whole numbers and days as it would be if no type had an end; null: of others. */
+  /** The outcome of whole numbers and days as if no type had an end; null: of others. */
   private BigInteger exact(Object value) {
     if (function instanceof UnaryMinus) return whole(value).negate();
     boolean ofDays = function instanceof DateAdd || function instanceof DateSub
