@@ -176,6 +176,7 @@ class Definition:
             definition = cls(
                 **{
                     **{name: data[name] for name in _STORED & data.keys()},
+                    "format": FORMAT,
                     "table": TableId(**data["table"]),
                     "options": _pairs(data["options"]),
                     "columns": tuple(
@@ -240,7 +241,8 @@ class Definition:
             numbered = type(column.number) is int and 0 < column.number < 1 << 31
             if not (numbered and type(column.partition) is bool and _is_kind(column.kind)):
                 raise DefinitionError(f"column {column.name!r:.100} has no number or no kind")
-            if column.identity.startswith(EXPRESSION) != (column.expression is not None):
+            is_expression = str(column.identity).startswith(EXPRESSION)
+            if is_expression != (column.expression is not None):
                 raise DefinitionError(f"column {column.name!r:.100} is not the expression it says")
             if column.expression is not None:
                 expression = column.expression

@@ -177,7 +177,8 @@ def test_a_file_with_a_row_that_fails_is_unknown_for_that_expression(spark):
         ("size(l)", "not among the functions"),
         ("repeat(s, 9)", "repeat is not among the functions"),
         (f"concat(s, '{'x' * 2100}')", "at most 2,000 characters"),
-        (" + ".join(["id"] * 100), "too long"),
+        ("reverse(" * 70 + "s" + ")" * 70, "too long"),
+        ("id + p + id * 3", "three operands or more"),
     ],
 )
 def test_refusals(spark, refusing, expression, why):

@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.MultiCommutativeOp;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
@@ -57,7 +58,7 @@ public final class ExpressionText {
   /** What such functions read of a session when they are evaluated, by the beginnings of names. */
   private static final String[] SETTINGS = {
     "spark.sql.legacy.", "spark.sql.icu.", "spark.sql.collation.",
-    "spark.sql.decimalOperations.", "spark.sql.json."
+    "spark.sql.decimalOperations.", "spark.sql.json.", "spark.sql.analyzer.canonicalization."
   };
 
   private final ColumnResolver columns;
@@ -93,6 +94,8 @@ public final class ExpressionText {
   }
 
   static String unlisted(Expression e) {
+    // Spark takes these in any order, and of DOUBLE it is not all the same.
+    if (e instanceof MultiCommutativeOp) return "three operands or more have no order in it";
     return e.prettyName() + " is not among the functions that an index can hold";
   }
 

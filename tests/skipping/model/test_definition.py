@@ -52,7 +52,7 @@ def test_what_was_written_comes_back() -> None:
         ("1", "holds a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
-        (changed(format=2), "format 2, this release reads up to 1"),
+        (changed(format=3), "format 3, this release reads up to 2"),
         (changed(format="1"), "format 1, this release"),
         (changed(where="reflect('java.lang.System', 'exit') IS NULL"), "reflect is a function"),
         (changed(where=["a"]), "cannot be read"),
@@ -96,7 +96,7 @@ def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
 
 
 def test_one_with_a_fault_can_be_written_as_dropped() -> None:
-    found = Definition.read(changed(format=2), "7d4d")
+    found = Definition.read(changed(format=3), "7d4d")
     assert (found.name, found.table) == (DEFINITION.name, DEFINITION.table)
     again = Definition.read(found.to_json(), "7d4d")
     assert again.fault is None
