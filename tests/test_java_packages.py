@@ -17,7 +17,7 @@ ALLOWED = {
     "scan": {"bridge", "predicate", "keys", "source"},
     "join": {"bridge", "predicate", "keys", "source"},
     "observe": {"bridge", "predicate", "keys", "source", "scan"},
-    "jvm": {"bridge", "parser", "keys", "source", "scan", "join", "observe"},
+    "jvm": {"bridge", "parser", "predicate", "keys", "source", "scan", "join", "observe"},
 }
 """What each package may import; `jvm`, the root, puts all of it together."""
 

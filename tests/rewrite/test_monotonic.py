@@ -127,15 +127,27 @@ JOINED = {
         "SELECT timestamp'2024-03-01' AS k UNION SELECT timestamp'2024-05-01'", 2),
     "last_day(f.d) = d.k AND f.x = 52": ("SELECT date'2024-05-31' AS k", 1),
     "f.x + 1 = d.k": ("SELECT * FROM VALUES (12), (15), (71), (NULL) AS (k)", 2),
+}  # fmt: skip
+RANGES = {
     "year(f.ts) >= d.k": ("SELECT 2025 AS k", 3),
     "year(f.ts) BETWEEN d.k AND d.k + 1": ("SELECT 2025 AS k", 3),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("join", ["JOIN", "SEMI JOIN"])
 @pytest.mark.parametrize("on", JOINED)
 def test_keys_of_joins(spark: SparkSession, days: str, on: str, join: str) -> None:
-    keys, held = JOINED[on]
+    joined(spark, days, on, join, *JOINED[on])
+
+
+@pytest.mark.parametrize("join", ["JOIN", "SEMI JOIN"])
+@pytest.mark.parametrize("days", ["delta"], indirect=True)
+@pytest.mark.parametrize("on", RANGES)
+def test_ranges_of_joins(spark: SparkSession, days: str, on: str, join: str) -> None:
+    joined(spark, days, on, join, *RANGES[on])
+
+
+def joined(spark: SparkSession, days: str, on: str, join: str, keys: str, held: int) -> None:
     spark.sql(keys).coalesce(1).write.mode("overwrite").option(
         "overwriteSchema", "true"
     ).saveAsTable("spark_catalog.default.keys_of_days")
