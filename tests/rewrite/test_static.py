@@ -213,7 +213,7 @@ CONDITIONS = {
     "k < 5000000000": None,
     "k = 7.0": None,
     "k = '7'": True,
-    "k + 1 = 8": None,
+    "k + 1 = 8": True,
     "k % 12 = 7": None,
     "k = m": None,
     "abs(k) = 7": None,
@@ -373,6 +373,6 @@ def test_cached(spark: SparkSession) -> None:
 def test_a_query_without_a_useful_condition_says_so(spark: SparkSession, base: str) -> None:
     reads_all(spark, f"SELECT * FROM {base}", "no condition")
     reads_all(spark, f"SELECT * FROM {base} WHERE i = 3", "i is not in the index")
-    reads_all(spark, f"SELECT * FROM {base} WHERE k + 1 = 8", "no index can answer")
+    reads_all(spark, f"SELECT * FROM {base} WHERE k % 5 = 3", "no index can answer")
     refusing: Callable[[SparkSession], DataFrame] = lambda s: s.range(3).where("id = 1")  # noqa: E731
     assert rewrite.explain(refusing(spark)).scans == ()
