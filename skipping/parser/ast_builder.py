@@ -181,7 +181,7 @@ class Reader:
     def _item(self, path: Tree[Token]) -> tuple[Name, bool]:
         """The column of an item, and whether it is an expression, which is one part as written."""
         first = _tokens(path)[0]
-        if not first.startswith(f"`{MARK}"):
+        if MARK in self._text or not first.startswith(f"`{MARK}"):
             return self._path(path), False
         return (one_line(self._text[path.meta.start_pos : path.meta.end_pos]),), True
 

@@ -15,7 +15,7 @@ from skipping.parser.lexer import blank_comments, leading_words
 __all__ = ["MARK", "hide_expressions", "one_line"]
 
 MARK = "\0"
-"""What the name of a hidden expression begins with; no text that is ours has it elsewhere."""
+"""What the name of a hidden expression begins with; in a text that has it, none is hidden."""
 
 _NAME = r"(?:[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)*`)"
 _PLAIN = re.compile(rf"\s*{_NAME}(?:\s*\.\s*{_NAME})*(?:\s+[A-Za-z_][A-Za-z0-9_]*)?\s*")

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from providers.errors import StatementError
@@ -258,6 +258,7 @@ def _quoted(name: tuple[str, ...]) -> str:
 
 
 @given(NAMES, NAMES)
+@example(("t",), ("\0",))
 def test_names_in_backticks_come_back(table, column):
     create = parse(f"CREATE SKIPPING INDEX ON {_quoted(table)} ({_quoted(column)} MIN_MAX)")
     assert create.table == table
