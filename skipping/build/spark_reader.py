@@ -135,7 +135,24 @@ class ReaderBuild:
         batches: Iterable[pa.RecordBatch],
     ) -> dict[str, Any]:
         """The sketches of a file from the rows that Spark read of it."""
-        return _sketch(file, footer, work, batches)
+
+        def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
+            for column in columns:
+                place = footer.places[column.identity]
+                if isinstance(place, Unreadable):
+                    yield place
+                else:
+                    nulls = footer.rows if place is None else 0
+                    yield Chunk(column, pa.array([], indexed_domain(column).stored), nulls)
+            rows = 0
+            for batch in batches:
+                rows += batch.num_rows
+                for i, place in enumerate(footer.found):
+                    yield part_of(place, batch.column(i + 1))
+            if footer.found and rows != footer.rows:
+                yield Unreadable(columns[0], f"{rows} of {footer.rows} rows", of_file=True)
+
+        return sketch(file, work, read)
 
     def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
         """What `_sketch` is given of some files: the path, then what the sketches are made of."""
@@ -255,33 +272,6 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
         # Spark has rebased these by a time zone of its own, up to and past the limit.
         return replace(place, oldest=place.oldest + _DAY)
     return place
-
-
-def _sketch(
-    file: Mapping[str, Any],
-    footer: Footer,
-    work: Sequence[Work],
-    batches: Iterable[pa.RecordBatch],
-) -> dict[str, Any]:
-    """The sketches of a file from the rows that Spark read of it."""
-
-    def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
-        for column in columns:
-            place = footer.places[column.identity]
-            if isinstance(place, Unreadable):
-                yield place
-            else:
-                nulls = footer.rows if place is None else 0
-                yield Chunk(column, pa.array([], indexed_domain(column).stored), nulls)
-        rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            for i, place in enumerate(footer.found):
-                yield part_of(place, batch.column(i + 1))
-        if footer.found and rows != footer.rows:
-            yield Unreadable(columns[0], f"{rows} of {footer.rows} rows", of_file=True)
-
-    return sketch(file, work, read)
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -143,13 +143,17 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
-        if filter is not None and self._in_order:
-            filter = in_total_order(filter, self.schema)
+        if filter is not None:
+            filter = self._meant(filter, columns)
         names, predicate = _wanted(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns
         if not isinstance(named, dict):
             named = {name: pc.field(name) for name in named}
         return DatasetScanner(self._scan.narrowed(names, predicate), named, filter, batch_size)
+
+    def _meant(self, filter: Any, columns: Any) -> Any:
+        """A filter as the engine that gives it means it; `columns` are those that are read."""
+        return in_total_order(filter, self.schema) if self._in_order else filter
 
     def filter(self, expression: Any) -> Any:
         """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
@@ -178,18 +182,9 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
 class _DuckDBDataset(ScanDataset):
     """With what DuckDB leaves out of a filter: see `not_null_beside_nan`."""
 
-    def scanner(
-        self,
-        schema: pa.Schema | None = None,
-        columns: Any = None,
-        filter: Any = None,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> DatasetScanner:
-        if filter is not None:
-            read = [f for f in self.schema if columns is None or f.name in columns]
-            filter = not_null_beside_nan(filter, read)
-        return super().scanner(schema, columns, filter, batch_size, **options)
+    def _meant(self, filter: Any, columns: Any) -> Any:
+        read = [f for f in self.schema if columns is None or f.name in columns]
+        return super()._meant(not_null_beside_nan(filter, read), columns)
 
 
 class DatasetScanner:

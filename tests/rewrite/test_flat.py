@@ -347,7 +347,7 @@ def test_each_session_has_the_store_looked_at_by_its_own_ttl(
         eventually(lambda: {50.0, 0.25} <= {lookup._ttl for lookup in hooks(spark)._looked})
         monkeypatch.setattr(Lookup, "indexed", counted)
         eventually(lambda: looked[0.25] > 4)
-        assert looked[50.0] == 0
+        assert looked[50.0] <= 1  # which may have begun before it was counted
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:

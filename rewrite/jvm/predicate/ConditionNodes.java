@@ -86,20 +86,18 @@ final class ConditionNodes {
     return out;
   }
 
-  /** "The column is from one value to another": either may be null, for none. */
-  List ends(Map column, DataType type, Object from, Object to) {
-    List out = new ArrayList();
-    if (from != null) out.add(compare(">=", column, new Literal(from, type)));
-    if (to != null) out.add(compare("<=", column, new Literal(to, type)));
-    return out;
-  }
-
-  /** "The column is within one of these ranges": pairs of values, where null is no end. */
-  Map within(Map column, DataType type, List ranges) {
+  /** "The column is within one of these ranges": pairs of values, where null is no end, of a
+      dimension or of the query itself (""). */
+  Map within(Map column, DataType type, List ranges, String dimension) {
     List legs = new ArrayList();
     for (int i = 0; i < ranges.size(); i++) {
       Object[] range = (Object[]) ranges.get(i);
-      List ends = ends(column, type, range[0], range[1]);
+      List ends = new ArrayList();
+      if (range[0] != null) ends.add(compare(">=", column, new Literal(range[0], type)));
+      if (range[1] != null) ends.add(compare("<=", column, new Literal(range[1], type)));
+      for (int j = 0; j < ends.size(); j++) {
+        ((Map) ends.get(j)).put(Protocol.OF, dimension);
+      }
       legs.add(ends.isEmpty() ? not(leaf(Protocol.NULL, column)) : join(Protocol.AND, ends));
     }
     return join(Protocol.OR, legs);

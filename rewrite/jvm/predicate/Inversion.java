@@ -30,7 +30,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>May allow values that give another outcome, and never leaves one out that gives this one.
  */
 public final class Inversion {
-  private static final long DAY = 86400L * 1000000L; // in microseconds, as timestamps are
   private static final int MOST_DAYS = 100000000; // about 270,000 years; timestamps end later
 
   private final Expression column;
@@ -153,14 +152,15 @@ public final class Inversion {
     long first = start(day);
     long last = start(day + 1) - 1;
     // Clocks that are put back over midnight have the day before once more.
-    long margin = Monotonic.changes(zone, first - DAY, last + DAY) ? DAY : 0;
+    boolean changes = Monotonic.changes(zone, first - ValueTypes.DAY, last + ValueTypes.DAY);
+    long margin = changes ? ValueTypes.DAY : 0;
     return Long.valueOf(greatest ? last + margin : first - margin);
   }
 
   /** A day that a zone leaves out begins with the next one. */
   private Object day(long micros, boolean greatest) {
     int day = DateTimeUtils$.MODULE$.microsToDays(micros, zone);
-    int margin = Monotonic.changes(zone, micros - DAY, micros + DAY) ? 1 : 0;
+    int margin = Monotonic.changes(zone, micros - ValueTypes.DAY, micros + ValueTypes.DAY) ? 1 : 0;
     return Integer.valueOf(greatest ? day + margin : day - margin);
   }
 

@@ -16,6 +16,9 @@ import scala.math.Ordering;
     overlap, and include both ends; all begin with the least value, or end with the greatest, where
     the join says nothing of that end. */
 public final class KeyRanges {
+  /** As many as an index is asked about: each is two conditions in explain. */
+  static final int ASKED = 10;
+
   /** The fields of rows of ranges; one may be missing. */
   public static final String FROM = "from";
   public static final String TO = "to";
@@ -94,6 +97,15 @@ public final class KeyRanges {
   /** How many there are. */
   public int size() {
     return from == null ? to.size() : from.size();
+  }
+
+  /** Pairs of where one begins and where it ends, null for no end. */
+  List pairs() {
+    List out = new ArrayList();
+    for (int i = 0; i < size(); i++) {
+      out.add(new Object[] {from == null ? null : from.get(i), to == null ? null : to.get(i)});
+    }
+    return out;
   }
 
   /** Of what type their ends are. */

@@ -23,11 +23,7 @@ import scala.math.Ordering;
  * on which a function fails, or would, are in all of them, as queries have to meet those.
  */
 final class Monotonic {
-  /** Ranges that an index is asked about: each is two conditions in explain. */
-  private static final int RANGES = 10;
-
   private static final long SECOND = 1000000L; // in microseconds, as timestamps are
-  private static final long DAY = 86400 * SECOND;
   private static final int MARGIN = 5; // days: more than clocks and three casts between times move
 
   /** Casts inside of what reads clocks: each may move a time by a day and more. */
@@ -118,7 +114,7 @@ final class Monotonic {
 
   /** As above, the ranges that hold all values whose outcome is within one of others. */
   List ranges(KeyRanges outcomes) {
-    KeyRanges asked = outcomes.few(RANGES);
+    KeyRanges asked = outcomes.few(KeyRanges.ASKED);
     try {
       List ranges = new ArrayList();
       for (int i = 0; i < asked.size(); i++) {
@@ -164,12 +160,12 @@ final class Monotonic {
   private long widened(long value, int days) {
     if (clocks == null) return value;
     boolean isDay = type instanceof DateType;
-    double micros = (double) value * (isDay ? DAY : 1);
-    double near = 2.0 * MARGIN * DAY;
+    double micros = (double) value * (isDay ? ValueTypes.DAY : 1);
+    double near = 2.0 * MARGIN * ValueTypes.DAY;
     if (!changes(clocks, (long) (micros - near), (long) (micros + near))) return value;
-    double moved = (double) value + (isDay ? days : days * (double) DAY);
+    double moved = (double) value + (isDay ? days : days * (double) ValueTypes.DAY);
     if (moved <= least) return least;
-    return moved >= greatest ? greatest : value + (isDay ? days : days * DAY);
+    return moved >= greatest ? greatest : value + (isDay ? days : days * ValueTypes.DAY);
   }
 
   /** Whether the clocks of a zone are put back or forward between two times, in microseconds. */

@@ -49,8 +49,7 @@ final class OrderedFunction {
   static final Object BELOW = new Object();
   static final Object ABOVE = new Object();
 
-  private static final double DAY = 86400e6; // in microseconds
-  private static final double YEAR = 367 * DAY;
+  private static final double YEAR = 367.0 * ValueTypes.DAY;
 
   private final Expression function;
   private final int place;
@@ -78,7 +77,7 @@ final class OrderedFunction {
       return 0;
     }
     if (e instanceof UnixTimestamp || e instanceof ToUnixTimestamp) {
-      return isTime(type(e, 0)) ? 0 : -1;
+      return ValueTypes.isTime(type(e, 0)) ? 0 : -1;
     }
     if (e instanceof TruncDate) return constant(e, 1) != null ? 0 : -1;
     if (e instanceof TruncTimestamp) return constant(e, 0) != null ? 1 : -1;
@@ -132,13 +131,8 @@ final class OrderedFunction {
         : (int) Math.signum(((Number) number).doubleValue());
   }
 
-  private static boolean isTime(DataType type) {
-    return type instanceof DateType || type instanceof TimestampType
-        || type instanceof TimestampNTZType;
-  }
-
   private static boolean keepsOrder(DataType from, DataType to) {
-    if (isTime(from) && isTime(to)) return true;
+    if (ValueTypes.isTime(from) && ValueTypes.isTime(to)) return true;
     if (from instanceof TimestampType) return to instanceof LongType;
     if (from instanceof IntegralType && to instanceof IntegralType) {
       return from.defaultSize() <= to.defaultSize();
@@ -175,7 +169,7 @@ final class OrderedFunction {
     boolean isMoment = argument().dataType() instanceof TimestampType;
     if (function instanceof TruncTimestamp) return zone();
     if (!(function instanceof Cast)) return null;
-    boolean reads = isMoment && isTime(function.dataType());
+    boolean reads = isMoment && ValueTypes.isTime(function.dataType());
     boolean sets = argument().dataType() instanceof TimestampNTZType
         && function.dataType() instanceof TimestampType;
     return reads || sets ? zone() : null;
@@ -196,11 +190,11 @@ final class OrderedFunction {
     if (exact != null && exact.bitLength() > width(function.dataType())) {
       return exact.signum() < 0 ? BELOW : ABOVE;
     }
-    boolean ofTime = isTime(argument().dataType()) && exact == null;
+    boolean ofTime = ValueTypes.isTime(argument().dataType()) && exact == null;
     Object end = ofTime && ((Number) value).longValue() < 0 ? BELOW : ABOVE;
     try {
       Object outcome = bound.eval(new GenericInternalRow(new Object[] {value}));
-      if (outcome == null || !ofTime || !isTime(function.dataType())) return outcome;
+      if (outcome == null || !ofTime || !ValueTypes.isTime(function.dataType())) return outcome;
       // Beyond the last year there are numbers that have wrapped around.
       double moved = time(outcome, function.dataType()) - time(value, argument().dataType());
       return Math.abs(moved) > YEAR ? end : outcome;
@@ -210,7 +204,7 @@ final class OrderedFunction {
   }
 
   private static double time(Object value, DataType type) {
-    return ((Number) value).doubleValue() * (type instanceof DateType ? DAY : 1);
+    return ((Number) value).doubleValue() * (type instanceof DateType ? ValueTypes.DAY : 1);
   }
 
   /** The outcome of whole numbers and days as if no type had an end; null: of others. */

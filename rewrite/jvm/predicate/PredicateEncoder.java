@@ -42,9 +42,6 @@ public final class PredicateEncoder {
       */
   private static final int DEEPEST = 200;
 
-  /** Ranges that an index is asked about: each is two conditions in explain. */
-  private static final int RANGES = 10;
-
   private final ColumnResolver identities;
   private final ConditionNodes nodes;
   private final TextConditions texts;
@@ -96,20 +93,9 @@ public final class PredicateEncoder {
 
   /** "The column is within one of these ranges". */
   private Map within(KeyValues set, Map column) {
-    KeyRanges ranges = set.ranges().few(RANGES);
+    KeyRanges ranges = set.ranges().few(KeyRanges.ASKED);
     if (ranges.size() == 0) return of(set, column, new ArrayList());
-    DataType type = set.column().dataType();
-    List legs = new ArrayList();
-    for (int i = 0; i < ranges.size(); i++) {
-      Object from = ranges.from() == null ? null : ranges.from().get(i);
-      Object to = ranges.to() == null ? null : ranges.to().get(i);
-      List ends = nodes.ends(column, type, from, to);
-      for (int j = 0; j < ends.size(); j++) {
-        ((Map) ends.get(j)).put(Protocol.OF, set.dimension());
-      }
-      legs.add(nodes.join(Protocol.AND, ends));
-    }
-    return nodes.join(Protocol.OR, legs);
+    return nodes.within(column, set.column().dataType(), ranges.pairs(), set.dimension());
   }
 
   /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is
@@ -203,7 +189,8 @@ public final class PredicateEncoder {
     Map column = holds == null || fails == null ? null : column(function.column());
     if (column == null) return null;
     DataType type = function.column().dataType();
-    return nodes.weak(nodes.within(column, type, holds), nodes.within(column, type, fails));
+    return nodes.weak(
+        nodes.within(column, type, holds, ""), nodes.within(column, type, fails, ""));
   }
 
   private static String opposite(String op) {
@@ -221,7 +208,7 @@ public final class PredicateEncoder {
   }
 
   private Map beginnings(Substring e, List texts) {
-    if (texts.size() > RANGES) return null;
+    if (texts.size() > KeyRanges.ASKED) return null;
     List legs = new ArrayList();
     for (int i = 0; i < texts.size(); i++) {
       Map leg = compare("=", e, new Literal(texts.get(i), e.dataType()));

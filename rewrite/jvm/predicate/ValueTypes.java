@@ -14,11 +14,19 @@ import org.apache.spark.sql.types.TimestampType;
 
 /** What Catalyst values of a type are inside. */
 public final class ValueTypes {
+  /** A day of times, which are in microseconds. */
+  static final long DAY = 86400L * 1000000L;
+
   private ValueTypes() {}
 
   /** Whether they are integers: so are dates and times. */
   public static boolean isCounted(DataType type) {
-    return type instanceof IntegralType || type instanceof DateType || type instanceof TimestampType
+    return type instanceof IntegralType || isTime(type);
+  }
+
+  /** Whether they are dates or times. */
+  static boolean isTime(DataType type) {
+    return type instanceof DateType || type instanceof TimestampType
         || type instanceof TimestampNTZType;
   }
 

@@ -56,22 +56,24 @@ def rows(file: int) -> pa.Table:
     )
 
 
-def delta(folder: Path) -> Any:
+def delta(folder: Path, rows: Callable[[int], pa.Table] = rows, files: int = FILES) -> Any:
+    """A table of some files, each with the rows of its number."""
     from deltalake import DeltaTable, write_deltalake
 
-    for file in range(FILES):
+    for file in range(files):
         write_deltalake(folder, rows(file), mode="append")
     return DeltaTable(folder)
 
 
-def iceberg(folder: Path) -> Any:
+def iceberg(folder: Path, rows: Callable[[int], pa.Table] = rows, files: int = FILES) -> Any:
+    """As above."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir()
     catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}/w")
     catalog.create_namespace("db")
     table = catalog.create_table("db.t", schema=rows(0).schema)
-    for file in range(FILES):
+    for file in range(files):
         table.append(rows(file))
     return table
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ibis
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
 
 from providers.errors import DefinitionError
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
+from tests.skipping.tables.matrix import delta, iceberg
 
 DAY = datetime.date(2024, 1, 1)
 FILES = 6
@@ -33,28 +31,12 @@ def rows(n: int) -> pa.Table:
     )
 
 
-def delta(folder: Path) -> Any:
-    for n in range(FILES):
-        write_deltalake(folder, rows(n), mode="append")
-    return DeltaTable(folder)
-
-
-def iceberg(folder: Path) -> Any:
-    folder.mkdir()
-    catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}/w")
-    catalog.create_namespace("db")
-    table = catalog.create_table("db.t", schema=rows(0).schema)
-    for n in range(FILES):
-        table.append(rows(n))
-    return table
-
-
 @pytest.fixture(scope="module", params=[delta, iceberg])
 @staticmethod
 def index(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> SkippingIndex:
-    table = request.param(tmp_path_factory.mktemp("ibis") / "t")
+    table = request.param(tmp_path_factory.mktemp("ibis") / "t", rows, FILES)
     store = MemoryStore(f"ibis {request.param.__name__}")
     columns = "k VALUE_LIST, s VALUE_LIST, x VALUE_LIST, day MIN_MAX"
     return SkippingIndex.create(table, columns, store=store)
