@@ -82,6 +82,8 @@ EXTENDED = (
     "skipping/stores/test_opensearch_slow.py",
     "skipping/stores/test_restored.py",
     "skipping/tables/test_deltalake_spark.py",
+    "skipping/tables/test_engine_filters.py",
+    "skipping/tables/test_engine_keys.py",
     "skipping/tables/test_engines.py",
     "skipping/tables/test_folder_spark.py",
     "skipping/tables/test_ibis.py",

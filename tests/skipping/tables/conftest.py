@@ -1,9 +1,10 @@
-"""A table name for each test."""
+"""What the tests of tables are given: names, catalogs, stores, a world of random rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -11,6 +12,9 @@ from pyspark.sql import SparkSession
 
 from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from tests.skipping.tables.world import World
 
 
 @pytest.fixture
@@ -32,3 +36,10 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore("pyiceberg")
+
+
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    from tests.skipping.tables.world import make_world  # which imports every engine
+
+    return make_world(request.param, tmp_path_factory.mktemp(request.param) / "t")
