@@ -25,6 +25,7 @@ from tests.test_house import ROOT
 
 Rows = list[tuple[str, ...]]
 TOKEN = "let me in"
+FILES = 8
 
 
 class ClientError(Exception):
@@ -72,6 +73,10 @@ class Server:
         found = re.search(rf"{service} \S+://[\w.]+:(\d+)", self.ready)
         assert found, self.ready
         return int(found[1])
+
+    def url(self, token: str = TOKEN) -> str:
+        """Where clients of Connect find it."""
+        return f"sc://localhost:{self.port('connect')}/;token={token.replace(' ', '%20')}"
 
     def stop(self, *, signals: int = 1, wait: float = 30) -> int:
         """The exit code."""
@@ -160,6 +165,21 @@ class ThriftClient:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def make(client: Client, folder: Path, name: str) -> None:
+    """A table of eight files; each k is in one of them, and bounds are not kept."""
+    client.sql(f"DROP TABLE IF EXISTS {name}")
+    client.sql(
+        f"CREATE TABLE {name} USING delta LOCATION '{folder / name}'"
+        " TBLPROPERTIES (delta.dataSkippingNumIndexedCols = 0) AS"
+        f" SELECT /*+ REPARTITION({FILES}, k) */ id, id % 80 AS k FROM range(800)"
+    )
+
+
+def covered(client: Client, table: str) -> dict[str, str]:
+    rows = client.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {table}")
+    return {row[0]: row[1] for row in rows}
 
 
 @contextlib.contextmanager
