@@ -147,7 +147,7 @@ class _Leaf:
     def rows(self) -> BooleanExpression:
         if not isinstance(self.transform, IdentityTransform):
             return AlwaysTrue()
-        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`tables.iceberg.scan`).
+        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`tables.iceberg.filters`).
         made: BooleanExpression = Not(self.predicate) if self.negated else self.predicate
         return made
 

@@ -10,9 +10,9 @@ a plan without any file     Spark's DELETE takes it for "metadata will do". If o
                             that no file matches, one stays, the witness, with its rows.
 a filter's columns          are told by name, and names change hands: see `filters`.
 rows that match             The index is asked what any reader could return, the loosest reading of
-                            PyIceberg's own (`tables.iceberg.scan`): a file without the column, one
-                            older than a widening, NaN and null are asked for wherever any of them
-                            would be true. SQL, as Spark and Polars evaluate it, is stricter: null
+                            `tables.iceberg.filters`: a file without the column, one older than a
+                            widening, NaN and null are asked for wherever any of them would be true.
+                            SQL, as Spark and Polars evaluate it, is stricter: null
                             is never true there, and NaN is the greatest value, as in the index.
 the index is away           Then every file that Iceberg's planning keeps is in the plan: with
                             planning by the server a client has no plan of its own.
@@ -49,8 +49,8 @@ from skipping.lookup.query import Asking
 from skipping.model.definition import Definition
 from skipping.stores import IndexStore, identities
 from skipping.tables import Columns
+from skipping.tables.iceberg.filters import Reading, predicate_of
 from skipping.tables.iceberg.metadata import Metadata
-from skipping.tables.iceberg.scan import Reading, predicate_of
 
 __all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents", "unplanned"]
 
