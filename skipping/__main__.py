@@ -148,7 +148,7 @@ def _serve(arguments: Sequence[str]) -> int:
 
 def _catalog(arguments: Sequence[str]) -> int:
     try:
-        from skipping.catalog.service import main as run
+        from skipping.catalog.command import main as run
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _OF_THE_CATALOG:
             raise

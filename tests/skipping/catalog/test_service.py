@@ -378,6 +378,7 @@ def test_command_lines(
         main(["catalog", "--upstream", "http://h", "--io", "x"])
     assert "--io takes key=value" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    monkeypatch.delitem(sys.modules, "skipping.catalog.service", raising=False)
+    for room in ("command", "service"):
+        monkeypatch.delitem(sys.modules, f"skipping.catalog.{room}", raising=False)
     assert main(["catalog", "--upstream", "http://h"]) == 1
     assert "pip install 'lakehouse-file-skipping[catalog]'" in capsys.readouterr().err

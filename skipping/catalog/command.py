@@ -1,0 +1,165 @@
+"""The command `file-skipping catalog`: an Iceberg REST catalog that plans scans with the index.
+
+    file-skipping catalog --upstream https://catalog.example/api
+
+Listens on loopback unless told otherwise, without encryption: who has the port sees what is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+import uvicorn
+
+from providers.errors import SettingError, SkippingError
+from skipping.catalog.connections import Protocol
+from skipping.catalog.plan import Planner
+from skipping.catalog.service import Limits, application
+from skipping.catalog.upstream import (
+    Upstream,
+)
+from skipping.config.settings import PREFIX, Settings, variable
+from skipping.engines.environment import environment_store
+
+__all__ = ["main"]
+
+_KEY = 32
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="file-skipping catalog",
+        description="An Iceberg REST catalog that plans scans with the index.",
+    )
+    parser.add_argument("--upstream", required=True, metavar="URI", help="the catalog behind")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where it listens; unless given loopback"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8181, help="unless given 8181; 0: any that is free"
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="who vouches for the upstream, if not the usual"
+    )
+    parser.add_argument(
+        "--page", type=_count, default=5_000, metavar="N", help="tasks in one answer, at most"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help=f"{_KEY} random bytes or more, by which services take each other's pages",
+    )
+    parser.add_argument(
+        "--share-port",
+        action="store_true",
+        help="let the next service begin to listen before this one ends",
+    )
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="a setting, as spark.skipping.store=sqlite:/var/lib/skipping.db; the environment's "
+        "SKIPPING_STORE and its kin count as well",
+    )
+    parser.add_argument(
+        "--io",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="a property for reading manifests, as PyIceberg has it: s3.region=eu-central-1",
+    )
+    return parser
+
+
+def _key(path: str) -> bytes:
+    """The key in a file; raises OSError, SettingError."""
+    with open(path, "rb") as file:
+        key = file.read(1 << 16)
+    if len(key) < _KEY:
+        raise SettingError(
+            f"--key takes a file of {_KEY} random bytes or more: {path} has {len(key)}"
+        )
+    return key
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number above zero, not {text}")
+    return int(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the service until it is told to end; 2 for wrong arguments, 1 if it cannot start."""
+    parser = _arguments()
+    given = parser.parse_args(arguments)
+    pairs: dict[str, dict[str, str]] = {}
+    for option in ("conf", "io"):
+        wrong = [each for each in getattr(given, option) if "=" not in each]
+        if wrong:
+            parser.error(f"--{option} takes key=value, not {wrong[0]}")
+        pairs[option] = dict(each.split("=", 1) for each in getattr(given, option))
+    try:
+        settings = _settings(pairs["conf"])
+        limits = Limits()
+        upstream = Upstream(given.upstream, ca=given.ca, connections=limits.requests, timeout=60.0)
+        store = environment_store(settings)
+        planner = Planner(store, settings, most=limits.files, page=given.page)
+        key = None if given.key is None else _key(given.key)
+        listening = socket.create_server(
+            (given.host, given.port), backlog=512, reuse_port=given.share_port
+        )
+    except (OSError, ValueError, SkippingError) as error:  # the port cannot be shared: ValueError
+        print(f"no catalog: {error}", file=sys.stderr)
+        return 1
+    app = application(upstream, planner, io=pairs["io"], limits=limits, key=key)
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        log_level="warning",
+        limit_concurrency=4 * limits.requests,
+        timeout_keep_alive=75,  # longer than clients keep a connection that they do not test
+        access_log=False,  # paths name tables
+        proxy_headers=False,  # a client must not say which address it counts by
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=10,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    with listening:
+        host, port = listening.getsockname()[:2]
+        server = _Announced(config, f"catalog: http://{host}:{port} in front of {given.upstream}")
+        for each in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn ends in order, then raises it again for whoever was there before.
+            signal.signal(each, lambda *_: None)
+        asyncio.run(server.serve([listening]))
+    return 0
+
+
+def _settings(conf: Mapping[str, str]) -> Settings:
+    """The environment's, and over them those of the command line; raises SettingError."""
+    Settings.of(conf)
+    keys = {key.removeprefix(PREFIX): value for key, value in conf.items()}
+    for key in ("opensearch.user", "opensearch.password"):
+        if key in keys:
+            raise SettingError(f"{PREFIX}{key} is taken from the environment only: {variable(key)}")
+    return Settings.of_environment({**os.environ, **{variable(k): v for k, v in keys.items()}})
+
+
+class _Announced(uvicorn.Server):
+    """Says where it is once it listens."""
+
+    def __init__(self, config: uvicorn.Config, message: str) -> None:
+        super().__init__(config)
+        self._message = message
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(self._message, flush=True)
