@@ -23,6 +23,7 @@ from providers.predicate import (
     StartsWith,
     Unknown,
 )
+from providers.ranges import Ranges
 from providers.value_list import ValueList
 from providers.values import Domain
 
@@ -46,6 +47,7 @@ __all__ = [
     "Or",
     "Partition",
     "Predicate",
+    "Ranges",
     "SkippingError",
     "SkippingProvider",
     "StartsWith",

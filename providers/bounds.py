@@ -18,7 +18,7 @@ from providers.predicate import Between, Contains, EndsWith, In, IsNull, Leaf, S
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = ["BoundsCollector", "fields", "rewrite"]
+__all__ = ["LONGEST", "BoundsCollector", "fields", "rewrite", "round_up"]
 
 TELLING = 64
 """Bytes of a text or binary bound past what the least and the greatest value begin with alike."""
@@ -113,9 +113,13 @@ class BoundsCollector:
     def finish(self) -> Mapping[str, Anything] | None:
         """The bounds, cut where they tell enough; None where a cut maximum has nothing above it."""
         limit = min(common_prefix(self._low, self._high) + TELLING, LONGEST)
-        high = truncate(self._high, limit)
-        if high != self._high:
-            high = successor(high)
-            if high is None:
-                return None
+        high = round_up(self._high, limit)
+        if high is None and self._high is not None:
+            return None
         return {"low": truncate(self._low, limit), "high": high, "nulls": self._nulls}
+
+
+def round_up(value: Anything, limit: int) -> Anything:
+    """A text or binary value of about `limit` bytes that is not below `value`; None without one."""
+    cut = truncate(value, limit)
+    return cut if cut == value else successor(cut)

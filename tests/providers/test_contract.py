@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from providers import Compare, Contains, EndsWith, In, IsNull, SkippingProvider
 from providers.errors import DefinitionError
 from providers.predicate import Leaf
+from providers.ranges import COUNT, TELLING
 from providers.registry import kinds
 from tests.providers.spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
 
@@ -55,8 +56,8 @@ def _distinct(file: FILE) -> int:
 
 
 def _is_cut(file: FILE) -> bool:
-    """Whether a bound of the file may have been cut."""
-    return any(isinstance(v, str | bytes) and len(order(v)) > 64 for v in file)
+    """Whether a bound of the file, or an end of its intervals, may have been cut."""
+    return any(isinstance(v, str | bytes) and len(order(v)) > TELLING for v in file)
 
 
 @EVERY_KIND
@@ -92,6 +93,8 @@ def _must_be_exact(kind: str, leaf: Leaf, file: FILE, known: bool) -> bool:
         return False
     if kind == "VALUE_LIST":
         return known
+    if kind == "RANGES" and known and not _is_cut(file):
+        return _distinct(file) <= COUNT
     if kind in ("BLOOM_FILTER", "NGRAM"):
         return known and _is_null_test(leaf)
     if kind in BOUNDS and known and not _is_cut(file):
@@ -201,7 +204,7 @@ SAMPLES: dict[str, tuple[Any, Any, Any]] = {
 def test_files_of_one_value_are_skipped_exactly(
     kind: type[SkippingProvider], spark_type: str
 ) -> None:
-    if kind.kind not in (*BOUNDS, "VALUE_LIST", "BLOOM_FILTER"):
+    if kind.kind not in (*BOUNDS, "VALUE_LIST", "RANGES", "BLOOM_FILTER"):
         pytest.skip("the floor of a third-party kind is its own, that of NGRAM in its tests")
     files = [[value, value] for value in SAMPLES[spark_type]] + [[None], []]
     index = _index(kind, spark_type, files, 1)
