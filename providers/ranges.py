@@ -30,7 +30,7 @@ from providers.values import Domain, common_prefix, successor, truncate
 
 __all__ = ["Ranges"]
 
-COUNT = 8
+COUNT = 16
 """Intervals a file unless the definition says otherwise."""
 
 MOST = 32

@@ -1,0 +1,69 @@
+"""RANGES' questions to every store: of intervals in numbers and in text, as the reference says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from providers import Between, Column, Compare, In, IsNull, Ranges, StartsWith
+from providers.evaluate import disproved_rows
+from providers.index_predicate import Test, disproved, map_tests
+from providers.index_predicate import tests as each_test
+from providers.predicate import Leaf
+from providers.values import domain_of
+from skipping.stores import IndexStore
+from tests.providers.spark_oracle import sketch, table
+from tests.skipping.stores.samples import definition, entries
+
+FILES = 30
+
+
+@pytest.mark.parametrize("type", [pa.int64(), pa.string()], ids=str)
+def test_each_store_answers_as_the_reference(store: IndexStore, type: pa.DataType) -> None:
+    rng = random.Random(4)
+    domain = domain_of(type)
+    assert domain is not None
+    provider = Ranges.of((Column("x", domain),), {"n": 3})
+
+    def spelled(numbers: Sequence[int]) -> list[Any]:
+        return list(numbers) if type == pa.int64() else [f"{number:06}" for number in numbers]
+
+    # Clusters in some places of a hundred; a file has from none to five of them.
+    files = [
+        spelled([1000 * c + rng.randrange(9) for c in rng.sample(range(100), f % 6) * 4])
+        for f in range(FILES)
+    ]
+    kept = table(provider, [sketch(provider, [pa.array(each, type)]) for each in files], "s1")
+    columns = dict(zip(kept.column_names, map(pa.ChunkedArray.combine_chunks, kept), strict=True))
+    store.define(definition(), expect=None)
+    store.write("i", entries(store.reserve("i", FILES), columns), revision=1)
+
+    some = [value for each in files for value in each[:1]]
+    (low, high), many = spelled([4_000, 5_500]), spelled(range(0, 100_000, 50))
+    leaves: list[Leaf] = [Compare("x", "=", value) for value in some[:4]]
+    leaves += [Compare("x", op, high) for op in ("!=", "<", "<=", ">", ">=")]
+    leaves += [Between("x", low, high), In.of("x", pa.array(some[:3])), IsNull("x")]
+    leaves += [In.of("x", pa.array(many)), IsNull("x", negated=True)]
+    leaves += [replace(In.of("x", pa.array(files[1])), negated=True)]
+    if type == pa.string():
+        leaves += [StartsWith("x", "05"), StartsWith("x", "05", negated=True)]
+    skipped = 0
+    for leaf in leaves:
+        rewritten = provider.rewrite(leaf)
+        assert rewritten is not None
+        named = map_tests(rewritten, lambda test: replace(test, sketch="s1"))
+        asked: list[Test] = list(each_test(named))
+        answers = store.disproved("i", asked, below=FILES, timeout=60)
+        of_test = dict(zip(map(id, asked), answers, strict=True))
+        found = disproved(named, lambda test, answers=of_test: answers[id(test)])
+        expected = disproved(named, lambda t: BitMap(np.flatnonzero(disproved_rows(t, kept))))
+        assert found == expected, leaf
+        skipped += len(found)
+    assert skipped > 5 * FILES
