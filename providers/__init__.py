@@ -3,6 +3,7 @@
 Nothing here knows of Spark, stores or table formats.
 """
 
+from providers.addresses import Addresses
 from providers.base import Collector, Column, Field, Layout, SkippingProvider
 from providers.bloom_filter import BloomFilter
 from providers.errors import SkippingError
@@ -28,6 +29,7 @@ from providers.value_list import ValueList
 from providers.values import Domain
 
 __all__ = [
+    "Addresses",
     "And",
     "Between",
     "BloomFilter",

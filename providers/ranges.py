@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from providers import bounds
+from providers import intervals
 from providers.base import Column, Field, Param
-from providers.errors import DefinitionError
-from providers.index_predicate import (
-    AnyOf,
-    Escapes,
-    FieldCompare,
-    IndexPredicate,
-    Overlaps,
-    Test,
-    map_tests,
-)
-from providers.predicate import Compare as Comparison
-from providers.predicate import IsNull, Leaf
-from providers.values import Domain, common_prefix, successor, truncate
+from providers.index_predicate import IndexPredicate
+from providers.predicate import Leaf
+from providers.values import Domain
 
 __all__ = ["Ranges"]
-
-COUNT = 16
-"""Intervals a file unless the definition says otherwise."""
-
-MOST = 32
-"""Intervals a file at most: each is two fields in every store and one test of every question."""
-
-SPARE = 8
-"""Times as many intervals are kept while a file is read: a gap that is not among its widest so far
-may be in the end, when others turned out to be filled."""
-
-TELLING = 32
-"""Bytes of a text or binary end past what the least and the greatest value begin with alike."""
-
-_Mask = npt.NDArray[np.bool_]
-_Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +26,7 @@ class Ranges:
     only_extremes: ClassVar[bool] = False
     most: ClassVar[int | None] = None
     domain: Domain
-    n: int = COUNT
+    n: int = intervals.COUNT
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
@@ -64,178 +35,39 @@ class Ranges:
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ranges:
-        """Intervals of the one column; raises DefinitionError for an `n` that is not 2 to MOST."""
-        if unknown := set(params) - {"n"}:
-            raise DefinitionError(f"RANGES takes n, not {', '.join(sorted(unknown))}")
-        n = params.get("n", COUNT)
-        if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
-            raise DefinitionError(
-                f"RANGES takes an n of 2 to {MOST} intervals, not {n!r}: "
-                "MIN_MAX keeps one, VALUE_LIST every value"
-            )
-        return cls(columns[0].domain, n)
+        """Intervals of the one column; raises DefinitionError for an `n` out of range."""
+        return cls(columns[0].domain, intervals.count_of(cls.kind, params))
 
     def fields(self) -> tuple[Field, ...]:
-        """`low0`, `high0`, `low1`, ... in order (null: no values), and `nulls`, a count of rows.
-
-        A file with fewer intervals has its last again in the others, so that in each field there is
-        something that a store can answer from.
-        """
-        stored = self.domain.stored
-        ends = (Field(f"{end}{i}", stored) for i in range(self.n) for end in ("low", "high"))
-        return (*ends, Field("nulls", pa.int64()))
+        """Those of the intervals, and `nulls`, a count of rows."""
+        return (*intervals.fields(self.domain.stored, self.n), Field("nulls", pa.int64()))
 
     def collector(self) -> RangesCollector:
         """A new collector, for one file."""
         return RangesCollector(self.domain, self.n)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """The tests of bounds, asked of each interval as if its values were a file's.
-
-        A row that satisfies the leaf has its value in one of them, so one of them holds.
-        """
-        rough = bounds.rewrite(leaf, self.domain)
-        if rough is None:
-            return None
-        match leaf:
-            case IsNull(_, False):
-                return rough
-            case IsNull() | Comparison(_, "<" | "<="):
-                return _of(rough, 0)  # has the least value
-            case Comparison(_, ">" | ">="):
-                return _of(rough, self.n - 1)  # the greatest
-        return AnyOf(tuple(_of(rough, i) for i in range(self.n)))
+        """The tests of the intervals."""
+        return intervals.rewrite(leaf, self.domain, self.n)
 
     def survival(self, leaf: Leaf) -> float:
         """None that follows from the leaf: it is up to how the data lies."""
         return 0.0
 
 
-def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
-    """The predicate about `low` and `high`, asked of those of interval `i`."""
-
-    def named(test: Test) -> Test:
-        match test:
-            case FieldCompare(field):
-                return replace(test, field=f"{field}{i}")
-            case Overlaps(low, high) | Escapes(low, high):
-                return replace(test, low=f"{low}{i}", high=f"{high}{i}")
-        return test
-
-    return map_tests(predicate, named)
-
-
 class RangesCollector:
-    """Keeps the intervals by their ends: all that `_inside` does not join are apart.
-
-    `_inside[i]`: whether what lies between the ends `i` and `i + 1` belongs to an interval.
-    """
+    """Keeps the intervals, and counts nulls."""
 
     def __init__(self, domain: Domain, n: int) -> None:
-        self._domain = domain
-        self._n = n
-        self._ends = pa.array([], domain.stored)
-        self._inside: _Mask = np.zeros(0, np.bool_)
+        self._intervals = intervals.IntervalsCollector(domain, n)
         self._nulls = 0
-        self._is_bounded = True
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Widen the intervals by a part's values, and join those with the least between them."""
+        """Widen the intervals by a part of the file."""
         self._nulls += nulls
-        points, lows, highs = _shorten(distinct)
-        if highs.null_count:
-            self._is_bounded = False
-        if not len(distinct) or not self._is_bounded:
-            return
-        starts = pa.concat_arrays([self._ends[:-1].filter(pa.array(self._inside)), lows])
-        stops = pa.concat_arrays([self._ends[1:].filter(pa.array(self._inside)), highs])
-        self._ends = _in_order(pa.concat_arrays([self._ends, points, lows, highs]))
-        depth = np.zeros(len(self._ends), np.int64)
-        np.add.at(depth, pc.index_in(starts, self._ends).to_numpy(), 1)
-        np.add.at(depth, pc.index_in(stops, self._ends).to_numpy(), -1)
-        self._inside = np.cumsum(depth)[:-1] > 0
-        self._join(SPARE * self._n)
-
-    def _join(self, most: int) -> None:
-        """Keep the widest gaps only, so many that there are `most` intervals."""
-        gaps = np.flatnonzero(~self._inside)
-        if len(gaps) >= most:
-            widths = _widths(self._ends, self._domain)[gaps]
-            gaps = np.sort(gaps[np.argsort(widths, kind="stable")[len(gaps) - (most - 1) :]])
-        kept = np.unique(np.concatenate([[0, len(self._ends) - 1], gaps, gaps + 1]))
-        self._ends = self._ends.take(pa.array(kept))
-        self._inside = ~np.isin(kept[:-1], gaps)
+        self._intervals.add(distinct)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The intervals; None where a cut end has nothing above it."""
-        if not self._is_bounded:
-            return None
-        if not len(self._ends):
-            return {"nulls": self._nulls}
-        self._join(self._n)
-        apart = pa.array(~self._inside)
-        outer = pa.array([True])
-        lows = self._ends.filter(pa.concat_arrays([outer, apart])).to_pylist()
-        highs = self._ends.filter(pa.concat_arrays([apart, outer])).to_pylist()
-        limit = min(common_prefix(lows[0], highs[-1]) + TELLING, bounds.LONGEST)
-        ends: dict[str, Anything] = {"nulls": self._nulls}
-        for i in range(self._n):
-            at = min(i, len(lows) - 1)
-            ends[f"low{i}"] = truncate(lows[at], limit)
-            ends[f"high{i}"] = bounds.round_up(highs[at], limit)
-            if ends[f"high{i}"] is None:
-                return None
-        return ends
-
-
-def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """The values that are short, and of each long one the ends of an interval that holds it.
-
-    A null among the latter: nothing lies above it.
-    """
-    none = values.slice(0, 0)
-    if pa.types.is_integer(values.type):
-        return values, none, none
-    is_long = pc.greater(pc.binary_length(values), bounds.LONGEST)
-    if not pc.any(is_long).as_py():
-        return values, none, none
-    lows = [truncate(value, bounds.LONGEST) for value in values.filter(is_long).to_pylist()]
-    highs = [successor(low) for low in lows]
-    short = values.filter(pc.invert(is_long))
-    return short, pa.array(lows, values.type), pa.array(highs, values.type)
-
-
-def _in_order(values: pa.Array) -> pa.Array:
-    if pa.types.is_integer(values.type):
-        return pa.array(np.unique(values.to_numpy()), values.type)
-    distinct = pc.unique(values)
-    return distinct.take(pc.sort_indices(distinct))
-
-
-def _widths(values: pa.Array, domain: Domain) -> _Widths:
-    """How far apart each two neighbours of the sorted values are, in a measure of the domain's."""
-    if domain.name == "float":
-        bits = values.to_numpy()
-        doubles = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits).view(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            floats: _Widths = np.nan_to_num(np.diff(doubles), nan=np.inf, posinf=np.inf)
-        return floats
-    if pa.types.is_integer(values.type):
-        numbers = values.to_numpy().view(np.uint64)
-    else:
-        numbers = _digits(values, common_prefix(values[0].as_py(), values[-1].as_py()))
-    apart: _Widths = numbers[1:] - numbers[:-1]  # in 64 bits, whatever the signs
-    return apart
-
-
-def _digits(values: pa.Array, start: int) -> npt.NDArray[np.uint64]:
-    """The eight bytes from `start` of each text or binary value as a number; 0 past its end."""
-    _, offsets, data = values.buffers()
-    edges = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    octets = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))
-    numbers = np.zeros(len(values), np.uint64)
-    for at in range(start, start + 8):
-        places = edges[:-1] + at
-        digits = np.where(places < edges[1:], octets.take(places, mode="clip"), np.uint8(0))
-        numbers = numbers << np.uint64(8) | digits.astype(np.uint64)
-    return numbers
+        """The intervals; None where they cannot be kept."""
+        found = self._intervals.finish()
+        return None if found is None else {**found, "nulls": self._nulls}

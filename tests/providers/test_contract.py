@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from providers import Compare, Contains, EndsWith, In, IsNull, SkippingProvider
 from providers.errors import DefinitionError
+from providers.intervals import COUNT, TELLING
 from providers.predicate import Leaf
-from providers.ranges import COUNT, TELLING
 from providers.registry import kinds
 from tests.providers.spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
 

@@ -11,7 +11,7 @@ import pytest
 
 from providers import Between, Column, Compare, In, IsNull, MinMax, Ranges, StartsWith
 from providers.errors import DefinitionError
-from providers.ranges import MOST, SPARE, RangesCollector
+from providers.intervals import MOST, SPARE, IntervalsCollector
 from providers.values import arrow_type, domain_of
 from tests.providers.spark_oracle import FILE, Index, is_text, leaves_over, matches
 
@@ -113,16 +113,16 @@ def test_a_long_text_with_nothing_above_it_is_unknown() -> None:
 def test_little_is_held_while_a_file_is_read(spark_type: str) -> None:
     domain = domain_of(arrow_type(spark_type))
     assert domain is not None
-    collector, n = RangesCollector(domain, 4), 4
+    collector, n = IntervalsCollector(domain, 4), 4
     rng = random.Random(1)
     for _ in range(20):
         numbers = [rng.randrange(10**9) for _ in range(3_000)]
         texts = [f"{number:09}" + "x" * 600 for number in numbers]
-        collector.add(pa.array(numbers if spark_type == "bigint" else texts), 0)
+        collector.add(pa.array(numbers if spark_type == "bigint" else texts))
         assert len(collector._ends) <= 2 * SPARE * n
     kept = collector.finish()
     assert kept is not None
-    assert len(kept) == 2 * n + 1
+    assert len(kept) == 2 * n
 
 
 def test_its_parameter() -> None:

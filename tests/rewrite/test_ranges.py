@@ -1,4 +1,4 @@
-"""RANGES on Delta and Iceberg: files have the ends of the table, and a place of their own between."""
+"""RANGES on Delta and Iceberg: files have the ends of the table, and their own place between."""
 
 from __future__ import annotations
 

@@ -1,0 +1,202 @@
+"""ADDRESSES(n): the IP addresses in a text column, as intervals of their numbers.
+
+A text that is an IPv4 address without leading zeros, or an IPv6 address in any spelling, is kept as
+the 16 bytes of the address (IPv4 as `::ffff:0:0/96` has it), in `intervals`. All other texts of a
+file are in a few of their own, so that `-` and `unknown` among addresses cost nothing.
+
+What is asked is about text. Two equal texts are the same address, or none. A text that begins with
+`10.1.` is an address of 10.1.0.0/16, or none; with `2001:db8:` it is one of 2001:db8::/32, or none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any as Anything
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers import intervals
+from providers.base import Column, Field, Param
+from providers.errors import DefinitionError
+from providers.index_predicate import (
+    AllOf,
+    AnyOf,
+    Escapes,
+    FieldCompare,
+    IndexPredicate,
+    Overlaps,
+    Test,
+    map_tests,
+)
+from providers.predicate import Between, In, IsNull, Leaf, StartsWith
+from providers.predicate import Compare as Comparison
+from providers.values import Domain, domain_of
+
+__all__ = ["Addresses"]
+
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = r"\A" + r"\.".join(f"(?P<o{i}>{_OCTET[1:-1]})" for i in range(4)) + r"\z"
+_OCTETS = re.compile(rf"(?:{_OCTET}\.){{1,3}}")
+_GROUPS = re.compile("(?:[0-9a-fA-F]{1,4}:){1,7}")
+_LONGEST = 45  # characters of an IPv6 address with an IPv4 address at its end
+_MAPPED = bytes(10) + b"\xff\xff"
+_BYTES = Domain("binary", pa.binary())
+
+OTHERS = 4
+"""Intervals of texts that are no addresses: mostly there is a word or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Intervals of the addresses and of the other texts, and the number of nulls."""
+
+    kind: ClassVar[str] = "ADDRESSES"
+    only_extremes: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
+    domain: Domain
+    n: int = intervals.COUNT
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """`ADDRESSES(n)`."""
+        return ("n",)
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Addresses:
+        """Of a text column; raises DefinitionError for another, and for an `n` out of range."""
+        (column,) = columns
+        n = intervals.count_of(cls.kind, params)
+        if column.domain != domain_of(pa.string()):
+            raise DefinitionError(f"ADDRESSES is for columns of text, {column.name} is none")
+        return cls(column.domain, n)
+
+    def fields(self) -> tuple[Field, ...]:
+        """Of the intervals of both; `others`, 1 where a text is no address; `nulls`, of rows."""
+        others = intervals.fields(self.domain.stored, OTHERS)
+        return (
+            *intervals.fields(_BYTES.stored, self.n),
+            *(replace(field, name=f"other_{field.name}") for field in others),
+            Field("others", pa.int64()),
+            Field("nulls", pa.int64()),
+        )
+
+    def collector(self) -> AddressesCollector:
+        """A new collector, for one file."""
+        return AddressesCollector(self.domain, self.n)
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """Tests of the addresses that satisfy the leaf, or of the other texts: a row has either."""
+        match leaf:
+            case Comparison(_, "=", value):
+                return self._in(pa.array([value], self.domain.stored))
+            case In(_, keys, False):
+                return self._in(keys)
+            case StartsWith(_, prefix, False):
+                within = _network(prefix)
+                if within is None:
+                    return None
+                asked = intervals.rewrite(Between("", *within), _BYTES, self.n)
+            case IsNull(_, True):
+                asked = intervals.rewrite(leaf, _BYTES, self.n)
+            case IsNull(_, False):
+                return FieldCompare("nulls", ">", 0)
+            case _:
+                return None  # the order of texts is not that of addresses
+        return _any(asked, self._others(leaf))
+
+    def _in(self, keys: pa.Array) -> IndexPredicate | None:
+        addresses, others = _parsed(keys)
+        asked = intervals.rewrite(In.of("", addresses), _BYTES, self.n) if len(addresses) else None
+        return _any(asked, self._others(In.of("", others)) if len(others) else None)
+
+    def _others(self, leaf: Leaf) -> IndexPredicate | None:
+        """Their intervals, where there are any: no store answers from fields that nobody wrote."""
+        asked = intervals.rewrite(leaf, self.domain, OTHERS)
+        if asked is None:
+            return None
+        return AllOf((FieldCompare("others", ">", 0), map_tests(asked, _of_others)))
+
+    def survival(self, leaf: Leaf) -> float:
+        """None that follows from the leaf: it is up to how the data lies."""
+        return 0.0
+
+
+def _any(asked: IndexPredicate | None, others: IndexPredicate | None) -> IndexPredicate | None:
+    legs = tuple(leg for leg in (asked, others) if leg is not None)
+    return AnyOf(legs) if legs else None
+
+
+def _of_others(test: Test) -> Test:
+    match test:
+        case FieldCompare(field):
+            return replace(test, field=f"other_{field}")
+        case Overlaps(low, high) | Escapes(low, high):
+            return replace(test, low=f"other_{low}", high=f"other_{high}")
+    return test
+
+
+class AddressesCollector:
+    """Keeps the intervals of both."""
+
+    def __init__(self, domain: Domain, n: int) -> None:
+        self._addresses = intervals.IntervalsCollector(_BYTES, n)
+        self._others = intervals.IntervalsCollector(domain, OTHERS)
+        self._nulls = 0
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Take a part's texts."""
+        self._nulls += nulls
+        addresses, others = _parsed(distinct)
+        self._addresses.add(addresses)
+        self._others.add(others)
+
+    def finish(self) -> Mapping[str, Anything] | None:
+        """What is known of both; None where a cut text has nothing above it."""
+        addresses, others = self._addresses.finish(), self._others.finish()
+        if addresses is None or others is None:
+            return None
+        known = {f"other_{name}": end for name, end in others.items()}
+        return {**addresses, **known, "others": int(bool(others)), "nulls": self._nulls}
+
+
+def _parsed(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The 16 bytes of the distinct texts that are addresses, and the others as they are."""
+    octets = pc.extract_regex(texts, _IPV4)
+    rest = texts.filter(octets.is_null())
+    octets = octets.drop_null()
+    numbers = np.empty((len(octets), 16), np.uint8)
+    numbers[:, :12] = np.frombuffer(_MAPPED, np.uint8)
+    for i in range(4):
+        digits = pc.struct_field(octets, f"o{i}")
+        numbers[:, 12 + i] = digits.cast(pa.uint8()).to_numpy(zero_copy_only=False)
+    buffers = [None, pa.py_buffer(numbers)]
+    found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), buffers)
+    likely = pc.and_(pc.match_substring(rest, ":"), pc.less_equal(pc.binary_length(rest), _LONGEST))
+    packed = pa.array(map(_packed, rest.filter(likely).to_pylist()), pa.binary())
+    others = [rest.filter(pc.invert(likely)), rest.filter(likely).filter(packed.is_null())]
+    return pa.concat_arrays([found.cast(pa.binary()), packed.drop_null()]), pa.concat_arrays(others)
+
+
+def _packed(text: str) -> bytes | None:
+    try:
+        return ipaddress.IPv6Address(text).packed
+    except ValueError:
+        return None
+
+
+def _network(prefix: str) -> tuple[bytes, bytes] | None:
+    """The least and the greatest address whose text may begin so; None: no part of it is whole."""
+    if octets := _OCTETS.match(prefix):
+        known = _MAPPED + bytes(map(int, octets[0].split(".")[:-1]))
+    elif groups := _GROUPS.match(prefix):
+        parts = groups[0].split(":")[:-1]
+        known = b"".join(int(part, 16).to_bytes(2, "big") for part in parts)
+    else:
+        return None
+    return known.ljust(16, b"\0"), known.ljust(16, b"\xff")

@@ -1,0 +1,218 @@
+"""The values of a file as a few closed intervals: what is kept, how, and what it answers.
+
+The kinds that keep intervals (RANGES, ADDRESSES) are made of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any as Anything
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers import bounds
+from providers.base import Field, Param
+from providers.errors import DefinitionError
+from providers.index_predicate import (
+    AnyOf,
+    Escapes,
+    FieldCompare,
+    IndexPredicate,
+    Overlaps,
+    Test,
+    map_tests,
+)
+from providers.predicate import Compare as Comparison
+from providers.predicate import IsNull, Leaf
+from providers.values import Domain, common_prefix, successor, truncate
+
+__all__ = ["COUNT", "MOST", "TELLING", "IntervalsCollector", "count_of", "fields", "rewrite"]
+
+COUNT = 16
+"""Intervals a file unless the definition says otherwise."""
+
+MOST = 32
+"""Intervals a file at most: each is two fields in every store and one test of every question."""
+
+SPARE = 8
+"""Times as many intervals are kept while a file is read: a gap that is not among its widest so far
+may be in the end, when others turned out to be filled."""
+
+TELLING = 32
+"""Bytes of a text or binary end past what the least and the greatest value begin with alike."""
+
+_Mask = npt.NDArray[np.bool_]
+_Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
+
+
+def count_of(kind: str, params: Mapping[str, Param]) -> int:
+    """The parameter `n`; raises DefinitionError for another, and for one that is not 2 to MOST."""
+    if unknown := set(params) - {"n"}:
+        raise DefinitionError(f"{kind} takes n, not {', '.join(sorted(unknown))}")
+    n = params.get("n", COUNT)
+    if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
+        raise DefinitionError(
+            f"{kind} takes an n of 2 to {MOST} intervals, not {n!r}: "
+            "MIN_MAX keeps one, VALUE_LIST every value"
+        )
+    return n
+
+
+def fields(stored: pa.DataType, n: int) -> tuple[Field, ...]:
+    """`low0`, `high0`, `low1`, ... in order; null: no values.
+
+    A file with fewer intervals has its last again in the others, so that in each field there is
+    something that a store can answer from.
+    """
+    return tuple(Field(f"{end}{i}", stored) for i in range(n) for end in ("low", "high"))
+
+
+def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
+    """The tests of bounds, asked of each interval as if its values were a file's.
+
+    A row that satisfies the leaf has its value in one of them, so one of them holds.
+    """
+    rough = bounds.rewrite(leaf, domain)
+    if rough is None:
+        return None
+    match leaf:
+        case IsNull(_, False):
+            return rough
+        case IsNull() | Comparison(_, "<" | "<="):
+            return _of(rough, 0)  # has the least value
+        case Comparison(_, ">" | ">="):
+            return _of(rough, n - 1)  # the greatest
+    return AnyOf(tuple(_of(rough, i) for i in range(n)))
+
+
+def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
+    """The predicate about `low` and `high`, asked of those of interval `i`."""
+
+    def named(test: Test) -> Test:
+        match test:
+            case FieldCompare(field):
+                return replace(test, field=f"{field}{i}")
+            case Overlaps(low, high) | Escapes(low, high):
+                return replace(test, low=f"{low}{i}", high=f"{high}{i}")
+        return test
+
+    return map_tests(predicate, named)
+
+
+class IntervalsCollector:
+    """Keeps the intervals by their ends: all that `_inside` does not join are apart.
+
+    `_inside[i]`: whether what lies between the ends `i` and `i + 1` belongs to an interval.
+    """
+
+    def __init__(self, domain: Domain, n: int) -> None:
+        self._domain = domain
+        self._n = n
+        self._ends = pa.array([], domain.stored)
+        self._inside: _Mask = np.zeros(0, np.bool_)
+        self._is_bounded = True
+
+    def add(self, distinct: pa.Array) -> None:
+        """Widen the intervals by a part's values, and join those with the least between them."""
+        points, lows, highs = _shorten(distinct)
+        if highs.null_count:
+            self._is_bounded = False
+        if not len(distinct) or not self._is_bounded:
+            return
+        starts = pa.concat_arrays([self._ends[:-1].filter(pa.array(self._inside)), lows])
+        stops = pa.concat_arrays([self._ends[1:].filter(pa.array(self._inside)), highs])
+        self._ends = _in_order(pa.concat_arrays([self._ends, points, lows, highs]))
+        depth = np.zeros(len(self._ends), np.int64)
+        np.add.at(depth, pc.index_in(starts, self._ends).to_numpy(), 1)
+        np.add.at(depth, pc.index_in(stops, self._ends).to_numpy(), -1)
+        self._inside = np.cumsum(depth)[:-1] > 0
+        self._join(SPARE * self._n)
+
+    def _join(self, most: int) -> None:
+        """Keep the widest gaps only, so many that there are `most` intervals."""
+        gaps = np.flatnonzero(~self._inside)
+        if len(gaps) >= most:
+            widths = _widths(self._ends, self._domain)[gaps]
+            gaps = np.sort(gaps[np.argsort(widths, kind="stable")[len(gaps) - (most - 1) :]])
+        kept = np.unique(np.concatenate([[0, len(self._ends) - 1], gaps, gaps + 1]))
+        self._ends = self._ends.take(pa.array(kept))
+        self._inside = ~np.isin(kept[:-1], gaps)
+
+    def finish(self) -> Mapping[str, Anything] | None:
+        """The fields' values; None where a cut end has nothing above it."""
+        if not self._is_bounded:
+            return None
+        if not len(self._ends):
+            return {}
+        self._join(self._n)
+        apart = pa.array(~self._inside)
+        outer = pa.array([True])
+        lows = self._ends.filter(pa.concat_arrays([outer, apart])).to_pylist()
+        highs = self._ends.filter(pa.concat_arrays([apart, outer])).to_pylist()
+        limit = min(common_prefix(lows[0], highs[-1]) + TELLING, bounds.LONGEST)
+        ends: dict[str, Anything] = {}
+        for i in range(self._n):
+            at = min(i, len(lows) - 1)
+            ends[f"low{i}"] = truncate(lows[at], limit)
+            ends[f"high{i}"] = bounds.round_up(highs[at], limit)
+            if ends[f"high{i}"] is None:
+                return None
+        return ends
+
+
+def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """The values that are short, and of each long one the ends of an interval that holds it.
+
+    A null among the latter: nothing lies above it.
+    """
+    none = values.slice(0, 0)
+    if pa.types.is_integer(values.type):
+        return values, none, none
+    is_long = pc.greater(pc.binary_length(values), bounds.LONGEST)
+    if not pc.any(is_long).as_py():
+        return values, none, none
+    lows = [truncate(value, bounds.LONGEST) for value in values.filter(is_long).to_pylist()]
+    highs = [successor(low) for low in lows]
+    short = values.filter(pc.invert(is_long))
+    return short, pa.array(lows, values.type), pa.array(highs, values.type)
+
+
+def _in_order(values: pa.Array) -> pa.Array:
+    if pa.types.is_integer(values.type):
+        return pa.array(np.unique(values.to_numpy()), values.type)
+    distinct = pc.unique(values)
+    return distinct.take(pc.sort_indices(distinct))
+
+
+def _widths(values: pa.Array, domain: Domain) -> _Widths:
+    """How far apart each two neighbours of the sorted values are, in a measure of the domain's."""
+    if domain.name == "float":
+        bits = values.to_numpy()
+        doubles = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits).view(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats: _Widths = np.nan_to_num(np.diff(doubles), nan=np.inf, posinf=np.inf)
+        return floats
+    if pa.types.is_integer(values.type):
+        apart: _Widths = np.diff(values.to_numpy().view(np.uint64))  # whatever the signs
+        return apart
+    start = common_prefix(values[0].as_py(), values[-1].as_py())
+    above, below = (np.diff(_digits(values, at)) for at in (start, start + 8))
+    # Where the first eight bytes differ the next hardly count.
+    return np.where(above > 0, above.astype(np.float64) * 2.0**64, below)
+
+
+def _digits(values: pa.Array, start: int) -> npt.NDArray[np.uint64]:
+    """The eight bytes from `start` of each text or binary value as a number; 0 past its end."""
+    _, offsets, data = values.buffers()
+    edges = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    octets = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))
+    numbers = np.zeros(len(values), np.uint64)
+    for at in range(start, start + 8):
+        places = edges[:-1] + at
+        digits = np.where(places < edges[1:], octets.take(places, mode="clip"), np.uint8(0))
+        numbers = numbers << np.uint64(8) | digits.astype(np.uint64)
+    return numbers
