@@ -137,7 +137,8 @@ class IntervalsCollector:
         gaps = np.flatnonzero(~self._inside)
         if len(gaps) >= most:
             widths = _widths(self._ends, self._domain)[gaps]
-            gaps = np.sort(gaps[np.argsort(widths, kind="stable")[len(gaps) - (most - 1) :]])
+            least = len(gaps) - (most - 1)
+            gaps = np.sort(gaps[np.argpartition(widths, least)[least:]])
         kept = np.unique(np.concatenate([[0, len(self._ends) - 1], gaps, gaps + 1]))
         self._ends = self._ends.take(pa.array(kept))
         self._inside = ~np.isin(kept[:-1], gaps)

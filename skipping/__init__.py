@@ -14,15 +14,26 @@ from skipping.requirements import require_spark
 if TYPE_CHECKING:
     from skipping.commands.execute import schema, sql
     from skipping.lookup.scan_plan import ScanPlan
+    from skipping.parser.networks import in_network
     from skipping.skipping_index import SkippingIndex
     from skipping.streaming.jobs import Stream, streams
 
-__all__ = ["ScanPlan", "SkippingError", "SkippingIndex", "Stream", "schema", "sql", "streams"]
+__all__ = [
+    "ScanPlan",
+    "SkippingError",
+    "SkippingIndex",
+    "Stream",
+    "in_network",
+    "schema",
+    "sql",
+    "streams",
+]
 
 _HOME = {
     "ScanPlan": "skipping.lookup.scan_plan",
     "SkippingIndex": "skipping.skipping_index",
     "Stream": "skipping.streaming.jobs",
+    "in_network": "skipping.parser.networks",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",
     "streams": "skipping.streaming.jobs",

@@ -1,8 +1,9 @@
-"""RANGES beside MIN_MAX and VALUE_LIST: room, building, and the files that are left for some keys.
+"""RANGES beside MIN_MAX and VALUE_LIST: room, building, and files that are left for some keys.
 
-`python -m tests.benchmarks.ranges [scale] [files]`: a year of flights in a file a day, the same
-with one row in a hundred in any file, as late data has it, and the join columns of the facts of
-TPC-DS and TPC-H, at a scale and in a number of files each. Keys are values of rows of the table.
+`python -m tests.benchmarks.ranges [scale] [files]`: a year of flights in a file a day (UTC), the
+same with one row in a hundred in any file, as late data has it, and the join columns of the facts
+of TPC-DS and TPC-H, at a scale and in a number of files each. Keys are values of rows of the table.
+Last, the time of a question with many keys about many files.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import mean, median
 
 import numpy as np
@@ -24,7 +26,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import disproved, map_tests
 from providers.values import domain_of, encode
 from rewrite.demo import flights
-from tests.benchmarks.report import heading, table
+from tests.benchmarks.report import heading, interleaved, spread, table
 from tests.benchmarks.star import DATA
 from tests.benchmarks.tpc import LAYOUTS, SUITES, generate
 from tests.providers.spark_oracle import sketch
@@ -33,6 +35,7 @@ from tests.providers.spark_oracle import table as sketches
 __all__ = ["main"]
 
 KEYS, DRAWS = (1, 10, 100), 20
+MANY, ASKED = 100_000, 1_000  # files, and keys of a question to them
 LATE = 0.01
 OF_FLIGHTS = ("departure", "flight", "tailnum")
 Files = Sequence[pa.Array]
@@ -55,7 +58,7 @@ def main(scale: float = 1, files: int = 200) -> None:
         for name, parts in _flights(late):
             for kind, measured in _measured(parts).items():
                 lines.append((f"{name}, {layout}: {kind}", *_row(measured)))
-    head = ("files that are left of 365 for", *(f"{k} keys" for k in KEYS), "bytes a file", "ms")
+    head = ("files that are left of 366 for", *(f"{k} keys" for k in KEYS), "bytes a file", "ms")
     heading("Flights", rows=len(flights()), columns=", ".join(OF_FLIGHTS))
     table(head, lines)
     for suite in SUITES.values():
@@ -76,6 +79,26 @@ def main(scale: float = 1, files: int = 200) -> None:
         columns = sum(len(fact.joins) for fact in suite.facts)
         heading(suite.name, scale=scale, files_of_a_fact=files, join_columns=columns)
         table((f"files that are left of {files} for", *head[1:]), lines)
+
+    lines = [(name, spread(seconds, 1, 1e3)) for name, seconds in _asking().items()]
+    heading("Asking", files=MANY, keys=ASKED, rounds=9)
+    table(("kind, of numbers", "ms"), lines)
+
+
+def _asking() -> dict[str, list[float]]:
+    """Seconds of a question about many files, on fields that are at hand."""
+    rng = np.random.default_rng(3)
+    keys = In.of("x", pa.array(rng.integers(0, 1 << 40, ASKED)))
+    asks = {}
+    for name, kind in kinds(Domain("integer", pa.int64())).items():
+        if isinstance(kind, ValueList):
+            continue  # its terms are up to the store
+        *ends, nulls = kind.fields()
+        values = np.sort(rng.integers(0, 1 << 40, (MANY, len(ends))), axis=1)
+        columns = {f"s0_{end.name}": values[:, i] for i, end in enumerate(ends)}
+        known = {"s0_known": np.ones(MANY, np.bool_), f"s0_{nulls.name}": np.zeros(MANY, np.int64)}
+        asks[name] = partial(_left, kind, pa.table({**columns, **known}), keys)
+    return interleaved(asks, rounds=9)
 
 
 def _row(measured: Sequence[float]) -> tuple[str, ...]:

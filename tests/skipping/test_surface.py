@@ -20,6 +20,7 @@ class TestSurface:
         offered = {package.__name__: package.__all__ for package in (providers, rewrite, skipping)}
         assert offered == {
             "providers": [
+                "Addresses",
                 "And",
                 "Between",
                 "BloomFilter",
@@ -39,6 +40,7 @@ class TestSurface:
                 "Or",
                 "Partition",
                 "Predicate",
+                "Ranges",
                 "SkippingError",
                 "SkippingProvider",
                 "StartsWith",
@@ -66,6 +68,7 @@ class TestSurface:
                 "SkippingError",
                 "SkippingIndex",
                 "Stream",
+                "in_network",
                 "schema",
                 "sql",
                 "streams",

@@ -1,0 +1,61 @@
+"""ADDRESSES on Delta and Iceberg: a file has networks that text order puts beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skipping import in_network
+from tests.rewrite.differential import FORMATS, batch, exact_batch, in_catalog_of, make_table, skips
+
+NETWORKS = [(10, 1), (10, 19), (10, 2), (10, 200), (100, 1), (192, 168), (172, 16), (1, 0)]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def visits(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """A file has 60 addresses of a network, every other a `-`; one has IPv6, and one a null."""
+    rows: list[tuple[int, str | None]] = [
+        (f, f"{a}.{b}.{4 * i}.{i}") for f, (a, b) in enumerate(NETWORKS) for i in range(60)
+    ]
+    rows += [(f, "-") for f in range(1, len(NETWORKS), 2)]
+    rows += [(len(NETWORKS), text) for text in ("2001:db8::1", "2001:DB8:0:0:0:0:0:ff", "fe80::1")]
+    rows += [(len(NETWORKS) + 1, None)]
+    with in_catalog_of(spark, request.param):
+        data = spark.createDataFrame(rows, "_f int, ip string")
+        table = make_table(spark, "visits", data, "ip ADDRESSES(4)")
+        yield table
+        spark.sql(f"DROP SKIPPING INDEX ON {table}")
+        spark.sql(f"DROP TABLE {table}")
+
+
+def test_exactly_the_needed_files_are_opened(spark: SparkSession, visits: str) -> None:
+    conditions = [
+        "ip = '10.19.8.2'", "ip = '10.20.0.1'", "ip IN ('10.1.4.1', '172.16.0.0', 'x')", "ip = '-'",
+        "ip LIKE '10.1.%'", "ip LIKE '10.%'", "startswith(ip, '192.168.')", "ip LIKE '10.2.%'",
+        "ip LIKE '11.%' OR ip LIKE '100.1.%'", "ip LIKE '2001:db8:%' OR ip = 'fe80::1'",
+        "ip IS NULL", "ip IS NOT NULL", "ip LIKE '10.20.%'", "ip LIKE '10.19.%' AND ip > '10.19.4'",
+        in_network("ip", "10.0.0.0/8"), in_network("ip", "10.16.0.0/14"),
+        in_network("ip", "172.16.0.0/12"), in_network("ip", "10.1.0.0/30"),
+        in_network("ip", "192.168.4.1/32"), in_network("ip", "0.0.0.0/1"),
+    ]  # fmt: skip
+    exact_batch(spark, visits, conditions)
+
+
+def test_what_is_no_question_of_addresses_loses_no_row(spark: SparkSession, visits: str) -> None:
+    conditions = [
+        "ip LIKE '1%'", "ip LIKE '10.1'", "ip LIKE '10.1%'", "ip NOT LIKE '10.1.%'",
+        "ip <> '10.1.4.1'", "ip NOT IN ('10.1.4.1', '-')", "ip < '10.2'", "ip BETWEEN '1' AND '11'",
+        "split_part(ip, '.', 1) = '10'", "ip <=> '10.1.4.1'", "lower(ip) = '2001:db8::1'",
+        "ip = '2001:DB8::1'", "ip LIKE '2001:%'", "ip LIKE 'fe80%'", "ip = ''", "ip LIKE '%'",
+        "ip COLLATE UTF8_LCASE = '2001:DB8::1'", "ip COLLATE UTF8_LCASE LIKE '2001:DB8:%'",
+        f"NOT {in_network('ip', '10.0.0.0/9')}",
+    ]  # fmt: skip
+    assert batch(spark, visits, conditions).skipped > 0
+
+
+def test_a_join_opens_the_files_of_its_addresses(spark: SparkSession, visits: str) -> None:
+    keys = "SELECT explode(array('10.19.8.2', '10.20.0.1', '1.0.4.1')) AS k, 'x' AS name"
+    query = f"SELECT v.ip, name FROM {visits} AS v JOIN ({keys}) AS dim ON v.ip = dim.k"
+    assert skips(spark, query).opened == 2
