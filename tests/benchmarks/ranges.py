@@ -88,7 +88,7 @@ def main(scale: float = 1, files: int = 200) -> None:
 def _asking() -> dict[str, list[float]]:
     """Seconds of a question about many files, on fields that are at hand."""
     rng = np.random.default_rng(3)
-    keys = In.of("x", pa.array(rng.integers(0, 1 << 40, ASKED)))
+    keys = pa.array(rng.integers(0, 1 << 40, ASKED))
     asks = {}
     for name, kind in kinds(Domain("integer", pa.int64())).items():
         if isinstance(kind, ValueList):

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,7 @@ from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.queries import (
     candidates_query,
+    clauses,
     disproved_query,
     has_many_numbers,
     numbers_query,
@@ -40,6 +42,10 @@ from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap
 __all__ = ["Answers"]
 
 _CANDIDATES = 10_000
+_RANGES = 2_048
+"""Ranges of values in one search. It takes longer with each, so that reading the fields is faster:
+20,000 files with 16 intervals, which are asked for 200 keys each, took it 30 s."""
+
 _SCALAR = (FieldCompare, Overlaps, Escapes)
 
 
@@ -73,10 +79,12 @@ class Answers:
             return answers
         types = types_of(head.fields)
         queries: dict[int, Body] = {}
+        ranges = list(accumulate(clauses(test) for test in tests))
         for i, test in enumerate(tests):
             if not answerable(test, types):
                 continue
-            if isinstance(test, _SCALAR) and _is_of(head, held[test.sketch]):
+            is_many = ranges[i] > _RANGES
+            if isinstance(test, _SCALAR) and (is_many or _is_of(head, held[test.sketch])):
                 continue
             bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
             query = disproved_query(test, bitmaps=bitmaps)

@@ -33,6 +33,7 @@ from skipping.stores.opensearch.scripts import unset_bits
 
 __all__ = [
     "candidates_query",
+    "clauses",
     "disproved_query",
     "has_many_numbers",
     "numbers_query",
@@ -58,6 +59,18 @@ def ordinals_query(visible: Body, below: int) -> Body:
 def has_many_numbers(test: Test) -> bool:
     """Whether its keys would better go as a bitmap."""
     return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
+
+
+def clauses(test: Test) -> int:
+    """How many ranges of values a query about SCALAR fields has; 0 if it is about others."""
+    match test:
+        case Overlaps(_, _, keys):
+            return len(keys)
+        case Escapes(_, _, starts):
+            return len(starts)
+        case FieldCompare():
+            return 1
+    return 0
 
 
 def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
