@@ -28,8 +28,8 @@ __all__ = ["Advice", "analyze", "list_kinds"]
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
 
-_UNMEASURED = ("NGRAM",)
-"""Kinds that are for other questions than those for values: for substrings."""
+_UNMEASURED = ("ADDRESSES", "NGRAM")
+"""Kinds that are for other questions than those for values: for networks, for substrings."""
 
 _UNKNOWN = (None,) * len(KEYS)
 

@@ -40,7 +40,7 @@ def value(rng: random.Random, spark_type: str) -> Any:
 def test_no_row_is_lost_and_nothing_that_bounds_disprove(spark_type: str) -> None:
     rng = random.Random(spark_type)
     more = 0
-    for _ in range(25):
+    for _ in range(15):
         files: list[FILE] = [
             [value(rng, spark_type) for _ in range(rng.choice([2, 9, 60]))] for _ in range(5)
         ]
