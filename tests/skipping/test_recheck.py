@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> pa.Table:
 
 def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> Rechecked:
     # Kinds do not matter: what they keep is not used.
-    statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER)")
+    statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER, (n, s) VALUE_LIST)")
     assert isinstance(statement, Create)
     indexed = number_columns(statement.columns, COLUMNS, ())
     definition = Definition("i", TableId("delta", "", ""), "t", indexed)
