@@ -252,14 +252,23 @@ def parts_of(
 def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> Part:
     rows = []
     for place, array in parts:
-        part = part_of(place, array)  # which looks for what is not to be trusted
-        if isinstance(part, Unreadable):
-            return replace(part, column=column)
-        plain = pa.types.is_dictionary(array.type)
-        values = encode(_without_views(array.dictionary if plain else array))
-        rows.append(values.take(array.indices) if plain else values)
+        if place.oldest is not None:
+            part = part_of(place, array)
+            if isinstance(part, Unreadable):
+                return replace(part, column=column)
+        try:
+            rows.append(_encoded(array))
+        except pa.ArrowInvalid as error:
+            return Unreadable(column, f"a value cannot be normalised: {_short(error)}")
     tuples = encode_tuples(rows)
     return Chunk(column, tuples.drop_null(), tuples.null_count)
+
+
+def _encoded(array: pa.Array) -> pa.Array:
+    """The values of all rows, normalised."""
+    if pa.types.is_dictionary(array.type):
+        return encode(_without_views(array.dictionary)).take(array.indices)
+    return encode(_without_views(array))
 
 
 def part_of(place: Found, array: pa.Array) -> Part:

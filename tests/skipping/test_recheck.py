@@ -58,6 +58,8 @@ def numbers(found: Rechecked) -> list[int]:
         (Compare("n", "<", 20), [0, 1]),
         (And((Compare("n", ">", 50), Compare("s", "=", "f8"))), [8]),
         (And((Compare("n", ">", 90), Compare("s", "=", "f8"))), []),
+        (And((Compare("n", "=", 71), Compare("s", "=", "f7"))), [7]),
+        (And((Compare("n", "=", 70), Compare("s", "=", "f7"))), []),  # no row has both
         (Or((Compare("n", "=", 5), StartsWith("s", "f9"))), [0, 9]),
         (IsNull("s"), [7]),
         (In.of("s", pa.array(["f2", "f4", "x"])), [2, 4]),
