@@ -11,6 +11,7 @@ from providers.base import Collector, Column, Field, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
+from providers.tuples import refuse_tuples
 from providers.values import Domain
 
 __all__ = ["MinMax"]
@@ -33,9 +34,11 @@ class MinMax:
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> MinMax:
         """Bounds of the one column; raises DefinitionError for any parameter."""
+        (column,) = columns
+        refuse_tuples(cls.kind, column)
         if params:
             raise DefinitionError(f"MIN_MAX takes no parameter, not {', '.join(params)}")
-        return cls(columns[0].domain)
+        return cls(column.domain)
 
     def fields(self) -> tuple[Field, ...]:
         """The bounds and the number of nulls."""

@@ -13,6 +13,7 @@ from providers import intervals
 from providers.base import Column, Field, Param
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
+from providers.tuples import refuse_tuples
 from providers.values import Domain
 
 __all__ = ["Ranges"]
@@ -36,7 +37,9 @@ class Ranges:
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ranges:
         """Intervals of the one column; raises DefinitionError for an `n` out of range."""
-        return cls(columns[0].domain, intervals.count_of(cls.kind, params))
+        (column,) = columns
+        refuse_tuples(cls.kind, column)
+        return cls(column.domain, intervals.count_of(cls.kind, params))
 
     def fields(self) -> tuple[Field, ...]:
         """Those of the intervals, and `nulls`, a count of rows."""

@@ -52,6 +52,7 @@ def recheck(
     over. Predicate and `asked` are those of the question (`skipping.lookup.lookup`).
     """
     named = {leaf.column for leaf in leaves(predicate)}
+    named |= {i.identity for i in definition.columns if i.parts and named.issuperset(i.of)}
     found = {
         i.identity: (i, c)
         for i, c in current_columns(definition, columns)

@@ -12,11 +12,19 @@ from providers.base import Param
 from providers.errors import Conflict, DefinitionError, NoStore
 from providers.registry import find
 from skipping.config.options import IndexOptions
-from skipping.model.definition import EXPRESSION, Definition, IndexedColumn, Versioned
+from skipping.model.definition import (
+    COMPOSITE,
+    EXPRESSION,
+    Definition,
+    IndexedColumn,
+    Versioned,
+)
 from skipping.parser import ColumnSpec
+from skipping.parser.literals import join_name
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IndexStore
 from skipping.tables import Columns, Table, TableColumn
+from skipping.tables.composites import by_name, combine
 
 __all__ = [
     "add_columns",
@@ -47,19 +55,27 @@ def number_columns(
     made: list[IndexedColumn] = []
     for number, spec in enumerate(specs, start=first):
         with _at(spec.position):
-            column = (
-                columns.compute(spec.name) if spec.is_expression else columns.resolve(spec.name)
-            )
+            column = _meant(spec, columns)
             if column.refusal is not None:
                 raise DefinitionError(column.refusal)
-            if column.expression is None and column.identity.startswith(EXPRESSION):
-                raise DefinitionError(f"a column whose name begins with {EXPRESSION} has no index")
+            if not column.reads and column.identity.startswith((EXPRESSION, COMPOSITE)):
+                begins = f"{EXPRESSION} or {COMPOSITE}"
+                raise DefinitionError(f"a column whose name begins with {begins} has no index")
         with _at(spec.kind_position):
             indexed = _indexed(number, spec, column, providers)
-            if any((m.identity, m.kind) == (indexed.identity, indexed.kind) for m in made):
+            if any((m.of, m.kind) == (indexed.of, indexed.kind) for m in made):
                 raise DefinitionError(f"{indexed.name} {indexed.kind} is given twice")
             made.append(indexed)
     return tuple(made)
+
+
+def _meant(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
+    """The column, expression or composite that a statement names; raises DefinitionError."""
+    if given.is_expression:
+        return columns.compute(given.name)
+    if given.composite:
+        return combine([columns.resolve(join_name(name)) for name in given.composite])
+    return columns.resolve(given.name)
 
 
 def require_answerable(table: Table, where: str | None) -> None:
@@ -168,6 +184,7 @@ def _carried_over(old: Definition, table: Table) -> Definition:
                 type=column.type,
                 partition=column.partition,
                 expression=column.expression,
+                parts=column.parts,
             )
         )
     if not carried:
@@ -180,6 +197,8 @@ def _carried_over(old: Definition, table: Table) -> Definition:
 
 def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
     """The column that has the name of an indexed one; of an expression what it is by now."""
+    if indexed.parts:
+        return by_name(indexed, columns)
     if indexed.expression is None:
         return columns.get(indexed.name)
     try:
@@ -220,6 +239,7 @@ def _indexed(
         tuple(sorted(params.items())),
         column.partition,
         column.expression,
+        column.parts,
     )
     indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
     return indexed
@@ -230,9 +250,9 @@ def add_columns(
 ) -> Definition:
     """With more columns or kinds; raises DefinitionError for one that is there or not sound."""
     new = number_columns(specs, columns, providers, first=definition.next_number)
-    there = {(i.identity, i.kind) for i in definition.columns}
+    there = {(i.of, i.kind) for i in definition.columns}
     for indexed, spec in zip(new, specs, strict=True):
-        if (indexed.identity, indexed.kind) in there:
+        if (indexed.of, indexed.kind) in there:
             raise DefinitionError(
                 f"{indexed.name} {indexed.kind} is in the index already: DROP it first",
                 position=spec.kind_position,
@@ -274,9 +294,12 @@ def set_options(definition: Definition, given: Mapping[str, Param]) -> Definitio
 def _is(indexed: IndexedColumn, drop: ColumnDrop, columns: Columns) -> bool:
     if drop.is_expression or indexed.expression is not None:
         return drop.is_expression and indexed.name == drop.name
+    if bool(drop.composite) != bool(indexed.parts):
+        return False
     if indexed.name.lower() == drop.name.lower():
         return True  # also what the column of this name was before it was made again
     try:
-        return indexed.identity == columns.resolve(drop.name).identity
+        column = _meant(drop, columns)
     except DefinitionError:
         return False
+    return indexed.of == frozenset(part.identity for part in column.reads or (column,))

@@ -29,6 +29,7 @@ EXTENDED = (
     "rewrite/test_alone.py",
     "rewrite/test_iceberg_catalogs.py",
     "rewrite/test_commands.py",
+    "rewrite/test_composites.py",
     "rewrite/test_dbt.py",
     "rewrite/test_dml_concurrency.py",
     "rewrite/test_dml_random.py",

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,8 +85,7 @@ class Answers:
             settings, lookup = self._asked(name)
             match header.get(protocol.OP):
                 case protocol.DISPROVED:
-                    reader = Reader(buffers)
-                    return self._disproved(lookup, header, reader, settings, deadline)
+                    return self._disproved(lookup, header, buffers, settings, deadline)
                 case protocol.FILES:
                     return self._files(lookup, header, deadline)
                 case protocol.INDEXED:
@@ -109,16 +108,17 @@ class Answers:
         self,
         lookup: Lookup,
         header: Mapping[str, Any],
-        reader: Reader,
+        buffers: Sequence[memoryview],
         settings: Settings,
         deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        predicate = reader.read(header[protocol.FILTERS])
         indexed = lookup.indexed(timeout=_left(deadline))
         definition = indexed.get(TableId(*header[protocol.TABLE].split("\n")))
         if definition is None:
             return _message({protocol.REASON: "the table has no index"})
+        reader = Reader(buffers, definition.columns)
+        predicate = reader.read(header[protocol.FILTERS])
         finding = lookup.ask(definition, predicate, reader.columns, timeout=_left(deadline))
         if settings.shadow and self._shadow is not None:
             self._shadow.offer(

@@ -9,7 +9,7 @@ and a side FAILS, implied where it is false; which one counts is known when the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -30,9 +30,11 @@ from providers.predicate import (
     Unknown,
     negate,
 )
+from providers.tuples import encode_tuples
 from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import protocol
-from skipping.lookup.translate import QueryColumn
+from skipping.lookup.translate import QueryColumn, composite_column
+from skipping.model.definition import IndexedColumn
 
 __all__ = ["Message", "Reader", "read_message"]
 
@@ -72,10 +74,16 @@ def read_message(message: bytes) -> Message:
 
 
 class Reader:
-    """Reads one tree; afterwards `columns` holds the columns it names, by identity."""
+    """Reads one tree; afterwards `columns` holds the columns it names, by identity.
 
-    def __init__(self, buffers: Sequence[memoryview]) -> None:
+    `indexed` are those of the index that is asked, of which there may be composites.
+    """
+
+    def __init__(
+        self, buffers: Sequence[memoryview], indexed: Sequence[IndexedColumn] = ()
+    ) -> None:
         self._buffers = buffers
+        self._composites = {i.identity: i for i in indexed if i.parts}
         self.columns: dict[str, QueryColumn] = {}
 
     def read(self, node: dict[str, Any]) -> Predicate:
@@ -103,6 +111,10 @@ class Reader:
                 ]
             elif node[protocol.OP] == protocol.UNKNOWN:
                 built.append(Unknown(node[protocol.WHY]))
+            elif node[protocol.OP] == protocol.TUPLES:
+                # Java negates none: of structs `=` is never null, so that is no leaf of ours.
+                told = Unknown("tuples") if negated else And(tuple(self._tuples(node)))
+                built.append(told)
             else:
                 leaf = self._leaf(node, negated=negated)
                 built.append(negate(leaf) if negated else leaf)
@@ -129,6 +141,22 @@ class Reader:
         if node[protocol.OP] in _TEXTS:
             return _TEXTS[node[protocol.OP]](column, value)
         return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
+
+    def _tuples(self, node: dict[str, Any]) -> Iterator[In]:
+        """What rows of values of several columns say of the composites of some of them."""
+        arrays: dict[str, pa.Array] = {}
+        for named, given in zip(node[protocol.COLUMNS], node[protocol.VALUES], strict=True):
+            column = self._column(named)
+            values = None if column is None else self._values(given, column)
+            if column is not None and values is not None:
+                arrays[column] = values
+        for composite in self._composites.values():
+            seen = composite_column(composite, {i: self.columns[i] for i in arrays})
+            if seen is None:
+                continue
+            self.columns[composite.identity] = seen
+            tuples = encode_tuples([arrays[part] for part in composite.part_identities])
+            yield replace(In.of(composite.identity, tuples), source=node.get(protocol.OF, ""))
 
     def _column(self, column: dict[str, str]) -> str | None:
         identity = column[protocol.IDENTITY]

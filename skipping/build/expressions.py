@@ -79,11 +79,11 @@ class ExpressionBuild(ReaderBuild):
         work: Sequence[Work],
         batches: Iterable[pa.RecordBatch],
     ) -> dict[str, Any]:
-        logged = json.loads(file["partition"] or "{}")
         doubtful = {
-            w.column.identity: reason
+            w.column.identity: place.reason
             for w in work
-            if (reason := _doubt(w.column, footer, logged)) is not None
+            for read in w.column.reads
+            if isinstance(place := footer.places[read.identity], Unreadable)
         }
 
         def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
@@ -139,17 +139,6 @@ class ExpressionBuild(ReaderBuild):
 def _dated(found: Sequence[Found]) -> list[Found]:
     """Those whose values are looked at themselves: old ones may be of another calendar."""
     return [place for place in found if place.column.type in ("date", "timestamp")]
-
-
-def _doubt(column: TableColumn, footer: Footer, logged: Mapping[str, Any]) -> str | None:
-    """Why an expression over what Spark reads of a file may be another than what a query has."""
-    for read in column.reads:
-        place = footer.places[read.identity]
-        if isinstance(place, Unreadable):
-            return place.reason
-        if read.logged_as in logged:
-            return f"the log has a value of {read.name}, too"
-    return None
 
 
 def merge(parts: Sequence[pa.Table], work: Sequence[Work]) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.errors import DefinitionError, StoreError, first_line
-from providers.values import arrow_type, domain_of
+from providers.tuples import domain_of_type
 from skipping.build.local import LocalBuild
 from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
@@ -26,6 +26,7 @@ from skipping.parquet.reader import SETTLED, Unreadable, read_columns
 from skipping.progress import progress
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.tables import Columns, Table, TableColumn
+from skipping.tables.composites import by_identity, by_name
 from skipping.tables.filesystem import locate
 
 __all__ = [
@@ -115,11 +116,14 @@ def current_columns(
     known under it still answers queries of versions that had it. So are expressions that cannot be
     computed here, or are by now others than the definition says (`uncomputed`).
     """
-    by_identity = {column.identity: column for column in columns.values()}
-    pairs = [
-        (i, _computed(i, columns)[0] if i.expression else by_identity.get(i.identity))
-        for i in definition.columns
-    ]
+    there = {column.identity: column for column in columns.values()}
+
+    def now(indexed: IndexedColumn) -> TableColumn | None:
+        if indexed.expression is not None:
+            return _computed(indexed, columns)[0]
+        return by_identity(indexed, columns) if indexed.parts else there.get(indexed.identity)
+
+    pairs = [(i, now(i)) for i in definition.columns]
     return [(i, column) for i, column in pairs if column and _fits(i, column)]
 
 
@@ -144,8 +148,7 @@ def _computed(indexed: IndexedColumn, columns: Columns) -> tuple[TableColumn | N
 
 
 def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
-    arrow = arrow_type(column.type)
-    return column.refusal is None and arrow is not None and domain_of(arrow) == indexed.domain
+    return column.refusal is None and domain_of_type(column.type) == indexed.domain
 
 
 def _brought_up(
@@ -158,13 +161,14 @@ def _brought_up(
     """
     old = definition.value
     today = {
-        i.number: replace(i, name=c.name, type=c.type) for i, c in current_columns(old, columns)
+        i.number: replace(i, name=c.name, type=c.type, parts=c.parts)
+        for i, c in current_columns(old, columns)
     }
     renamed = tuple(today.get(i.number, i) for i in old.columns)
     followed = {(i.name, i.kind, i.params) for i in today.values()}
     added: list[IndexedColumn] = []
     for indexed in renamed:
-        column = columns.get(indexed.name)
+        column = by_name(indexed, columns) if indexed.parts else columns.get(indexed.name)
         wanted = (indexed.name, indexed.kind, indexed.params)
         if wanted not in followed and column is not None and column.refusal is None:
             followed.add(wanted)
@@ -175,6 +179,7 @@ def _brought_up(
                     identity=column.identity,
                     type=column.type,
                     partition=column.partition,
+                    parts=column.parts,
                 )
             )
     new = replace(old, columns=(*renamed, *added))

@@ -171,6 +171,8 @@ def _collect(
     # file has: files that were imported may differ from the log. So both count.
     stored = [column for column in distinct.values() if column.opened]
     for column in distinct.values():
+        if any(read.logged_as in logged for read in column.reads):
+            unreadable.add(column.identity)
         if column.opened and column.logged_as not in logged:
             continue
         value = None

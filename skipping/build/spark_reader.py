@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +24,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch
-from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
-from skipping.parquet.reader import Chunk, Part, Unreadable, part_of, require_settled
+from skipping.parquet.columns import Found, UnknownError, find
+from skipping.parquet.reader import (
+    Part,
+    Place,
+    Unreadable,
+    is_read,
+    parts_of,
+    require_settled,
+    stored,
+    unread_parts,
+)
 from skipping.parser.literals import quote
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
@@ -46,8 +55,6 @@ _SETTINGS = {
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.skipping.enabled": "false",
 }
-
-Place: TypeAlias = Found | Unreadable | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ class ReaderBuild:
 
     def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
         """What is read of the files, by identity."""
-        return {w.column.identity: w.column for w in work if w.column.opened}
+        return {c.identity: c for w in work if w.column.opened for c in stored(w.column)}
 
     @staticmethod
     def _sketch(
@@ -137,18 +144,14 @@ class ReaderBuild:
         """The sketches of a file from the rows that Spark read of it."""
 
         def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
-            for column in columns:
-                place = footer.places[column.identity]
-                if isinstance(place, Unreadable):
-                    yield place
-                else:
-                    nulls = footer.rows if place is None else 0
-                    yield Chunk(column, pa.array([], indexed_domain(column).stored), nulls)
+            yield from unread_parts(columns, footer.places, footer.rows)
+            left = [c for c in columns if is_read(c, footer.places)]
             rows = 0
             for batch in batches:
                 rows += batch.num_rows
-                for i, place in enumerate(footer.found):
-                    yield part_of(place, batch.column(i + 1))
+                found = enumerate(footer.found, start=1)
+                arrays = {place.column.identity: batch.column(i) for i, place in found}
+                yield from parts_of(left, footer.places, arrays)
             if footer.found and rows != footer.rows:
                 yield Unreadable(columns[0], f"{rows} of {footer.rows} rows", of_file=True)
 

@@ -18,6 +18,7 @@ from providers.predicate import (
     label,
     wildcards,
 )
+from providers.tuples import decode_tuple, part_types
 from providers.values import Value
 
 __all__ = ["format_leaf", "format_value"]
@@ -59,6 +60,9 @@ def format_value(value: Value, type: str) -> str:
     >>> value_in_words(150, "decimal(5,2)"), value_in_words("it's", "string")
     ('1.50', "'it''s'")
     """
+    if isinstance(value, bytes) and (types := part_types(type)):
+        values = zip(decode_tuple(value, types), types, strict=True)
+        return f"({', '.join(format_value(*each) for each in values)})"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     decimal = re.fullmatch(r"decimal\(\d+,\s*(\d+)\)", type)

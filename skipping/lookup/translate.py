@@ -22,11 +22,13 @@ from providers.predicate import (
     label,
 )
 from providers.simplify import simplify
+from providers.tuples import tuple_domain, tuple_type
 from providers.values import Domain
 from skipping.lookup.format import format_leaf
+from skipping.lookup.tuples import Composite, with_tuples
 from skipping.model.definition import Definition, IndexedColumn
 
-__all__ = ["USELESS", "QueryColumn", "Question"]
+__all__ = ["USELESS", "QueryColumn", "Question", "composite_column"]
 
 MOST_LEAVES = 4_096
 """Of one question; the others are as conditions that no index can answer."""
@@ -44,6 +46,18 @@ class QueryColumn:
     type: str = ""
 
 
+def composite_column(
+    indexed: IndexedColumn, columns: Mapping[str, QueryColumn]
+) -> QueryColumn | None:
+    """A composite as a query sees it that names all its columns; else None."""
+    parts = [columns[identity] for identity in indexed.part_identities if identity in columns]
+    if not parts or len(parts) < len(indexed.parts):
+        return None
+    name = f"({', '.join(part.name for part in parts)})"
+    domain = tuple_domain([part.domain for part in parts])
+    return QueryColumn(name, domain, tuple_type([part.type for part in parts]))
+
+
 class Question:
     """Translates one predicate for one index, noting which leg is whose and what is unused."""
 
@@ -57,7 +71,14 @@ class Question:
     ) -> None:
         """`values`: legs and reasons show the values of conditions, which are data."""
         self._definition = definition
-        self._columns = columns
+        composites = ((i.identity, composite_column(i, columns)) for i in definition.columns)
+        asked = {identity: column for identity, column in composites if column is not None}
+        self._columns = {**columns, **asked}
+        self._composites = [
+            Composite(i.identity, {part: columns[part].domain for part in i.part_identities})
+            for i in {i.identity: i for i in definition.columns}.values()
+            if i.identity in asked
+        ]
         self._providers = providers
         self._values = values
         # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
@@ -80,7 +101,7 @@ class Question:
         """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
-            simplify(predicate),
+            with_tuples(simplify(predicate), self._composites),
             legs=lambda node: tuple(_telling(node.legs)) if isinstance(node, And) else node.legs,
             leaf=self._leaf_or_unknown,
             join=self._join,
@@ -126,7 +147,11 @@ class Question:
             if translated is not None:
                 found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
-            self.unused.append(f"{text}: {column.name} is not in the index")
+            beside = [c for c in self._definition.columns if leaf.column in c.part_identities]
+            if not any(c.identity in self._columns for c in beside):
+                names = ", ".join(dict.fromkeys(c.name for c in beside))
+                only = f", only {names}" if names else ""
+                self.unused.append(f"{text}: {column.name} is not in the index{only}")
         return AllOf(tuple(found)) if found else None
 
     def _ask_kind(

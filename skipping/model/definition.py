@@ -16,11 +16,13 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 from providers.base import Column, Param, SkippingProvider
 from providers.errors import DefinitionError, SkippingError, StoreError, first_line
 from providers.registry import find
-from providers.values import Domain, arrow_type, domain_of
+from providers.tuples import domain_of_type, part_types
+from providers.values import Domain
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import mask_controls
 
 __all__ = [
+    "COMPOSITE",
     "EXPRESSION",
     "FORMAT",
     "Definition",
@@ -32,18 +34,23 @@ __all__ = [
     "Status",
     "TableId",
     "Versioned",
+    "composite_identity",
 ]
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
 """Seconds until files that could not be read are tried again without being told to."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of what is stored. A newer one is refused: it may mean what this release cannot know.
 
-2 has expressions; what has none is stored as 1, so that an older release goes on reading it."""
+3 has composites, 2 expressions; what has none is stored as 1, so that an older release goes on
+reading it."""
 
 EXPRESSION = "expr:"
 """What the identity of an expression begins with (`ExpressionText.java`)."""
+
+COMPOSITE = "tuple:"
+"""What the identity of a composite begins with (`IndexClient.java`); then those of its columns."""
 
 IndexId: TypeAlias = str
 """The incarnation: a UUID never used again, so whoever asks a dropped index finds nothing."""
@@ -92,7 +99,8 @@ class IndexedColumn:
     `identity` is the column's identity in the format (physical name or field id), which outlives a
     rename; `type` is the Spark type it was sketched under. A column that was dropped and made
     again, or widened into another domain, gets a new number: the two are never mixed up. Of an
-    `expression` the name is its text, and the identity what Spark makes of that.
+    `expression` the name is its text, and the identity what Spark makes of that. A composite has
+    `parts`: the names of its columns with their identities.
     """
 
     number: int
@@ -103,6 +111,17 @@ class IndexedColumn:
     params: tuple[tuple[str, Param], ...] = ()
     partition: bool = False
     expression: Expression | None = None
+    parts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def part_identities(self) -> tuple[str, ...]:
+        """Those of the columns of a composite, in its order; else none."""
+        return tuple(identity for _, identity in self.parts)
+
+    @property
+    def of(self) -> frozenset[str]:
+        """What it is an index of, with the kind: of a composite its columns, in any order."""
+        return frozenset(self.part_identities or (self.identity,))
 
     @property
     def sketch(self) -> str:
@@ -112,8 +131,7 @@ class IndexedColumn:
     @property
     def domain(self) -> Domain:
         """What its values are compared in; raises DefinitionError for a type that has none."""
-        arrow = arrow_type(self.type)
-        domain = domain_of(arrow) if arrow is not None else None
+        domain = domain_of_type(self.type)
         if domain is None:
             raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
         return domain
@@ -153,10 +171,11 @@ class Definition:
     def to_json(self) -> str:
         """As stores keep it."""
         data = {k: v for k, v in asdict(self).items() if k != "fault"}
-        data["format"] = FORMAT if any(i.expression for i in self.columns) else 1
+        data["format"] = max((_format(column) for column in self.columns), default=1)
         for column in data["columns"]:
-            if column["expression"] is None:
-                del column["expression"]
+            for name in ("expression", "parts"):
+                if not column[name]:
+                    del column[name]
         return json.dumps(data, sort_keys=True)
 
     @classmethod
@@ -185,6 +204,7 @@ class Definition:
                                 **column,
                                 "params": _pairs(column["params"]),
                                 "expression": _expression(column.get("expression")),
+                                "parts": tuple((n, i) for n, i in column.get("parts", ())),
                             }
                         )
                         for column in data["columns"]
@@ -249,6 +269,11 @@ class Definition:
                 texts += [expression.sql, expression.zone, *chain(*expression.reads)]
                 if type(expression.ansi) is not bool or not expression.reads:
                     raise DefinitionError(f"{column.name!r:.100} reads nothing")
+            texts += chain(*column.parts)
+            if not _is_composite(column) and (
+                column.parts or str(column.identity).startswith(COMPOSITE)
+            ):
+                raise DefinitionError(f"column {column.name!r:.100} is not the composite it says")
         if not all(map(_is_name, texts)) or not all(
             part == "" or _is_name(part) for part in asdict(self.table).values()
         ):
@@ -363,6 +388,23 @@ def _expression(given: Any) -> Expression | None:
     if given is None:
         return None
     return Expression(**{**given, "reads": tuple((name, by) for name, by in given["reads"])})
+
+
+def composite_identity(identities: Sequence[str]) -> str:
+    """That of the composite of columns with these."""
+    return COMPOSITE + json.dumps(list(identities))
+
+
+def _is_composite(column: IndexedColumn) -> bool:
+    """Whether it is one of two different columns or more, each with its type."""
+    identities = column.part_identities
+    return len(set(identities)) == len(part_types(column.type)) == len(
+        identities
+    ) > 1 and column.identity == composite_identity(identities)
+
+
+def _format(column: IndexedColumn) -> int:
+    return FORMAT if column.parts else 2 if column.expression else 1
 
 
 def _is_name(value: object) -> bool:

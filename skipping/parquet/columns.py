@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from providers.tuples import domain_of_type
 from providers.values import Domain, arrow_type, domain_of
 from skipping.tables import TableColumn
 
@@ -40,8 +41,7 @@ class Found:
 
 def indexed_domain(column: TableColumn) -> Domain:
     """What its values are compared in; raises UnknownError for a column without an index."""
-    arrow = arrow_type(column.type)
-    domain = domain_of(arrow) if arrow is not None else None
+    domain = domain_of_type(column.type)
     if domain is None or column.refusal is not None:
         raise UnknownError(column.refusal or f"type {column.type} cannot be indexed")
     return domain

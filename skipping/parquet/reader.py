@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from providers.errors import first_line
+from providers.tuples import encode_tuples
 from providers.values import encode
 from skipping.parquet.columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
@@ -28,10 +29,15 @@ __all__ = [
     "SETTLED",
     "Chunk",
     "Part",
+    "Place",
     "Unreadable",
+    "is_read",
     "part_of",
+    "parts_of",
     "read_columns",
     "require_settled",
+    "stored",
+    "unread_parts",
 ]
 
 ROWS = 1 << 16
@@ -93,6 +99,9 @@ class Unreadable:
 
 
 Part: TypeAlias = Chunk | Unreadable
+
+Place: TypeAlias = Found | Unreadable | None
+"""Where a column is in a file; None where all rows read null."""
 
 
 def read_columns(
@@ -165,40 +174,101 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
         pre_buffer=not local,  # fewer, larger requests where each of them costs
     )
     file = open_file()
-    rows = file.metadata.num_rows
-    found: list[Found] = []
-    for column in columns:
-        try:
-            place = find(file, column)
-        except UnknownError as unknown:
-            yield Unreadable(column, str(unknown))
-            continue
-        # Every column gives at least one chunk: with no rows it is known and has no values.
-        stored = indexed_domain(column).stored
-        yield Chunk(column, pa.array([], stored), rows if place is None else 0)
-        if place is not None:
-            # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
-            found.append(replace(place, oldest=None) if column.proleptic else place)
+    places = {each.identity: _place(file, each) for column in columns for each in stored(column)}
+    yield from unread_parts(columns, places, file.metadata.num_rows)
+    found = [place for place in places.values() if isinstance(place, Found)]
     if not file.num_row_groups:
         return
     file = open_file(metadata=file.metadata, read_dictionary=_in_dictionaries(file, found))
+    left = [column for column in columns if is_read(column, places)]
     for group in range(file.num_row_groups):
         # Where names have dots this may select more than was asked for, never less.
-        names = sorted({".".join(place.path) for place in found})
+        read = {each.identity for column in left for each in stored(column)}
+        names = sorted({".".join(p.path) for p in found if p.column.identity in read})
         for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
-            for place in tuple(found):
-                part = _part(place, batch)
+            arrays = {
+                p.column.identity: _array(p, batch) for p in found if p.column.identity in read
+            }
+            for part in parts_of(left, places, arrays):
                 if isinstance(part, Unreadable):
-                    found.remove(place)
+                    left.remove(part.column)
                 yield part
 
 
-def _part(place: Found, batch: pa.RecordBatch) -> Part:
+def _place(file: pq.ParquetFile, column: TableColumn) -> Place:
+    try:
+        place = find(file, column)
+    except UnknownError as unknown:
+        return Unreadable(column, str(unknown))
+    # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
+    return replace(place, oldest=None) if place is not None and column.proleptic else place
+
+
+def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
     array = batch.column(place.path[0])
     if len(place.path) > 1:
         # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
         array = pc.struct_field(array, list(place.path[1:]))
-    return part_of(place, array)
+    return array
+
+
+def stored(column: TableColumn) -> tuple[TableColumn, ...]:
+    """The columns of a file that a column is made of: itself, or those of a composite."""
+    return column.reads if column.is_composite else (column,)
+
+
+def is_read(column: TableColumn, places: Mapping[str, Place]) -> bool:
+    """Whether a file has all columns that a column is made of."""
+    return all(isinstance(places[each.identity], Found) for each in stored(column))
+
+
+def unread_parts(
+    columns: Sequence[TableColumn], places: Mapping[str, Place], rows: int
+) -> Iterator[Part]:
+    """What is known of columns before a value is read; at least one part of each.
+
+    With no rows a column is known and has no values, and so it is where it is not in the file.
+    """
+    for column in columns:
+        found = [places[each.identity] for each in stored(column)]
+        unreadable = next((place for place in found if isinstance(place, Unreadable)), None)
+        if unreadable is not None:
+            yield replace(unreadable, column=column)
+        else:
+            nulls = rows if None in found else 0
+            yield Chunk(column, pa.array([], indexed_domain(column).stored), nulls)
+
+
+def parts_of(
+    columns: Sequence[TableColumn], places: Mapping[str, Place], arrays: Mapping[str, pa.Array]
+) -> Iterator[Part]:
+    """Some rows of columns all of whose `stored` are in the file: `arrays` by identity."""
+    for column in tuple(columns):
+        found = [places[each.identity] for each in stored(column)]
+        parts = [(p, arrays[p.column.identity]) for p in found if isinstance(p, Found)]
+        yield _tuples_of(column, parts) if column.is_composite else part_of(*parts[0])
+
+
+def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> Part:
+    rows = []
+    for place, array in parts:
+        if place.oldest is not None:
+            part = part_of(place, array)
+            if isinstance(part, Unreadable):
+                return replace(part, column=column)
+        try:
+            rows.append(_encoded(array))
+        except pa.ArrowInvalid as error:
+            return Unreadable(column, f"a value cannot be normalised: {_short(error)}")
+    tuples = encode_tuples(rows)
+    return Chunk(column, tuples.drop_null(), tuples.null_count)
+
+
+def _encoded(array: pa.Array) -> pa.Array:
+    """The values of all rows, normalised."""
+    if pa.types.is_dictionary(array.type):
+        return encode(_without_views(array.dictionary)).take(array.indices)
+    return encode(_without_views(array))
 
 
 def part_of(place: Found, array: pa.Array) -> Part:

@@ -107,30 +107,39 @@ class Reader:
         return Disable()
 
     def _columns(self, node: Tree[Token]) -> tuple[ColumnSpec, ...]:
-        specs: dict[tuple[Name, str], ColumnSpec] = {}
+        specs: dict[tuple[tuple[Name, ...], str], ColumnSpec] = {}
         for column in _parts(node):
             path, *rest = _parts(column)
             word = _tokens(column)[0]
             kind = str(word).upper()
             places = (_start(path), word.start_pos or 0)
-            parts, is_expression = self._item(path)
+            parts, is_expression, composite = self._item(path)
             spec = ColumnSpec(
-                parts, kind, *self._params(rest), *places, is_expression=is_expression
+                parts,
+                kind,
+                *self._params(rest),
+                *places,
+                is_expression=is_expression,
+                composite=composite,
             )
             # Spark's case sensitivity is not known here: `a` and `A` are left to who resolves them.
-            self._once(specs, (spec.parts, kind), f"{spec.name} {kind}", spec.position)
-            specs[spec.parts, kind] = spec
+            key = (spec.composite or (spec.parts,), kind)
+            self._once(specs, key, f"{spec.name} {kind}", spec.position)
+            specs[key] = spec
         return tuple(specs.values())
 
     def _removed(self, node: Tree[Token]) -> tuple[ColumnDrop, ...]:
-        drops: dict[tuple[Name, str | None], ColumnDrop] = {}
+        drops: dict[tuple[tuple[Name, ...], str | None], ColumnDrop] = {}
         for column in _parts(node):
             (path,) = _parts(column)
             kind = next((str(token).upper() for token in _tokens(column)), None)
-            parts, is_expression = self._item(path)
-            drop = ColumnDrop(parts, kind, _start(path), is_expression=is_expression)
-            self._once(drops, (drop.parts, kind), f"{drop.name} {kind or ''}", drop.position)
-            drops[drop.parts, kind] = drop
+            parts, is_expression, composite = self._item(path)
+            drop = ColumnDrop(
+                parts, kind, _start(path), is_expression=is_expression, composite=composite
+            )
+            key = (drop.composite or (drop.parts,), kind)
+            self._once(drops, key, f"{drop.name} {kind or ''}", drop.position)
+            drops[key] = drop
         return tuple(drops.values())
 
     def _params(
@@ -178,12 +187,16 @@ class Reader:
         self._marks[str(node.data)] = _start(node)
         return self._path(node)
 
-    def _item(self, path: Tree[Token]) -> tuple[Name, bool]:
-        """The column of an item, and whether it is an expression, which is one part as written."""
-        first = _tokens(path)[0]
+    def _item(self, item: Tree[Token]) -> tuple[Name, bool, tuple[Name, ...]]:
+        """The column of an item; whether it is an expression, which is one part as written; of a
+        composite, which has no name of its own, the columns.
+        """
+        if item.data == "composite":
+            return (), False, tuple(self._path(path) for path in _parts(item))
+        first = _tokens(item)[0]
         if MARK in self._text or not first.startswith(f"`{MARK}"):
-            return self._path(path), False
-        return (one_line(self._text[path.meta.start_pos : path.meta.end_pos]),), True
+            return self._path(item), False, ()
+        return (one_line(self._text[item.meta.start_pos : item.meta.end_pos]),), True, ()
 
     def _path(self, node: Tree[Token]) -> Name:
         return tuple(self._name(token) for token in _tokens(node) if token.type != "DOT")

@@ -106,6 +106,8 @@ def _spoken(expected: Collection[str]) -> str:
         names &= {"RPAR"}
     if "OPTION" in names:
         names.discard("STRING")
+    if "COLUMN" in names:
+        names.discard("LPAR")  # of a composite
     said += [words for name, words in _NAMES.items() if name in names]
     said += [words for name, words in _SIGNS.items() if name in names]
     if not names.isdisjoint(_VALUES):

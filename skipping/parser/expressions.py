@@ -19,6 +19,8 @@ MARK = "\0"
 
 _NAME = r"(?:[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)*`)"
 _PLAIN = re.compile(rf"\s*{_NAME}(?:\s*\.\s*{_NAME})*(?:\s+[A-Za-z_][A-Za-z0-9_]*)?\s*")
+_COLUMN = rf"\s*{_NAME}(?:\s*\.\s*{_NAME})*\s*"
+_COMPOSITE = re.compile(rf"\({_COLUMN}(?:,{_COLUMN})+\)")
 _TOKEN = re.compile(
     r"""[rR]'[^']*'|[rR]"[^"]*"|[A-Za-z0-9_]+"""
     r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|\s+|.""",
@@ -97,6 +99,8 @@ def _expression(item: str, *, drops: bool) -> int | None:
     elif not drops or end < len(tokens):
         return None
     if not any(t[0][0] in _SIGNS or t[0][-1] in "'\"" for t in tokens[:end]):
+        return None
+    if _COMPOSITE.fullmatch(item, tokens[0].start(), tokens[end - 1].end()):
         return None
     return tokens[end - 1].end() - tokens[0].start()
 

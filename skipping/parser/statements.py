@@ -61,7 +61,8 @@ class ColumnSpec:
 
     `kind` is in upper case. Positional parameters stay apart from named ones: only the kind knows
     their names. `position` and `kind_position` are where column and kind begin in the text.
-    With `is_expression` the one part is an expression of Spark's SQL, as written: `lower(a)`.
+    With `is_expression` the one part is an expression of Spark's SQL, as written: `lower(a)`. Of a
+    `composite`, `(a, b)`, there are the names of its columns.
     """
 
     parts: Name
@@ -71,11 +72,12 @@ class ColumnSpec:
     position: int = field(default=0, compare=False, repr=False)
     kind_position: int = field(default=0, compare=False, repr=False)
     is_expression: bool = field(default=False, kw_only=True)
+    composite: tuple[Name, ...] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`join_name`); an expression as it was written."""
-        return self.parts[0] if self.is_expression else join_name(self.parts)
+        """The column as it is shown; an expression as it was written."""
+        return _shown(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,18 @@ class ColumnDrop:
     kind: str | None = None
     position: int = field(default=0, compare=False, repr=False)
     is_expression: bool = field(default=False, kw_only=True)
+    composite: tuple[Name, ...] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
-        """The column as it is shown (`join_name`); an expression as it was written."""
-        return self.parts[0] if self.is_expression else join_name(self.parts)
+        """The column as it is shown; an expression as it was written."""
+        return _shown(self)
+
+
+def _shown(given: ColumnSpec | ColumnDrop) -> str:
+    if given.composite:
+        return f"({', '.join(map(join_name, given.composite))})"
+    return given.parts[0] if given.is_expression else join_name(given.parts)
 
 
 @dataclass(frozen=True, slots=True)

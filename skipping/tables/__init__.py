@@ -41,7 +41,8 @@ class TableColumn:
     that each part of its path may have in a file without field ids; none if that is not known.
     `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
     `bounded`: how many characters (bytes) of a text's bounds the table's own log keeps for files
-    written now; None where it keeps no bounds.
+    written now; None where it keeps no bounds. `reads` are the columns that an `expression` is
+    over, or else that it is the composite of.
     """
 
     name: str
@@ -58,6 +59,16 @@ class TableColumn:
     bounded: int | None = None
     expression: Expression | None = None
     reads: tuple[TableColumn, ...] = ()
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether its values are the tuples of several columns."""
+        return bool(self.reads) and self.expression is None
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """Of a composite the names of its columns, with their identities."""
+        return tuple((c.name, c.identity) for c in self.reads) if self.is_composite else ()
 
     @property
     def logged_as(self) -> str:

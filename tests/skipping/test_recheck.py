@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> pa.Table:
 
 def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> Rechecked:
     # Kinds do not matter: what they keep is not used.
-    statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER)")
+    statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER, (n, s) VALUE_LIST)")
     assert isinstance(statement, Create)
     indexed = number_columns(statement.columns, COLUMNS, ())
     definition = Definition("i", TableId("delta", "", ""), "t", indexed)
@@ -58,6 +58,8 @@ def numbers(found: Rechecked) -> list[int]:
         (Compare("n", "<", 20), [0, 1]),
         (And((Compare("n", ">", 50), Compare("s", "=", "f8"))), [8]),
         (And((Compare("n", ">", 90), Compare("s", "=", "f8"))), []),
+        (And((Compare("n", "=", 71), Compare("s", "=", "f7"))), [7]),
+        (And((Compare("n", "=", 70), Compare("s", "=", "f7"))), []),  # no row has both
         (Or((Compare("n", "=", 5), StartsWith("s", "f9"))), [0, 9]),
         (IsNull("s"), [7]),
         (In.of("s", pa.array(["f2", "f4", "x"])), [2, 4]),

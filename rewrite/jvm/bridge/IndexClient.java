@@ -2,11 +2,13 @@ package rewrite.jvm.bridge;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -26,6 +28,9 @@ import org.apache.spark.util.ThreadUtils;
 public final class IndexClient {
   /** What the identity of an indexed expression begins with. */
   public static final String EXPRESSION = "expr:";
+
+  /** What that of a composite begins with; then a list in JSON of those of its columns. */
+  public static final String COMPOSITE = "tuple:";
 
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
@@ -125,6 +130,18 @@ public final class IndexClient {
     for (Iterator each = columns == null ? out.iterator() : columns.iterator(); each.hasNext(); ) {
       String column = (String) each.next();
       if (column.startsWith(EXPRESSION)) out.add(column);
+    }
+    return out;
+  }
+
+  /** Of each composite in a table's index the identities of its columns: mostly there are none. */
+  public List composites(String table) {
+    List out = new ArrayList();
+    Set columns = (Set) tables().get(table);
+    if (columns == null) return out;
+    for (Iterator each = columns.iterator(); each.hasNext(); ) {
+      String column = (String) each.next();
+      if (column.startsWith(COMPOSITE)) out.add(Json.list(column.substring(COMPOSITE.length())));
     }
     return out;
   }

@@ -3,6 +3,7 @@ package rewrite.jvm.bridge;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.List;
 import java.util.Map;
 
 /** JSON as plain maps and lists. */
@@ -14,6 +15,15 @@ public final class Json {
   /** An object. */
   public static Map read(byte[] json) throws IOException {
     return (Map) MAPPER.readValue(json, Map.class);
+  }
+
+  /** A list that we have written. */
+  static List list(String json) {
+    try {
+      return (List) MAPPER.readValue(json, List.class);
+    } catch (IOException impossible) {
+      throw new IllegalStateException(impossible);
+    }
   }
 
   /** The header of a message; leaves `in` behind it. */

@@ -36,6 +36,7 @@ public final class Protocol {
   public static final String SECONDS = "seconds";
   public static final String N = "n";
   public static final String COLUMN = "column";
+  public static final String COLUMNS = "columns";
   public static final String IDENTITY = "identity";
   public static final String TYPE = "type";
   public static final String BUFFERS = "buffers";
@@ -61,6 +62,7 @@ public final class Protocol {
   public static final String SUFFIX = "suffix";
   public static final String CONTAINS = "contains";
   public static final String WEAK = "weak";
+  public static final String TUPLES = "tuples";
 
   private Protocol() {}
 

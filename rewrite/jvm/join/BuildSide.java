@@ -44,6 +44,7 @@ public class BuildSide {
   private int hops;
   private boolean strict;
   private Object join = new Object();
+  private int columns = 1;
 
   /** `hinted`: the query says that it is to be broadcast. */
   public BuildSide(LogicalPlan plan, List keys, int index, boolean hinted) {
@@ -64,10 +65,17 @@ public class BuildSide {
     return this;
   }
 
-  /** The same where others are of the same join: their keys are columns of the same rows. */
-  BuildSide of(Object join) {
+  /** The same where others are of the same join: their keys are columns of the same rows, so many
+      with this one. */
+  BuildSide of(Object join, int columns) {
     this.join = join;
+    this.columns = columns;
     return this;
+  }
+
+  /** How many columns of its rows are keys of its join, by equality. */
+  int columns() {
+    return columns;
   }
 
   /** What stands for its join. */

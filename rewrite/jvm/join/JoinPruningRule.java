@@ -199,7 +199,7 @@ public final class JoinPruningRule extends Rule {
         others.add(
             new BuildSide(
                 left ? join.right() : join.left(), EquiJoins.keys(equal, !left), i,
-                PlanSize.isHinted(join, !left)).of(one));
+                PlanSize.isHinted(join, !left)).of(one, own.size()));
       }
     }
 

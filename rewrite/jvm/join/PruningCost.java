@@ -97,7 +97,7 @@ public final class PruningCost {
     if (path == null || !dimension.isComparable(key)) {
       return "the join key is " + Conditions.shape(key);
     }
-    boolean indexed = statistics.isIndexed(read, path);
+    boolean indexed = statistics.isIndexed(read, path, dimension.columns());
     if (!indexed && !statistics.know(read, column)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
@@ -178,7 +178,8 @@ public final class PruningCost {
       what they save with it. */
   private String shape(BuildSide dimension, int alike) {
     List path = Conditions.path(column);
-    String asked = statistics.isIndexed(read, path) ? "index" : "statistics";
+    boolean isIndexed = statistics.isIndexed(read, path, dimension.columns());
+    String asked = isIndexed ? "index" : "statistics";
     return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
         + "\n" + alike;
   }

@@ -26,10 +26,12 @@ import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
+import rewrite.jvm.predicate.PredicateEncoder;
 
 /**
  * The keys of one dimension that a scan waits for: a list of values, or unavailable and why.
@@ -56,6 +58,7 @@ public final class JoinKeySet implements KeyValues {
   private double seconds;
   private boolean isLost;
   private boolean keepsRows;
+  private int mostTuples = PredicateEncoder.FEW_TUPLES;
 
   /** `isAside`: the keys are pairs of ends, or tuples. */
   private JoinKeySet(
@@ -148,6 +151,13 @@ public final class JoinKeySet implements KeyValues {
   /** Rows of several columns' keys, where they were asked for and are few; else null. */
   Collection tuples() {
     return tuples;
+  }
+
+  /** Has tuples that the index has a composite for be as many as there are. */
+  public void takeTuplesOf(Composites composites) {
+    if (areTuples && composites.areAskedBy(TupleRow.columns(in.child()))) {
+      mostTuples = Integer.MAX_VALUE;
+    }
   }
 
   /** Has them leave out files only. */
@@ -277,7 +287,8 @@ public final class JoinKeySet implements KeyValues {
       Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
       isLost = found == null;
       if (found == null) {
-        reason = areTuples ? TOO_MANY_TUPLES : TOO_MANY;
+        boolean areMany = areTuples && mostTuples < Integer.MAX_VALUE;
+        reason = areMany ? TOO_MANY_TUPLES : TOO_MANY;
       } else {
         take(found);
       }
@@ -389,7 +400,7 @@ public final class JoinKeySet implements KeyValues {
     private Collection readAgain() {
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
-      if (set.areTuples) most = Math.min(most, TupleRow.MOST);
+      if (set.areTuples) most = Math.min(most, set.mostTuples);
       if (maxBytes > 0 && KeyBytes.varies(type)) {
         Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;

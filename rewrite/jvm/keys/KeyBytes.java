@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.BinaryType;
@@ -47,6 +48,7 @@ final class KeyBytes {
     return fits(
         value instanceof UTF8String ? ((UTF8String) value).numBytes()
         : value instanceof byte[] ? ((byte[]) value).length
+        : value instanceof UnsafeRow ? ((UnsafeRow) value).getSizeInBytes() // a tuple
         : 0);
   }
 

@@ -12,9 +12,6 @@ import rewrite.jvm.bridge.ScalaInterop;
 
 /** Several columns as one expression, whose values are tuples. */
 public final class TupleRow {
-  /** How many tuples are few. */
-  static final int MOST = 50;
-
   private static final String FIELD = "key";
 
   private TupleRow() {}

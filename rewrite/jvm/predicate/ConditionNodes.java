@@ -79,6 +79,18 @@ final class ConditionNodes {
     return out;
   }
 
+  /** "These columns are one of these tuples": of each column its values, row by row. */
+  Map tuples(List columns, List types, List values, String dimension) {
+    List written = new ArrayList();
+    for (int i = 0; i < columns.size(); i++) {
+      written.add(writer.values((DataType) types.get(i), (List) values.get(i)));
+    }
+    Map out = node(Protocol.TUPLES, Protocol.COLUMNS, columns);
+    out.put(Protocol.VALUES, written);
+    out.put(Protocol.OF, dimension);
+    return out;
+  }
+
   /** "The column begins, ends or has in it such a text". */
   Map text(String op, Map column, Literal text) {
     Map out = leaf(op, column);

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
@@ -42,6 +43,9 @@ public final class PredicateEncoder {
       */
   private static final int DEEPEST = 200;
 
+  /** Up to so many tuples are asked for beside composites, too. */
+  public static final int FEW_TUPLES = 50;
+
   private final ColumnResolver identities;
   private final ConditionNodes nodes;
   private final TextConditions texts;
@@ -57,18 +61,22 @@ public final class PredicateEncoder {
 
   /** The question which files of a table the filters, and the keys of joins, disprove. */
   public static byte[] question(
-      String table, ColumnResolver columns, Set expressions, List filters, List keys) {
+      String table, ColumnResolver columns, Set expressions, List filters, List keys,
+      List tuples) {
     MessageWriter writer = new MessageWriter();
     Map question = MessageWriter.question(Protocol.DISPROVED);
     question.put(Protocol.TABLE, table);
     PredicateEncoder encoder = new PredicateEncoder(columns, writer, expressions);
-    question.put(Protocol.FILTERS, encoder.all(filters, keys));
+    question.put(Protocol.FILTERS, encoder.all(filters, keys, tuples));
     return writer.message(question);
   }
 
-  /** The conjunction of the filters and of "its column has one of these keys". */
-  public Map all(List filters, List keys) {
+  /** The conjunction of the filters, of "its column has one of these keys", and of tuples. */
+  private Map all(List filters, List keys, List tuples) {
     List legs = legs(filters, 0);
+    for (int i = 0; i < tuples.size(); i++) {
+      legs.add(asOne((Tuples) tuples.get(i)));
+    }
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
       boolean isThere = set.values() != null || set.ranges() != null;
@@ -96,6 +104,46 @@ public final class PredicateEncoder {
     KeyRanges ranges = set.ranges().few(KeyRanges.ASKED);
     if (ranges.size() == 0) return of(set, column, new ArrayList());
     return nodes.within(column, set.column().dataType(), ranges.pairs(), set.dimension());
+  }
+
+  /** Tuples for the composites of the index. */
+  private Map asOne(Tuples tuples) {
+    List columns = new ArrayList();
+    List types = new ArrayList();
+    List values = new ArrayList();
+    for (int i = 0; i < tuples.columns().size(); i++) {
+      Expression e = (Expression) tuples.columns().get(i);
+      Map column = MessageWriter.takes(e.dataType()) ? column(e) : null;
+      if (column == null) continue;
+      columns.add(column);
+      types.add(e.dataType());
+      values.add(tuples.values(i));
+    }
+    return nodes.tuples(columns, types, values, tuples.dimension());
+  }
+
+  /** The query's own tuples: while they are few, each by itself. */
+  private Map each(Tuples tuples) {
+    List rows = tuples.rows();
+    List legs = new ArrayList();
+    boolean areFew = rows.size() <= FEW_TUPLES;
+    if (!areFew) legs.add(asOne(tuples));
+    for (int i = 0; i < (areFew ? rows.size() : 0); i++) {
+      List equal = new ArrayList();
+      for (int j = 0; j < tuples.columns().size(); j++) {
+        Expression e = (Expression) tuples.columns().get(j);
+        Object value = ((InternalRow) rows.get(i)).get(j, e.dataType());
+        Map leaf = compare("=", e, new Literal(value, e.dataType()));
+        if (leaf != null) equal.add(leaf);
+      }
+      legs.add(nodes.join(Protocol.AND, equal));
+    }
+    for (int j = 0; !areFew && j < tuples.columns().size(); j++) {
+      Map leaf = in((Expression) tuples.columns().get(j), tuples.values(j));
+      if (leaf != null) legs.add(leaf);
+    }
+    return nodes.weak(
+        nodes.join(areFew ? Protocol.OR : Protocol.AND, legs), nodes.unknown("other tuples"));
   }
 
   /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is
@@ -133,6 +181,8 @@ public final class PredicateEncoder {
   }
 
   private Map leaf(Expression e) {
+    Tuples tuples = Tuples.of(e);
+    if (tuples != null) return each(tuples);
     if (e instanceof EqualTo) return compare("=", "=", e);
     if (e instanceof LessThan) return compare("<", ">", e);
     if (e instanceof LessThanOrEqual) return compare("<=", ">=", e);

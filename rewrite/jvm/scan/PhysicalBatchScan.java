@@ -113,8 +113,9 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   /** Whether the index, or the table, can be asked about it. */
   private boolean isAnswered(JoinKeySet set) {
+    List path = Conditions.path(Inversion.column(set.column()));
     return statistics.know(read(), set.column())
-        || statistics.isIndexed(read(), Conditions.path(Inversion.column(set.column())));
+        || statistics.isIndexed(read(), path, Integer.MAX_VALUE);
   }
 
   private Set partitionColumns() {

@@ -10,6 +10,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.predicate.ScalarSubqueries;
@@ -116,8 +117,13 @@ public final class ScanPruning {
         refusal == null
             ? client.ask(
                 PredicateEncoder.question(
-                    read.table(), read.columns(), client.expressions(read.table()), filters, keys))
+                    read.table(), read.columns(), client.expressions(read.table()), filters, keys,
+                    TupleKeys.of(keys, composites(), client.maxBytes())))
             : Answer.failed(refusal);
+  }
+
+  private Composites composites() {
+    return new Composites(client.composites(read.table()), read.columns());
   }
 
   /** Bytes of keys that one dimension may have; no limit if not above zero. */
@@ -137,7 +143,9 @@ public final class ScanPruning {
   /** Collects the keys that Spark does not, then asks, with the values of subqueries. */
   public void collectAndAsk() {
     List again = new ArrayList();
+    Composites composites = composites();
     for (int i = 0; i < keys.size() && !isCollected; i++) {
+      ((JoinKeySet) keys.get(i)).takeTuplesOf(composites);
       if (!((JoinKeySet) keys.get(i)).isBroadcast()) again.add(keys.get(i));
     }
     JoinKeySet.collect(again, client);

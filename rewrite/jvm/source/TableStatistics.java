@@ -19,6 +19,7 @@ import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Casts;
+import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
@@ -256,6 +257,13 @@ public final class TableStatistics {
   public boolean isIndexed(ScanSource read, List path) {
     String identity = path == null ? null : read.columns().identity(path);
     return identity != null && client.hasIndex(read.table(), identity);
+  }
+
+  /** Whether that column has one, or a composite of it and others, up to so many together. */
+  public boolean isIndexed(ScanSource read, List path, int columns) {
+    if (isIndexed(read, path)) return true;
+    return path != null
+        && new Composites(client.composites(read.table()), read.columns()).have(path, columns);
   }
 
   /** Whether values that are equal to Spark are equal, and ordered, as bytes and numbers are. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -31,10 +32,11 @@ SETTINGS = {
 
 
 def work_on(columns: Columns) -> list[Work]:
-    """Each leaf column by its values and by its bounds."""
+    """Each leaf column by its values, by its bounds, and by its tuples with the next one."""
     names = [name for name, column in columns.items() if column.refusal is None]
-    listed = ", ".join(f"{name} VALUE_LIST, {name} MIN_MAX" for name in names)
-    statement = parse(f"CREATE SKIPPING INDEX ON t ({listed})")
+    listed = [f"{name} VALUE_LIST, {name} MIN_MAX" for name in names]
+    listed += [f"({a}, {b}) VALUE_LIST" for a, b in itertools.pairwise(names)]
+    statement = parse(f"CREATE SKIPPING INDEX ON t ({', '.join(listed)})")
     assert isinstance(statement, Create)
     indexed = number_columns(statement.columns, columns, ())
     pairs = current_columns(Definition("i", TableId("f", "", "r"), "t", indexed), columns)

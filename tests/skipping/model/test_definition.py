@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,44 @@ def test_what_was_written_comes_back() -> None:
     assert Definition.read(STORED, "7d4d").fault is None
 
 
+PARTS = (("a", "col-1"), ("s", "col-2"))
+COMPOSITE = IndexedColumn(
+    3,
+    "(a, s)",
+    'tuple:["col-1", "col-2"]',
+    "tuple<bigint, string>",
+    "VALUE_LIST",
+    parts=PARTS,
+)
+
+
+def test_what_has_no_composite_is_of_an_older_format() -> None:
+    composed = replace(DEFINITION, columns=(*DEFINITION.columns, COMPOSITE))
+    assert Definition.from_json(composed.to_json()) == composed
+    assert json.loads(composed.to_json())["format"] == 3
+    assert json.loads(STORED)["format"] == 1
+    assert "parts" not in STORED
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"parts": PARTS[:1]},
+        {"parts": PARTS[::-1]},
+        {"parts": ()},
+        {"parts": (PARTS[0], PARTS[0])},
+        {"type": "tuple<bigint>"},
+        {"type": "binary"},
+        {"identity": "col-1"},
+        {"parts": (("a", "col-1"), ("s\x1b", "col-2"))},
+    ],
+)
+def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
+    wrong = replace(DEFINITION, columns=(replace(COMPOSITE, **part),))
+    with pytest.raises(StoreError, match=r"composite it says|a name in it"):
+        Definition.from_json(wrong.to_json())
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -52,7 +91,7 @@ def test_what_was_written_comes_back() -> None:
         ("1", "holds a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
-        (changed(format=3), "format 3, this release reads up to 2"),
+        (changed(format=4), "format 4, this release reads up to 3"),
         (changed(format="1"), "format 1, this release"),
         (changed(where="reflect('java.lang.System', 'exit') IS NULL"), "reflect is a function"),
         (changed(where=["a"]), "cannot be read"),
@@ -96,7 +135,7 @@ def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
 
 
 def test_one_with_a_fault_can_be_written_as_dropped() -> None:
-    found = Definition.read(changed(format=3), "7d4d")
+    found = Definition.read(changed(format=4), "7d4d")
     assert (found.name, found.table) == (DEFINITION.name, DEFINITION.table)
     again = Definition.read(found.to_json(), "7d4d")
     assert again.fault is None

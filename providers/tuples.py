@@ -1,0 +1,127 @@
+r"""Tuples: the values of several columns of one row as one value, to be asked for by equality.
+
+A tuple is bytes that tell apart any two that differ (of normalised values, so NaN, -0.0 and widths
+of integers are no matter of theirs): of a number the 8 bytes, biased and big-endian; of text and
+bytes their length in 4 bytes before themselves. A tuple with a null in it is null, as `a = 1 AND
+b = 2` is true of none. The types of the columns are part of the domain: tuples of other types are
+other values.
+
+>>> encode_tuples([pa.array([1, None]), pa.array(["x", "y"])]).to_pylist()
+[b'\x80\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01x', None]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.base import Column
+from providers.errors import DefinitionError
+from providers.values import Domain, Value, arrow_type, domain_of
+
+__all__ = [
+    "TUPLE",
+    "decode_tuple",
+    "domain_of_type",
+    "encode_tuples",
+    "part_types",
+    "refuse_tuples",
+    "tuple_domain",
+    "tuple_type",
+]
+
+TUPLE = "tuple("
+"""What the name of a domain of tuples begins with."""
+
+_TYPE = re.compile(r"tuple<(.+)>")
+_PART = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_BIAS = np.uint64(1 << 63)
+
+
+def tuple_type(types: Sequence[str]) -> str:
+    """How the type of tuples is spelled, of columns with these Spark types.
+
+    >>> tuple_type(["int", "decimal(10,2)"])
+    'tuple<int, decimal(10,2)>'
+    """
+    return f"tuple<{', '.join(types)}>"
+
+
+def part_types(type: str) -> list[str]:
+    """The Spark types of the columns that tuples of a type are of; none for any other type.
+
+    >>> part_types("tuple<int, decimal(10,2)>"), part_types("int")
+    (['int', 'decimal(10,2)'], [])
+    """
+    match = _TYPE.fullmatch(type)
+    return [part.strip() for part in _PART.findall(match[1])] if match else []
+
+
+def tuple_domain(domains: Sequence[Domain]) -> Domain:
+    """The domain of tuples of such values."""
+    return Domain(f"{TUPLE}{', '.join(domain.name for domain in domains)})", pa.binary())
+
+
+def domain_of_type(type: str) -> Domain | None:
+    """The domain of a Spark type, or of the type of tuples; None where no index can be sound."""
+    if parts := part_types(type):
+        domains = [domain_of_type(part) for part in parts]
+        known = [domain for domain in domains if domain is not None]
+        return tuple_domain(known) if len(known) == len(domains) else None
+    arrow = arrow_type(type)
+    return None if arrow is None else domain_of(arrow)
+
+
+def refuse_tuples(kind: str, column: Column) -> None:
+    """Raise DefinitionError for tuples, where a kind is for conditions by order."""
+    if column.domain.name.startswith(TUPLE):
+        raise DefinitionError(
+            f"{kind} is not for {column.name}: conditions ask tuples for equality only, so "
+            f"take VALUE_LIST or BLOOM_FILTER, and {kind} of each column"
+        )
+
+
+def encode_tuples(parts: Sequence[pa.Array]) -> pa.Array:
+    """The tuples of columns of normalised values, row by row; null where one of them is."""
+    pieces: list[pa.Array] = []
+    for part in parts:
+        if part.type == pa.int64():
+            numbers = part.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
+            pieces.append(_masked((numbers ^ _BIAS).astype(">u8"), part))
+        else:
+            part = part.cast(pa.binary())
+            lengths = pc.binary_length(part).fill_null(0).to_numpy(zero_copy_only=False)
+            pieces += [_masked(lengths.astype(">u4"), part), part]
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+
+
+def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
+    """The normalised values in a tuple, of columns with these Spark types."""
+    out: list[Value] = []
+    for type in types:
+        domain = domain_of_type(type)
+        assert domain is not None, "tuples are of indexed columns"
+        if domain.stored == pa.int64():
+            out.append(int.from_bytes(value[:8], "big") - (1 << 63))
+            value = value[8:]
+            continue
+        end = 4 + int.from_bytes(value[:4], "big")
+        out.append(value[4:end].decode() if domain.stored == pa.string() else value[4:end])
+        value = value[end:]
+    return tuple(out)
+
+
+def _masked(numbers: npt.NDArray[np.generic], part: pa.Array) -> pa.Array:
+    """The bytes of numbers, null where a part is."""
+    width = numbers.dtype.itemsize
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
+    ).cast(pa.binary())
+    if not part.null_count:
+        return fixed
+    return pc.if_else(part.is_valid(), fixed, pa.scalar(None, pa.binary()))

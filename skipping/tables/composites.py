@@ -1,0 +1,54 @@
+"""Composites: several columns whose tuples are indexed as one value, `(a, b) VALUE_LIST`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from providers.errors import DefinitionError
+from providers.tuples import tuple_type
+from skipping.model.definition import IndexedColumn, composite_identity
+from skipping.tables import Columns, TableColumn
+
+__all__ = ["by_identity", "by_name", "combine"]
+
+
+def combine(columns: Sequence[TableColumn]) -> TableColumn:
+    """The composite of two columns or more; raises DefinitionError for what cannot be sound."""
+    name = f"({', '.join(column.name for column in columns)})"
+    identities = [column.identity for column in columns]
+    if len(set(identities)) < len(identities):
+        raise DefinitionError(f"{name} has a column twice")
+    for column in columns:
+        if column.refusal is not None:
+            raise DefinitionError(column.refusal)
+        if column.partition:
+            raise DefinitionError(
+                f"{column.name} is a partition column, of which a file has one value: "
+                f"{name} would tell no more than an index of its other columns"
+            )
+    return TableColumn(
+        name=name,
+        identity=composite_identity(identities),
+        type=tuple_type([column.type for column in columns]),
+        physical=(),
+        reads=tuple(columns),
+    )
+
+
+def by_identity(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+    """The composite of an index as it is in the table today; None if it cannot be any more."""
+    there = {column.identity: column for column in columns.values()}
+    return _combined([there.get(identity) for identity in indexed.part_identities])
+
+
+def by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+    """The composite of the columns that have the names by now."""
+    return _combined([columns.get(name) for name, _ in indexed.parts])
+
+
+def _combined(found: Sequence[TableColumn | None]) -> TableColumn | None:
+    columns = [column for column in found if column is not None]
+    try:
+        return combine(columns) if len(columns) == len(found) else None
+    except DefinitionError:
+        return None
