@@ -41,7 +41,9 @@ class TableColumn:
     that each part of its path may have in a file without field ids; none if that is not known.
     `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
     `bounded`: how many characters (bytes) of a text's bounds the table's own log keeps for files
-    written now; None where it keeps no bounds.
+    written now; None where it keeps no bounds. `divided_by`: what the table is partitioned by that
+    is made of it, as `days(ts)`; not the column as it is (`partition`). `generated`: of a partition
+    column, the expression that Delta makes it by, and derives conditions on it from.
     """
 
     name: str
@@ -56,6 +58,8 @@ class TableColumn:
     imported: tuple[tuple[str, ...], ...] = ()
     proleptic: bool = False
     bounded: int | None = None
+    divided_by: tuple[str, ...] = ()
+    generated: str | None = None
     expression: Expression | None = None
     reads: tuple[TableColumn, ...] = ()
 
