@@ -227,7 +227,9 @@ def _own(
     bounds = [kept_by_bounds(sample, draws, files) for draws in questions]
     plans = [_planned(draws[:n], planned) for draws, n in zip(questions, _PLANNED, strict=True)]
     both = [_least(*pair) for pair in zip(bounds, plans, strict=True)]
-    return tuple(float(files) if n is None else n for n in both) if any(both) else ()
+    if all(n is None for n in both):
+        return ()
+    return tuple(float(files) if n is None else n for n in both)
 
 
 def _planned(draws: Sequence[Draw], planned: Planned | None) -> float | None:
@@ -298,9 +300,8 @@ def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
         for k in column.kinds
         if not k.for_text and min(k.kept) <= _WORTH * files and share(k) < own
     ]
-    if column.computed and not any(a.form != TEXT for a in column.asked):
-        return None
-    if not worth:
+    only_text = column.computed and all(a.form == TEXT for a in column.asked)
+    if only_text or not worth:
         return None
     alike = [kind for kind in worth if share(kind) <= min(map(share, worth)) + _ALIKE]
     return min(alike, key=lambda k: (k.bytes > _SMALL * size, -k.answers, k.bytes))

@@ -31,12 +31,14 @@ public final class VainQuestions {
     for (int i = 0; i < vain.size(); i++) {
       Map leaf = (Map) vain.get(i);
       Map sums = (Map) conditions.get(leaf.get("condition"));
-      if (sums == null) conditions.put(leaf.get("condition"), sums = new HashMap(leaf));
-      boolean isNew = !sums.containsKey("scans");
+      if (sums == null) {
+        conditions.put(leaf.get("condition"), sums = new HashMap(leaf));
+        sums.remove("keys");
+      }
       plus(sums, "scans", Integer.valueOf(1));
       plus(sums, "opened", scan.get("opened"));
       plus(sums, "bytes", scan.get("opened bytes"));
-      if (!isNew) plus(sums, "keys", leaf.get("keys"));
+      plus(sums, "keys", leaf.get("keys"));
     }
   }
 
