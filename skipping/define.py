@@ -34,6 +34,7 @@ __all__ = [
     "dropped_error",
     "find_live_index",
     "number_columns",
+    "own_pruning",
     "reload_definition",
     "require_answerable",
     "require_readable",
@@ -76,6 +77,31 @@ def _meant(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
     if given.composite:
         return combine([columns.resolve(join_name(name)) for name in given.composite])
     return columns.resolve(given.name)
+
+
+def own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> Iterator[str]:
+    """What the table prunes by itself of the columns that are to be indexed, a sentence for each.
+
+    `PARTITION` is of partition columns, and says nothing new.
+    """
+    there = {column.identity: column for column in columns.values()}
+    identities = (
+        identity
+        for i in indexed
+        if i.kind != "PARTITION"
+        for identity in ([read for _, read in i.expression.reads] if i.expression else [i.identity])
+    )
+    for identity in dict.fromkeys(identities):
+        column = there.get(identity)
+        if column is None:
+            continue
+        if column.partition:
+            yield f"{column.name} is a partition column: the table itself skips by it"
+        for made in column.divided_by:
+            yield (
+                f"the table is partitioned by {made}: it skips by itself for some conditions on "
+                f"{column.name}, and an index adds what is within a partition. ANALYZE measures it"
+            )
 
 
 def require_answerable(table: Table, where: str | None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
@@ -33,6 +34,7 @@ from skipping.define import (
     dropped_error,
     find_live_index,
     number_columns,
+    own_pruning,
     reload_definition,
     require_answerable,
     require_readable,
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Index"]
 
+log = logging.getLogger("skipping")
+
 
 class Index:
     """The index of one table in one store: asked, refreshed and altered.
@@ -98,7 +102,8 @@ class Index:
         """Define one with parsed columns, without building it."""
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
-        indexed = number_columns(columns, opened.columns(), given.settings().providers)
+        there_are = opened.columns()
+        indexed = number_columns(columns, there_are, given.settings().providers)
         if where is not None and given.spark is not None:
             require_same_strings(where, _strings(given.spark))
         require_answerable(opened, where)
@@ -117,6 +122,7 @@ class Index:
         definition.require_sound()
         revision = store.define(definition, expect=None)
         invalidate(store)
+        _say(own_pruning(indexed, there_are))
         return cls(given, store, Versioned(definition, revision))
 
     @classmethod
@@ -265,7 +271,10 @@ class Index:
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
         specs, providers = column_specs(columns), self._source.settings().providers
-        self.alter(lambda d: add_columns(d, specs, self.table.columns(), providers))
+        there_are, before = self.table.columns(), self.definition.columns
+        self.alter(lambda d: add_columns(d, specs, there_are, providers))
+        new = [i for i in self.definition.columns if i not in before]
+        _say(own_pruning(new, there_are))
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
@@ -487,6 +496,11 @@ def _strings(spark: SparkSession) -> Strings:
         stand=is_on("parser.escapedStringLiterals"),
         name=is_on("ansi.enabled") and is_on("ansi.doubleQuotedIdentifiers"),
     )
+
+
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        log.warning("%s", note)
 
 
 def _maintainer(options: IndexOptions) -> str:

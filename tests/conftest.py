@@ -63,6 +63,7 @@ EXTENDED = (
     "skipping/catalog/test_nessie.py",
     "skipping/catalog/test_spark.py",
     "skipping/advise/test_analyze.py",
+    "skipping/advise/test_asked.py",
     "skipping/commands/test_alter.py",
     "skipping/commands/test_statements.py",
     "skipping/commands/test_upkeep.py",

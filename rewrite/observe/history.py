@@ -9,13 +9,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rewrite.bridge.callbacks import table_key
+from rewrite.bridge.install import find_hooks
 from rewrite.observe.explain import read_scans, require_settled_hooks
 from rewrite.observe.rows import describe_scan, rows_of
 from skipping.engines.rows import frame_of_rows
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.definition import TableId
 from skipping.parser import ShowHistory
 
-__all__ = ["history", "rows_of_history"]
+__all__ = ["asked_in_vain", "history", "rows_of_history"]
 
 
 def history(spark: SparkSession) -> DataFrame:
@@ -36,6 +39,18 @@ def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple
         ShowHistory.schema,
         (d for d in described if table is None or d["table"].casefold() == table.casefold()),
     )
+
+
+def asked_in_vain(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
+    """The conditions of queries on a table that found no use for an index (`VainQuestions.java`).
+
+    None in a session without hooks.
+    """
+    if find_hooks(spark) is None:
+        return []
+    questions = require_settled_hooks(spark).java.executions().questions()
+    told: list[dict[str, Any]] = json.loads(questions.of(table_key(table)))
+    return told
 
 
 def _describe(execution: Mapping[str, Any], scan: ScanPlan) -> dict[str, Any]:

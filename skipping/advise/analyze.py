@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,21 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from providers.base import Column, Param
-from providers.errors import DefinitionError
+from providers.errors import DefinitionError, SkippingError
+from providers.predicate import Between, Compare, In, Leaf
 from providers.registry import kinds
-from skipping.advise.recommend import KEYS, ColumnAdvice, KindAdvice, advise
+from providers.values import Value
+from skipping.advise.computed import measure_expression
+from skipping.advise.history import TEXT, Asked, asked_of
+from skipping.advise.recommend import FOR_TEXT, KEYS, ColumnAdvice, KindAdvice, Planned, advise
 from skipping.advise.sample import FILES, choose_files, measure_files
 from skipping.build.sketch import Work
 from skipping.engines.spark import settings_of
+from skipping.lookup.format import format_value
 from skipping.model.definition import IndexedColumn
 from skipping.model.identifiers import sql_name
 from skipping.parser.literals import unquote
-from skipping.tables import TableColumn
+from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.open import open_table
 
 __all__ = ["Advice", "analyze", "list_kinds"]
@@ -28,8 +33,11 @@ __all__ = ["Advice", "analyze", "list_kinds"]
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Kinds that are tried with other parameters too."""
 
-_UNMEASURED = ("ADDRESSES", "NGRAM")
-"""Kinds that are for other questions than those for values: for networks, for substrings."""
+_UNMEASURED = frozenset({"ADDRESSES"})
+"""Kinds that are for other questions than those that are drawn: for networks."""
+
+_EXPRESSIONS = 8
+"""Expressions that are measured, those asked for most often: Spark reads the sample for each."""
 
 _UNKNOWN = (None,) * len(KEYS)
 
@@ -52,8 +60,11 @@ class Advice:
     @property
     def ddl(self) -> str | None:
         """A CREATE SKIPPING INDEX with every kind that is advised; None if none is."""
-        advised = [(_quoted(c.name), c.advised) for c in self.columns if c.advised]
-        listed = [f"{name} {kind.spelling}" for name, kind in advised]
+        listed = [
+            f"{c.name if c.computed else _quoted(c.name)} {kind.spelling}"
+            for c in self.columns
+            for kind in c.all_advised
+        ]
         return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -71,12 +82,15 @@ class Advice:
         laid = (*(column.sorted or _UNKNOWN), *(column.bounds or _UNKNOWN))
         head = (column.name, column.type, column.reason)
         if not column.kinds:
-            return [(*head, None, False, *_UNKNOWN, None, None, *laid, *seen, None)]
+            scans = sum(asked.scans for asked in column.asked)
+            nothing = (None, False, *_UNKNOWN, None, None)
+            return [(*head, *nothing, *laid, *seen, None, scans, None, None)]
         return [
             (
                 *(*head, kind.spelling, kind.advised),
                 *(*kind.kept, kind.bytes, 1_000 * kind.seconds, *laid, *seen),
                 self.ddl if kind.advised else None,
+                *(kind.asked, kind.saved_files, kind.saved_bytes),
             )
             for kind in column.kinds
         ]
@@ -93,8 +107,9 @@ class Advice:
             lines.extend(_line(kind) for kind in column.kinds)
             if column.distinct[1]:
                 if column.bounds:
-                    lines.append(_files("    the table's own bounds", column.bounds))
-                lines.append(_files("    sorted by it", column.sorted))
+                    lines.append(_files(f"    the table's own {column.own}", column.bounds))
+                if column.sorted:
+                    lines.append(_files("    sorted by it", column.sorted))
         lines.append(self.ddl or "no index is worth it as the table lies now")
         return "\n".join(lines)
 
@@ -132,7 +147,12 @@ def analyze(
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
     sample = choose_files(live, FILES if files is None else files)
-    works = {c.identity: list_kinds(c, settings.providers) for c in named}
+    history = asked_of(spark, opened.id)
+    asked = _by_identity(history)
+    works = {
+        c.identity: list_kinds(c, settings.providers, text=_is_text(asked.get(c.identity, [])))
+        for c in named
+    }
     looked = [w for w in works.values() if w]
     samples = dict(
         zip(
@@ -142,9 +162,16 @@ def analyze(
         )
     )
     found = [
-        advise(samples[c.identity], len(live)) if c.identity in samples else _unasked(c)
+        advise(samples[c.identity], len(live), asked.get(c.identity, []), _planned(opened, c))
+        if c.identity in samples
+        else _unasked(c, asked.get(c.identity, []))
         for c in named
     ]
+    if columns is None:
+        for column in _expressions(there, history):
+            work = list_kinds(column, settings.providers, text=_is_text(asked[column.identity]))
+            measured = measure_expression(spark, sample, work, dated=not opened.has_log)
+            found.append(advise(measured, len(live), asked[column.identity]))
     return Advice(
         re.sub(r"^spark_catalog\.", "", opened.name),
         len(live),
@@ -155,17 +182,81 @@ def analyze(
     )
 
 
-def _unasked(column: TableColumn) -> ColumnAdvice:
+def _by_identity(history: Sequence[Asked]) -> dict[str, list[Asked]]:
+    found: dict[str, list[Asked]] = {}
+    for asked in history:
+        found.setdefault(asked.identity, []).append(asked)
+    return found
+
+
+def _is_text(history: Sequence[Asked]) -> bool:
+    return any(asked.form == TEXT for asked in history)
+
+
+def _expressions(columns: Columns, history: Sequence[Asked]) -> Iterator[TableColumn]:
+    """The expressions that were asked for, as CREATE would take them in this session."""
+    wanted = {asked.identity: asked.sql for asked in history if asked.computed}
+    for identity, sql in list(wanted.items())[:_EXPRESSIONS]:
+        try:
+            column = columns.compute(sql)
+        except DefinitionError:
+            continue
+        if column.identity == identity:
+            yield column
+
+
+def _planned(table: Table, column: TableColumn) -> Planned | None:
+    """Asks the table which files it keeps, where it is partitioned by what the column says."""
+    if not column.divided_by:
+        return None
+
+    def planned(leaf: Leaf) -> int | None:
+        condition = _condition(leaf, _quoted(column.name), column.type)
+        try:
+            return len(table.files(where=condition))
+        except SkippingError:  # of a value that no text says, as NaN
+            return None
+
+    return planned
+
+
+def _condition(leaf: Leaf, name: str, type: str) -> str:
+    match leaf:
+        case Between(_, low, high):
+            return f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"
+        case In(_, values):
+            return f"{name} IN ({', '.join(_constant(v, type) for v in values.to_pylist())})"
+        case Compare(_, op, value):
+            return f"{name} {op} {_constant(value, type)}"
+    raise AssertionError(f"a question is for values, not {leaf}")
+
+
+def _constant(value: Value, type: str) -> str:
+    text = format_value(value, type)
+    match type:
+        case "date" | "timestamp_ntz":
+            return f"{type.upper()} {text}"
+        case "timestamp":  # a moment, whatever the session's time zone
+            return f"TIMESTAMP {text[:-1]}Z'"
+    return text
+
+
+def _unasked(column: TableColumn, asked: Sequence[Asked]) -> ColumnAdvice:
     why = column.refusal or "a partition column: the table itself skips by it"
-    return ColumnAdvice(column.name, column.type, why)
+    if column.generated and not column.refusal:
+        why += f", and by conditions on what it is generated from, {column.generated}"
+    return ColumnAdvice(column.name, column.type, why, asked=tuple(asked))
 
 
-def list_kinds(column: TableColumn, providers: tuple[str, ...]) -> list[Work]:
-    """Every kind that the column can have and that is measured by keys."""
+def list_kinds(
+    column: TableColumn, providers: tuple[str, ...], *, text: bool = False
+) -> list[Work]:
+    """Every kind of the column that is measured by keys; with `text`, also those by substrings."""
     if column.partition or column.refusal is not None:
         return []
     found: list[Work] = []
-    for kind in sorted(set(kinds(providers)) - set(_UNMEASURED)):
+    left_out = _UNMEASURED if text else _UNMEASURED.union(FOR_TEXT)
+    for kind in sorted(kinds(providers).keys() - left_out):
         for params in ({}, _FURTHER[kind]) if kind in _FURTHER else ({},):
             number = len(found) + 1
             given = tuple(params.items())

@@ -1,41 +1,43 @@
 """Which kinds are worth it on which columns, from what was measured in a sample of files.
 
 A kind is asked as a query would ask it: its own tests, evaluated over its own sketches, for one key
-and for several. Keys are distinct values of some files, each file as likely as another, asked of
-*other* files where only a part of the table was seen: of the files that hold a key there is one for
-sure, and every other file is kept as often as the others that were seen. `sorted` is the same for
-the table sorted by the column into as many files (`skipping.advise.clustering`).
+and for several (`skipping.advise.questions`). `sorted` is the same for the table sorted by the
+column into as many files (`skipping.advise.clustering`). Where queries asked in vain, what they
+would have saved is what they opened, less the share of it that the kind keeps.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap
 
-from providers.base import SkippingProvider
-from providers.evaluate import disproved_rows
-from providers.index_predicate import IndexPredicate, disproved, map_tests
 from providers.predicate import Compare, In, IsNull, Leaf, StartsWith
 from skipping.advise.clustering import Clustering, SortedLayout, clustering
+from skipping.advise.history import RANGE, TEXT, VALUES, Asked
+from skipping.advise.questions import (
+    KEYS,
+    Draw,
+    kept_by,
+    kept_by_bounds,
+    mean,
+    ranges,
+    substrings,
+    values,
+)
 from skipping.advise.sample import Sample
 from skipping.build.sketch import Work, entry_schema
-from skipping.lookup.translate import USELESS
 from skipping.stores import IDENTITY
+from skipping.tables import TableColumn
 
-__all__ = ["KEYS", "ColumnAdvice", "KindAdvice", "advise"]
+__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "Planned", "advise"]
 
-KEYS = (1, 10, 100)
-"""Keys of the questions that kinds are measured by."""
+FOR_TEXT = ("NGRAM",)
+"""Kinds that are measured by substrings, where queries asked for them, and not by values."""
 
-_DRAWS = {1: 48, 10: 24, 100: 12}
 _WORTH = 0.5
 """A kind is worth it that keeps at most this share of the files for one of the questions."""
 
@@ -45,6 +47,12 @@ _ALIKE = 0.02
 _SMALL = 0.01
 """Of a file's bytes a sketch may take so much before one that answers less is preferred."""
 
+_PLANNED = (6, 3, 1)
+"""Questions for 1, 10 and 100 keys that the table itself is asked: each is a scan that it plans."""
+
+Planned: TypeAlias = Callable[[Leaf], int | None]
+"""How many files the table itself plans to read for a leaf; None where it cannot say."""
+
 
 @dataclass(frozen=True, slots=True)
 class KindAdvice:
@@ -52,7 +60,9 @@ class KindAdvice:
 
     `known` is the share of files whose sketch is known; `bytes` and `seconds` are those of a file,
     the seconds to read the column included, as if the kind were alone on it. `answers` counts the
-    forms of conditions (`=`, `IN`, `<`, ...) that it has an opinion on.
+    forms of conditions (`=`, `IN`, `<`, ...) that it has an opinion on. Of a kind for texts the
+    keys are substrings. `asked` scans had conditions that it would have answered and nothing did:
+    then `saved_files`, of `saved_bytes`, would not have been opened.
     """
 
     spelling: str
@@ -62,14 +72,20 @@ class KindAdvice:
     seconds: float
     answers: int
     advised: bool = False
+    for_text: bool = False
+    asked: int = 0
+    saved_files: float = 0.0
+    saved_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
     """One column: how it lies, what each kind does on it, and what a sorted table would do.
 
-    `bounds` are the files that the bounds in the table's own log keep, which needs no index; empty
-    where it has none of the column.
+    `bounds` are the files that the table itself keeps, by the bounds in its log and its partitions,
+    which needs no index; empty where it has neither of the column. `sorted` is empty for an
+    expression (`computed`). `asked` is what queries asked of it in vain; `own` says what of the
+    table it is that keeps files.
     """
 
     name: str
@@ -80,23 +96,44 @@ class ColumnAdvice:
     distinct: tuple[float, int] = (0.0, 0)
     sorted: tuple[float, ...] = ()
     bounds: tuple[float, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    computed: bool = False
+    own: str = "bounds"
 
     @property
     def advised(self) -> KindAdvice | None:
-        """The kind to index it with, if any."""
-        return next((kind for kind in self.kinds if kind.advised), None)
+        """The kind to index it with for its values, if any; else that for its text."""
+        return next(iter(self.all_advised), None)
+
+    @property
+    def all_advised(self) -> tuple[KindAdvice, ...]:
+        """The kinds to index it with: at most one for its values, and one for its text."""
+        return tuple(sorted((k for k in self.kinds if k.advised), key=lambda k: k.for_text))
 
 
-def advise(sample: Sample, files: int) -> ColumnAdvice:
-    """What a sample of one column says of a table of `files` files."""
+def advise(
+    sample: Sample,
+    files: int,
+    asked: Sequence[Asked] = (),
+    planned: Planned | None = None,
+) -> ColumnAdvice:
+    """What a sample of one column says of a table of `files` files.
+
+    `planned` asks a table that is partitioned by what the column says, beside by itself.
+    """
     column = sample.work[0].column
     seen = sample.files
     if not len(seen):
         why = "it could be read in none of the files" if files else "the table has no files"
         return ColumnAdvice(column.name, column.type, why)
-    questions = {k: list(_draws(sample, files, k)) for k in KEYS}
+    questions = {k: list(values(sample, files, k)) for k in KEYS}
+    own = _own(sample, files, [questions[k] for k in KEYS], planned)
+    spans = ranges(sample) if any(a.form == RANGE for a in asked) else []
+    texts = [substrings(q) for q in questions.values()] if _has_text(sample) else []
     works = [w for w in sample.work if not (w.indexed.params and _suffices(w, sample))]
-    kinds = tuple(_measured(work, seen, files, questions) for work in works)
+    size = pc.mean(seen["size"]).as_py()
+    history = _History(sample, files, asked, spans, own, planned)
+    kinds = tuple(history.weighed(_measured(w, sample, files, questions, texts), w) for w in works)
     distinct = seen["distinct"].to_numpy()
     made = ColumnAdvice(
         column.name,
@@ -105,13 +142,29 @@ def advise(sample: Sample, files: int) -> ColumnAdvice:
         kinds,
         clustering(seen["low"].combine_chunks(), seen["high"].combine_chunks()).scaled(files),
         (float(distinct.mean()), int(distinct.max())),
-        _sorted(sample, files, questions),
-        _bounds(sample, files, questions),
+        () if column.expression else _sorted(sample, files, questions),
+        own,
+        tuple(asked),
+        column.expression is not None,
+        _what_prunes(column),
     )
     some = made.distinct[1] > 0
-    best = _best(made, files, pc.mean(seen["size"]).as_py()) if some else None
-    chosen = tuple(replace(kind, advised=kind is best) for kind in kinds)
-    return replace(made, kinds=chosen, reason=_reason(made, best, files))
+    best = _best(made, files, size) if some else None
+    search = _best_for_text(made, files) if some else None
+    chosen = tuple(replace(k, advised=k is best or k is search) for k in kinds)
+    made = replace(made, kinds=chosen)
+    return replace(made, reason=_reason(made, files))
+
+
+def _what_prunes(column: TableColumn) -> str:
+    if not column.divided_by:
+        return "bounds"
+    partitions = f"partitions ({', '.join(column.divided_by)})"
+    return partitions if column.bounded is None else f"{partitions} and bounds"
+
+
+def _has_text(sample: Sample) -> bool:
+    return any(w.indexed.kind in FOR_TEXT for w in sample.work)
 
 
 def _suffices(work: Work, sample: Sample) -> bool:
@@ -120,65 +173,35 @@ def _suffices(work: Work, sample: Sample) -> bool:
     return any(all(sample.files[f"{w.indexed.sketch}_known"].to_pylist()) for w in plain)
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """Keys to ask, and which rows (files) of the sample to ask about.
-
-    `sources` of the table's files have a key because it was taken from them; 0 where all are asked.
-    """
-
-    keys: pa.Array
-    rows: npt.NDArray[np.int64]
-    sources: float
-
-    def scaled(self, kept: int, files: int) -> float:
-        """Files of the table that are kept, where so many of the rows are."""
-        return self.sources + kept * (files - self.sources) / len(self.rows)
-
-
-def _draws(sample: Sample, files: int, k: int) -> Iterator[_Draw]:
-    seen = sample.files
-    rng = np.random.default_rng(k)
-    held = np.flatnonzero(seen["distinct"].to_numpy() > 0)
-    if not len(held):
-        return
-    keys = seen["keys"].combine_chunks()
-    whole = len(seen) == files or len(seen) < 4
-    for _ in range(_DRAWS[k]):
-        asked, from_ = np.arange(len(seen)), held
-        if not whole:
-            # One half gives the keys, the other is asked.
-            order = rng.permutation(len(seen))
-            from_, asked = order[: len(seen) // 2], order[len(seen) // 2 :]
-            from_ = from_[np.isin(from_, held)]
-            if not len(from_):
-                continue
-        values = [keys[int(i)].values for i in rng.choice(from_, k)]
-        picked = [v.slice(int(rng.integers(len(v))), 1) for v in values]
-        sources = 0.0 if whole else files * (1 - (1 - 1 / files) ** k)
-        yield _Draw(In.of("", pa.concat_arrays(picked)).values, asked, sources)
-
-
 def _measured(
-    work: Work, seen: pa.Table, files: int, questions: dict[int, list[_Draw]]
+    work: Work,
+    sample: Sample,
+    files: int,
+    questions: Mapping[int, list[Draw]],
+    texts: Sequence[list[Draw]],
 ) -> KindAdvice:
-    sketch, provider = work.indexed.sketch, work.provider
+    sketch, provider, seen = work.indexed.sketch, work.provider, sample.files
     kept = entry_schema([work]).names[len(IDENTITY) :]
     fields = [name for name in kept if not name.endswith("_known")]
     sketches = seen.select(kept).combine_chunks()
     took = seen["reading"].to_numpy() + seen[f"{sketch}_building"].to_numpy()
     params = ", ".join(str(value) for _, value in work.indexed.params)
+    for_text = work.indexed.kind in FOR_TEXT
     return KindAdvice(
         work.indexed.kind + (f"({params})" if params else ""),
-        tuple(_mean([_kept(work, draw, sketches, files) for draw in questions[k]]) for k in KEYS),
+        tuple(
+            kept_by(work, draws, seen, files)
+            for draws in (texts if for_text else questions.values())
+        ),
         float(np.mean(sketches[0].to_pylist())),
         sum(sketches[name].nbytes for name in fields) / len(seen),
         float(took.mean()) / 1e9,
         sum(provider.rewrite(leaf) is not None for leaf in _forms(questions)),
+        for_text=for_text,
     )
 
 
-def _forms(questions: dict[int, list[_Draw]]) -> Iterator[Leaf]:
+def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
     """A condition of each form that there is for the column."""
     for draw in questions[1][:1]:
         (value,) = draw.keys.to_pylist()
@@ -188,106 +211,146 @@ def _forms(questions: dict[int, list[_Draw]]) -> Iterator[Leaf]:
             yield StartsWith("", value)
 
 
-def _kept(work: Work, draw: _Draw, sketches: pa.Table, files: int) -> float:
-    """Files of the table that are read for the keys."""
-    asked = _asked(work.provider, draw.keys)
-    if asked is None:
-        return float(files)
-    sketch = work.indexed.sketch
-    tests = map_tests(asked, lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
-    gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
-    return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
-
-
-def _asked(provider: SkippingProvider, keys: pa.Array) -> IndexPredicate | None:
-    leaf: Leaf = Compare("", "=", keys[0].as_py()) if len(keys) == 1 else In("", keys)
-    return provider.rewrite(leaf) if provider.survival(leaf) <= USELESS else None
-
-
-def _sorted(sample: Sample, files: int, questions: dict[int, list[_Draw]]) -> tuple[float, ...]:
+def _sorted(sample: Sample, files: int, questions: Mapping[int, list[Draw]]) -> tuple[float, ...]:
     drawn = sample.files["drawn"].combine_chunks()
     lengths = np.array([len(drawn[i]) for i in range(len(drawn))])
     rows = sample.files["rows"].to_numpy() - sample.files["nulls"].to_numpy()
     weights = np.repeat(rows / np.maximum(lengths, 1), lengths)
     layout = SortedLayout(drawn.flatten(), weights, files=files)
-    return tuple(_mean([float(layout.kept(draw.keys)) for draw in questions[k]]) for k in KEYS)
+    return tuple(mean([float(layout.kept(draw.keys)) for draw in questions[k]]) for k in KEYS)
 
 
-def _bounds(sample: Sample, files: int, questions: dict[int, list[_Draw]]) -> tuple[float, ...]:
-    """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones."""
-    most = sample.work[0].column.bounded
-    if most is None:
+def _own(
+    sample: Sample, files: int, questions: Sequence[list[Draw]], planned: Planned | None
+) -> tuple[float, ...]:
+    """Files that the table keeps without an index; empty where it knows nothing of the column."""
+    bounds = [kept_by_bounds(sample, draws, files) for draws in questions]
+    plans = [_planned(draws[:n], planned) for draws, n in zip(questions, _PLANNED, strict=True)]
+    both = [_least(*pair) for pair in zip(bounds, plans, strict=True)]
+    if all(n is None for n in both):
         return ()
-    lows, highs = (_cut(sample.files[name], most) for name in ("low", "high"))
-
-    def kept(draw: _Draw) -> float:
-        keys = sorted(_cut(draw.keys, most))
-        if any(key != key for key in keys):  # NaN, of which bounds say nothing
-            return float(files)
-
-        def may_hold(row: int) -> bool:
-            if lows[row] is None:
-                return False
-            first = bisect_left(keys, lows[row])
-            return first < len(keys) and bool(keys[first] <= highs[row])
-
-        return draw.scaled(sum(map(may_hold, draw.rows)), files)
-
-    return tuple(_mean([kept(draw) for draw in questions[k]]) for k in KEYS)
+    return tuple(float(files) if n is None else n for n in both)
 
 
-def _cut(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
-    if pa.types.is_string(values.type):
-        values = pc.utf8_slice_codeunits(values, 0, most)
-    elif pa.types.is_binary(values.type):
-        values = pc.binary_slice(values, 0, most)
-    return list(values.to_pylist())
+def _planned(draws: Sequence[Draw], planned: Planned | None) -> float | None:
+    found = [] if planned is None else [planned(draw.leaves[0]) for draw in draws]
+    known = [float(n) for n in found if n is not None]
+    return mean(known) if known and len(known) == len(found) else None
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return float(np.mean(numbers)) if numbers else 0.0
+def _least(*numbers: float | None) -> float | None:
+    return min((n for n in numbers if n is not None), default=None)
+
+
+class _History:
+    """What was asked of a column in vain, and what the table keeps of the files for it by itself.
+
+    Scans that had several of the conditions are counted for each, so what they would have saved
+    is that of the one condition, not of all together.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        files: int,
+        asked: Sequence[Asked],
+        spans: list[Draw],
+        own: tuple[float, ...],
+        planned: Planned | None,
+    ) -> None:
+        self._sample, self._files, self._asked, self._spans = sample, files, asked, spans
+        self._own = own or (float(files),) * len(KEYS)
+        known = (kept_by_bounds(sample, spans, files), _planned(spans[: _PLANNED[0]], planned))
+        self._own_span = (_least(*known) if spans else None) or float(files)
+
+    def weighed(self, kind: KindAdvice, work: Work) -> KindAdvice:
+        """A kind with what it would have saved; for all between two it is asked itself."""
+        scans, files, size = 0, 0.0, 0.0
+        span = None
+        for each in self._asked:
+            if (each.form == TEXT) != kind.for_text:
+                continue
+            if each.form == RANGE:
+                if span is None:
+                    span = kept_by(work, self._spans, self._sample.files, self._files)
+                kept, own = span, self._own_span
+            else:
+                # Of keys of joins it is not known how many they will be.
+                k = min(range(len(KEYS)), key=lambda i: abs(np.log10((each.keys or 10) / KEYS[i])))
+                kept, own = kind.kept[k], self._own[k] if each.form == VALUES else self._files
+            share = max(0.0, 1 - kept / own) if own else 0.0
+            scans += each.scans
+            files += share * each.opened
+            size += share * each.bytes
+        return replace(kind, asked=scans, saved_files=files, saved_bytes=size)
 
 
 def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
-    """Of the kinds that are worth it one that keeps least, and less than the table's own bounds.
+    """Of the kinds that are worth it one that keeps least, and less than the table by itself.
 
     Of those alike a small one (`size` are a file's bytes), that answers most, and the smallest.
     """
 
     def share(kind: KindAdvice) -> float:
-        return _mean(kind.kept) / files
+        return mean(kind.kept) / files
 
-    own = _mean(column.bounds) / files - _ALIKE if column.bounds else 1.0
-    worth = [k for k in column.kinds if min(k.kept) <= _WORTH * files and share(k) < own]
-    if not worth:
+    own = mean(column.bounds) / files - _ALIKE if column.bounds else 1.0
+    worth = [
+        k
+        for k in column.kinds
+        if not k.for_text and min(k.kept) <= _WORTH * files and share(k) < own
+    ]
+    only_text = column.computed and all(a.form == TEXT for a in column.asked)
+    if only_text or not worth:
         return None
     alike = [kind for kind in worth if share(kind) <= min(map(share, worth)) + _ALIKE]
     return min(alike, key=lambda k: (k.bytes > _SMALL * size, -k.answers, k.bytes))
 
 
-def _reason(column: ColumnAdvice, best: KindAdvice | None, files: int) -> str:
+def _best_for_text(column: ColumnAdvice, files: int) -> KindAdvice | None:
+    worth = [k for k in column.kinds if k.for_text and k.kept[0] <= _WORTH * files]
+    return min(worth, key=lambda k: (mean(k.kept), k.bytes), default=None)
+
+
+def _reason(column: ColumnAdvice, files: int) -> str:
     lies = f"{column.distinct[0]:,.0f} values a file"
     if column.clustering is not None and column.clustering.files:
         lies += f", ranges {column.clustering.depth:,.1f} deep"
     if not column.distinct[1]:
         return "it has only nulls"
-    if best is not None:
-        said = f"keeps {_for_keys(best.kept)} of {files:,} files"
-        if column.bounds:
+    said = []
+    for best in column.all_advised:
+        what = "substring" if best.for_text else "key"
+        part = f"keeps {_for_keys(best.kept, what)} of {files:,} files"
+        if column.bounds and not best.for_text:
             one, ten = column.bounds[:2]
-            said += f", the table's own bounds {one:,.0f} and {ten:,.0f}"
-    elif column.bounds and min(column.bounds) <= _WORTH * files:
+            part += f", the table's own {column.own} {one:,.0f} and {ten:,.0f}"
+        said.append(part)
+    if not said and column.bounds and min(column.bounds) <= _WORTH * files:
         kept = _for_keys(column.bounds)
-        said = f"the table's own bounds keep {kept} of {files:,} files, and no kind fewer"
-    else:
-        said = f"every kind keeps more than {_WORTH:.0%} of {files:,} files"
+        own = f"the table's own {column.own} keep {kept}"
+        said.append(f"{own} of {files:,} files, and no kind fewer")
+    elif not said:
+        said.append(f"every kind keeps more than {_WORTH:.0%} of {files:,} files")
     apart = min((k.kept[0] for k in column.kinds), default=files)
-    if column.sorted[0] < 0.5 * apart:
-        said += f"; sorted by it {column.sorted[0]:,.0f} for 1 key"
-    return f"{lies}: {said}"
+    if column.sorted and column.sorted[0] < 0.5 * apart:
+        said.append(f"sorted by it {column.sorted[0]:,.0f} for 1 key")
+    said.extend(_in_vain(column))
+    return f"{lies}: {'; '.join(said)}"
 
 
-def _for_keys(kept: Sequence[float]) -> str:
+def _in_vain(column: ColumnAdvice) -> Iterator[str]:
+    """What was asked in vain, and what the advised kinds would have saved of it."""
+    for each in column.asked:
+        times = "once" if each.scans == 1 else f"{each.scans:,} times"
+        yield f"{each.condition} was asked in vain {times}"
+    for best in column.all_advised:
+        if best.asked:
+            opened = sum(a.opened for a in column.asked if (a.form == TEXT) == best.for_text)
+            yield f"{best.spelling} would have saved {best.saved_files:,.0f} of {opened:,} files"
+
+
+def _for_keys(kept: Sequence[float], what: str = "key") -> str:
     return " and ".join(
-        f"{n:,.0f} for {k} key{'s' * (k > 1)}" for n, k in zip(kept[:2], KEYS, strict=False)
+        f"{n:,.0f} for {k} {what}{'s' * (k > 1)}" for n, k in zip(kept[:2], KEYS, strict=False)
     )

@@ -27,7 +27,7 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import locate
 
-__all__ = ["FILES", "Sample", "choose_files", "measure_files"]
+__all__ = ["COUNTED", "FILES", "KEYS", "Sample", "choose_files", "measure_files", "some_of"]
 
 FILES = 64
 BYTES = 1 << 30
@@ -39,7 +39,7 @@ KEYS = 200
 DRAWN = 1_000
 """Rows of a file that are sent back, to lay them out anew."""
 
-_COUNTED = 1 << 20
+COUNTED = 1 << 20
 """Distinct values of a file are counted up to here."""
 
 _TOGETHER = 4
@@ -167,8 +167,8 @@ def measure_file(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
             *make_entries([row], work).columns,
             *(pa.array([n], pa.int64()) for n in figures),
             *(pa.array([bound], seen.stored) for bound in (seen.low, seen.high)),
-            _listed(_some(seen.values, KEYS, rng)),
-            _listed(_some(drawn, DRAWN, rng)),
+            _listed(some_of(seen.values, KEYS, rng)),
+            _listed(some_of(drawn, DRAWN, rng)),
         ],
         schema=_schema(work),
     )
@@ -214,11 +214,12 @@ class _Seen:
         if bounds:
             self.low = min([*bounds, *([] if self.low is None else [self.low])])
             self.high = max([*bounds, *([] if self.high is None else [self.high])])
-        if len(self.values) < _COUNTED:
+        if len(self.values) < COUNTED:
             self.values = pc.unique(pa.concat_arrays([self.values, part.distinct()]))
 
 
-def _some(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
+def some_of(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
+    """At most so many of the values, at random, in their order."""
     if len(values) <= most:
         return values
     return values.take(pa.array(np.sort(rng.choice(len(values), most, replace=False))))

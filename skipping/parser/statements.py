@@ -229,7 +229,8 @@ class Analyze(_Marked):
 
     `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column, and
     `bounds_1` those that the bounds in the table's own log keep without an index. A kind that is
-    advised has the whole statement in `ddl`.
+    advised has the whole statement in `ddl`. `asked` scans had conditions that the kind would have
+    answered and no index did; then `saved_files` would not have been opened.
     """
 
     schema: ClassVar[str] = (
@@ -239,7 +240,8 @@ class Analyze(_Marked):
         "sorted_1 double, sorted_10 double, sorted_100 double, "
         "bounds_1 double, bounds_10 double, bounds_100 double, "
         "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
-        "average_depth double, average_overlaps double, ddl string"
+        "average_depth double, average_overlaps double, ddl string, "
+        "asked bigint, saved_files double, saved_bytes double"
     )
     table: Name
 

@@ -42,7 +42,9 @@ class TableColumn:
     `proleptic`: readers of the format take old dates as they stand, whoever wrote the file.
     `bounded`: how many characters (bytes) of a text's bounds the table's own log keeps for files
     written now; None where it keeps no bounds. `reads` are the columns that an `expression` is
-    over, or else that it is the composite of.
+    over, or else that it is the composite of. `divided_by`: what the table is partitioned by that
+    is made of it, as `days(ts)`; not the column as it is (`partition`). `generated`: of a partition
+    column, the expression that Delta makes it by, and derives conditions on it from.
     """
 
     name: str
@@ -57,6 +59,8 @@ class TableColumn:
     imported: tuple[tuple[str, ...], ...] = ()
     proleptic: bool = False
     bounded: int | None = None
+    divided_by: tuple[str, ...] = ()
+    generated: str | None = None
     expression: Expression | None = None
     reads: tuple[TableColumn, ...] = ()
 

@@ -19,6 +19,7 @@ from skipping.tables import FILES, Columns
 from skipping.tables.computed import Computing
 from skipping.tables.conditions import spark_condition
 from skipping.tables.paths import resolve_path
+from skipping.tables.schema import divided
 from skipping.tables.spark_schema import leaves, translate_errors
 
 __all__ = ["DeltaTable", "resolve_path"]
@@ -71,7 +72,7 @@ class DeltaTable:
             replace(c, bounded=_PREFIX if ("minValues", *c.physical) in bounded else None)
             for c in leaves(schema, partition, mode=mode)
         )
-        return Columns(found, Computing(self.spark))
+        return Columns(divided(found), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.

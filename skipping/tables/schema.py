@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from providers.values import arrow_type, domain_of
 from skipping.parser.literals import join_name
 from skipping.tables import TableColumn
 
-__all__ = ["Field", "leaves", "physical_name", "spelled"]
+__all__ = ["Field", "divided", "leaves", "physical_name", "spelled"]
 
 Field: TypeAlias = Mapping[str, Any]
 """A field: its `name`, `type`, `nullable` and `metadata`, as in `schemaString` of Delta's log."""
@@ -33,6 +35,17 @@ def leaves(
         yield _column(branch, mode, partitioned=not above and field["name"] in partition)
         if _kind(field["type"]) == "struct":
             yield from leaves(field["type"]["fields"], partition, mode=mode, above=branch)
+
+
+def divided(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
+    """The columns, with the partition columns that Delta generates of each, as `day = date(ts)`."""
+    there = list(columns)
+    generated = [(f"{c.name} = {c.generated}", c.generated) for c in there if c.generated]
+    for column in there:
+        # A name anywhere in it will do: this only says where the table may prune by itself.
+        name = re.compile(rf"(?<![\w.]){re.escape(column.name)}(?![\w.])", re.IGNORECASE)
+        made = tuple(spelled for spelled, text in generated if name.search(text))
+        yield replace(column, divided_by=made) if made and not column.generated else column
 
 
 def physical_name(field: Field, mode: str) -> str:
@@ -78,6 +91,7 @@ def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> Table
         partition=partitioned,
         refusal=_refusal(branch),
         backfilled=any("EXISTS_DEFAULT" in (f.get("metadata") or {}) for f in branch),
+        generated=metadata.get("delta.generationExpression") if partitioned else None,
     )
 
 

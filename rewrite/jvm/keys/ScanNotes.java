@@ -2,18 +2,51 @@ package rewrite.jvm.keys;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** Why a scan got no keys of a join, kept on the logical scan, and why it is not pruned at all,
-    kept on the physical one; for explain. */
+/** Why a scan got no keys of a join, and which it might have, kept on the logical scan; why it is
+    not pruned at all, and what it asks, kept on the physical one. For explain, and ANALYZE. */
 public final class ScanNotes {
   private static final TreeNodeTag TAG = new TreeNodeTag("rewrite.reasons");
   private static final TreeNodeTag UNPRUNED = new TreeNodeTag("rewrite.unpruned");
 
+  private static final TreeNodeTag KEYS = new TreeNodeTag("rewrite.keys");
+  private static final TreeNodeTag ASKED = new TreeNodeTag("rewrite.asked");
+  private static final int MOST_KEYS = 16;
+
   private ScanNotes() {}
+
+  /** Notes that a join has keys of an expression over a scan, once. */
+  public static void addKey(LogicalPlan scan, Expression key) {
+    scala.Option there = scan.getTagValue(KEYS);
+    List keys = there.isDefined() ? new ArrayList((List) there.get()) : new ArrayList();
+    for (int i = 0; i < keys.size(); i++) {
+      if (((Expression) keys.get(i)).semanticEquals(key)) return;
+    }
+    if (keys.size() == MOST_KEYS) return;
+    keys.add(key);
+    scan.setTagValue(KEYS, keys);
+  }
+
+  /** The expressions over a scan of which joins have keys. */
+  public static List keys(SparkPlan scan) {
+    return collected(scan, KEYS);
+  }
+
+  /** Notes of which table a scan is, and what it asks (AskedLeaves). */
+  public static void asked(SparkPlan scan, String table, List leaves) {
+    scan.setTagValue(ASKED, new Object[] {table, leaves});
+  }
+
+  /** The table that a scan is of, and what it asks; null: that was not noted. */
+  public static Object[] asked(SparkPlan scan) {
+    scala.Option there = scan.getTagValue(ASKED);
+    return there.isDefined() ? (Object[]) there.get() : null;
+  }
 
   /** Notes why no index is asked about a scan, when that is decided. */
   public static SparkPlan unpruned(SparkPlan scan, String reason) {
@@ -54,10 +87,14 @@ public final class ScanNotes {
 
   /** Those of the scan that a physical one was planned from. */
   public static List of(SparkPlan scan) {
+    return collected(scan, TAG);
+  }
+
+  private static List collected(SparkPlan scan, TreeNodeTag tag) {
     List out = new ArrayList();
     List leaves = leaves(scan);
     for (int i = 0; i < leaves.size(); i++) {
-      scala.Option there = ((LogicalPlan) leaves.get(i)).getTagValue(TAG);
+      scala.Option there = ((LogicalPlan) leaves.get(i)).getTagValue(tag);
       if (there.isDefined()) out.addAll((List) there.get());
     }
     return out;

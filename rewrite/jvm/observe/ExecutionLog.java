@@ -47,6 +47,7 @@ public final class ExecutionLog extends SparkListener {
       knows it. */
   private final Map roots = new HashMap();
   private final TableTotals totals = new TableTotals();
+  private final VainQuestions questions = new VainQuestions();
 
   public ExecutionLog(ScanReport scans) {
     super();
@@ -86,7 +87,7 @@ public final class ExecutionLog extends SparkListener {
     execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
     execution.ended = end.time();
     execution.seconds = end.duration() / 1e9;
-    execution.scans = scans.known(end.qe().executedPlan());
+    execution.scans = scans.known(end.qe().executedPlan(), questions);
     totals.add(execution.scans);
     addHashes(end.qe().logical(), execution.hashes);
     addHashes(end.qe().analyzed(), execution.hashes);
@@ -148,6 +149,11 @@ public final class ExecutionLog extends SparkListener {
       found.set(i, ((Execution) found.get(i)).describe());
     }
     return Json.write(found);
+  }
+
+  /** What they asked in vain. */
+  public VainQuestions questions() {
+    return questions;
   }
 
   /** Sums over all executions. */

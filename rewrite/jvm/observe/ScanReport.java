@@ -51,14 +51,18 @@ public final class ScanReport {
    * What is known of the scans of a plan that has run, one object a scan, from the root down.
    *
    * <p>Nothing is asked, listed or planned. What only a look at the table can tell, as `format`, is
-   * left to be described later: there is what Sizes describes.
+   * left to be described later: there is what Sizes describes. What was asked in vain is added to
+   * the questions.
    */
-  public List known(SparkPlan plan) {
+  public List known(SparkPlan plan, VainQuestions questions) {
     ScanFinder finder = new ScanFinder(plan, null);
     List out = new ArrayList();
     for (int i = 0; i < finder.scans().size(); i++) {
       SparkPlan scan = (SparkPlan) finder.scans().get(i);
-      out.add(withRows(knownOf(physical.of(scan)), scan, finder));
+      Map known = withRows(knownOf(physical.of(scan)), scan, finder);
+      Object[] asked = ScanNotes.asked(scan);
+      if (asked != null) questions.add(known, (String) asked[0], (List) asked[1]);
+      out.add(known);
     }
     return out;
   }

@@ -21,6 +21,7 @@ import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.predicate.AskedLeaves;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
@@ -128,6 +129,7 @@ public final class FilePruningRule extends Rule {
         if (read == null) {
           return ScanNotes.unpruned(scan.node(), scans.refusal(scan, read, filters, keys));
         }
+        noteAsked(scan.node(), read, filters);
         keys.addAll(scan.keys());
         for (int i = 0; i < keys.size() && !scan.filtersRows(); i++) {
           ((JoinKeySet) keys.get(i)).keepRows();
@@ -165,6 +167,18 @@ public final class FilePruningRule extends Rule {
         Failures.passOn(failure);
         String reason = "pruning it failed: " + failure.getClass().getSimpleName();
         return ScanNotes.unpruned(scan.node(), reason);
+      }
+    }
+
+    private void noteAsked(SparkPlan scan, ScanSource read, List filters) {
+      if (!client.isOn()) return;
+      try {
+        List leaves = AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
+        // A scan is visited below its filter, and once more by itself.
+        if (!leaves.isEmpty()) ScanNotes.asked(scan, read.table(), leaves);
+      } catch (Throwable failure) {
+        Failures.passOn(failure);
+        // ANALYZE knows of one question less.
       }
     }
 

@@ -6,16 +6,20 @@ Spark's catalog and PyIceberg both give the file's JSON; all that is decided by 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from skipping.model.definition import TableId
-from skipping.tables import Columns
+from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.schema import leaves, with_bounds
 
 __all__ = ["Metadata", "Snapshot"]
+
+_NOT_MADE = ("identity", "void", "unknown")
+"""Transforms that are the column as it is, and those that tell nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,21 @@ class Metadata:
         mapping = properties.get("schema.name-mapping.default")
         partition = self.places_of(int(self._json.get("default-spec-id", 0)))
         found = leaves(self._schema(), partition.keys(), json.loads(mapping) if mapping else ())
-        return Columns(with_bounds(found, properties))
+        return Columns(self._divided(with_bounds(found, properties)))
+
+    def _divided(self, columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
+        """The columns, with what new partitions have of each, as `days(ts)`."""
+        current = self._json.get("default-spec-id", 0)
+        fields: Sequence[Mapping[str, Any]] = next(
+            (s["fields"] for s in self._specs() if s["spec-id"] == current), []
+        )
+        for column in columns:
+            made = (
+                _transform(f["transform"], column.name)
+                for f in fields
+                if f.get("source-id") == column.field_id and f["transform"] not in _NOT_MADE
+            )
+            yield replace(column, divided_by=tuple(made))
 
     @property
     def specs(self) -> list[int]:
@@ -177,3 +195,10 @@ class Metadata:
     def _current(self) -> int | None:
         current = self._json.get("current-snapshot-id")
         return None if current in (None, -1) else int(current)
+
+
+def _transform(name: str, column: str) -> str:
+    """A transform of a column as SQL has it: `days(ts)` for `day`, `bucket(4, id)`."""
+    if cut := re.fullmatch(r"(\w+)\[(\d+)\]", name):
+        return f"{cut[1]}({cut[2]}, {column})"
+    return f"{name}s({column})"

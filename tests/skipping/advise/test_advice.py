@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from providers.predicate import Compare, Leaf
 from skipping.advise.analyze import list_kinds
+from skipping.advise.history import RANGE, TEXT, VALUES, Asked
 from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
 from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
 from skipping.tables import FILES, TableColumn
@@ -172,6 +174,64 @@ class TestBounds:
         works = list_kinds(TableColumn("v", "v", "double", ("v",), bounded=32), ())
         rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in made]
         assert advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4).bounds == (4, 4, 4)
+
+
+class TestAsked:
+    """What queries asked in vain, and what a partitioned table plans to read by itself."""
+
+    def sample(self, files: list[dict[str, object]], name: str, divided_by: str = "") -> Sample:
+        type, _ = columns()[name]
+        divisions = (divided_by,) if divided_by else ()
+        column = TableColumn(name, name, type, (name,), divided_by=divisions)
+        works = list_kinds(column, (), text=type == "string")
+        rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in files]
+        return Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), 0)
+
+    def asked(self, name: str, form: str, keys: float = 1.0) -> Asked:
+        """Ten scans that opened all files."""
+        return Asked(f"{name} = ?", name, name, False, form, 10, 10 * N, 1_000, keys)
+
+    def test_what_would_have_been_saved(self, files: list[dict[str, object]]) -> None:
+        sample = self.sample(files, "clustered")
+        asked = [self.asked("clustered", VALUES), self.asked("clustered", RANGE)]
+        found = kinds(advise(sample, N, asked))
+        # One file for a value, a tenth of them for a range.
+        saved = 10 * (N - 1) + 10 * (N - N / 10 - 1)
+        assert found["MIN_MAX"].asked == 20
+        assert found["MIN_MAX"].saved_files == pytest.approx(saved, rel=0.02)
+        assert found["MIN_MAX"].saved_bytes == pytest.approx(1_000 * saved / (10 * N), rel=0.02)
+        # It has no opinion on ranges.
+        assert found["BLOOM_FILTER"].saved_files == pytest.approx(10 * (N - 2), rel=0.03)
+        many = kinds(advise(sample, N, [self.asked("clustered", VALUES, 100.0)]))
+        assert many["MIN_MAX"].saved_files == pytest.approx(
+            10 * (N - found["MIN_MAX"].kept[2]), rel=0.01
+        )
+
+    def test_text_that_was_searched_for(self, files: list[dict[str, object]]) -> None:
+        advised = advise(self.sample(files, "scattered"), N, [self.asked("scattered", TEXT)])
+        values, search = advised.all_advised
+        assert (values.spelling, values.asked) == ("VALUE_LIST", 0)
+        assert (search.spelling, search.asked) == ("NGRAM", 10)
+        # `k12` is part of `k120`, too.
+        assert 3 <= search.kept[0] < 0.3 * N
+        assert search.saved_files == pytest.approx(10 * (N - search.kept[0]))
+
+    def test_what_the_table_plans_itself(self, files: list[dict[str, object]]) -> None:
+        sample = self.sample(files, "clustered", "bucket(4, clustered)")
+        planned: list[Leaf] = []
+
+        def plan(leaf: Leaf) -> int:
+            planned.append(leaf)
+            return N // 4 if isinstance(leaf, Compare) else N
+
+        advised = advise(sample, N, planned=plan)
+        assert advised.bounds == (N / 4, N, N)
+        assert "the table's own partitions (bucket(4, clustered)) 30 and 120" in advised.reason
+        assert advised.advised is not None
+        assert len(planned) == 10
+        nothing_more = advise(sample, N, planned=lambda leaf: 1)
+        assert nothing_more.advised is None
+        assert advise(sample, N, planned=lambda leaf: None).bounds == ()
 
 
 class TestAPart:

@@ -1,0 +1,140 @@
+"""A sample of an expression: Spark computes its values in a few files, as a build has them.
+
+What of these values is sent back beside the sketches is itself a sketch, of a kind of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from providers.base import Column, Field, Layout, Param
+from providers.index_predicate import IndexPredicate
+from providers.predicate import Leaf
+from skipping.advise.sample import COUNTED, KEYS, Sample, some_of
+from skipping.build.expressions import ExpressionBuild
+from skipping.build.sketch import Work
+from skipping.model.definition import IndexedColumn
+from skipping.parquet.columns import indexed_domain
+from skipping.stores import IDENTITY
+
+__all__ = ["measure_expression"]
+
+
+def measure_expression(
+    spark: SparkSession, files: pa.Table, work: Sequence[Work], *, dated: bool
+) -> Sample:
+    """Measure the work on one expression in these files of a table.
+
+    Files on which it fails, or that cannot be read, are not in it. Rows are not drawn: `drawn` is
+    empty, and `rows` counts nulls only. The time is that of all the work, on each file alike.
+    """
+    first = work[0]
+    number = len(work) + 1
+    stored = indexed_domain(first.column).stored
+    indexed = IndexedColumn(
+        number, first.column.name, first.column.identity, first.column.type, _Values.kind
+    )
+    everything = [*work, Work(indexed, first.column, _Values(stored))]
+    partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
+    numbered = pa.table(
+        [
+            pa.array(range(len(files)), pa.int64()),
+            *(files[name] for name in ("path", "size", "stamp")),
+            pa.array(partition, pa.string()),
+        ],
+        schema=IDENTITY,
+    )
+    began = perf_counter_ns()
+    build = ExpressionBuild(spark, dated=dated)
+    made = pa.concat_tables(list(build(numbered, everything))) if len(files) else None
+    if made is None:
+        return Sample(tuple(work), pa.table({}), 0)
+    took = (perf_counter_ns() - began) // len(files)
+    known = made.filter(pc.fill_null(made[f"{indexed.sketch}_known"], False))
+    of = {name: known[f"{indexed.sketch}_{name}"] for name in _NAMES}
+    columns = {name: known[name] for name in known.column_names}
+    columns.update(of)
+    columns["rows"] = of["nulls"]
+    columns["drawn"] = pa.array([[]] * len(known), pa.list_(stored))
+    columns["reading"] = pa.array([took] * len(known), pa.int64())
+    for each in work:
+        columns[f"{each.indexed.sketch}_building"] = pa.array([0] * len(known), pa.int64())
+    return Sample(tuple(work), pa.table(columns).combine_chunks(), len(files) - len(known))
+
+
+_NAMES = ("nulls", "distinct", "low", "high", "keys")
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What `measure_file` says of the values of a file, as a sketch."""
+
+    kind: ClassVar[str] = "SAMPLE"
+    only_extremes: ClassVar[bool] = False
+    stored: pa.DataType
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> _Values:
+        return cls(columns[0].domain.stored)
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def most(self) -> None:
+        return None
+
+    def fields(self) -> tuple[Field, ...]:
+        return (
+            Field("nulls", pa.int64()),
+            Field("distinct", pa.int64()),
+            Field("low", self.stored),
+            Field("high", self.stored),
+            Field("keys", self.stored, Layout.TERMS),
+        )
+
+    def collector(self) -> _Collector:
+        return _Collector(self.stored)
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        return None
+
+    def survival(self, leaf: Leaf) -> float:
+        return 1.0
+
+
+class _Collector:
+    def __init__(self, stored: pa.DataType) -> None:
+        self._values = pa.array([], stored)
+        self._bounds = pa.array([], stored)
+        self._nulls = 0
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        self._nulls += nulls
+        if not len(distinct):
+            return
+        seen = pc.min_max(pa.concat_arrays([self._bounds, distinct]))
+        self._bounds = pa.array([seen["min"].as_py(), seen["max"].as_py()], distinct.type)
+        if len(self._values) < COUNTED:
+            self._values = pc.unique(pa.concat_arrays([self._values, distinct]))
+
+    def finish(self) -> Mapping[str, Any]:
+        low, high = self._bounds.to_pylist() or (None, None)
+        rng = np.random.default_rng(len(self._values))
+        return {
+            "nulls": self._nulls,
+            "distinct": len(self._values),
+            "low": low,
+            "high": high,
+            "keys": some_of(self._values, KEYS, rng),
+        }

@@ -1,0 +1,181 @@
+"""Questions that kinds are measured by, drawn from a sample of one column.
+
+Keys are distinct values of some files, each file as likely as another, asked of *other* files
+where only a part of the table was seen: of the files that hold a key there is one for sure, and
+every other file is kept as often as the others that were seen. Substrings are parts of such keys. A
+range goes from one of the sampled values to another, a tenth of them later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.base import SkippingProvider
+from providers.evaluate import disproved_rows
+from providers.index_predicate import AnyOf, IndexPredicate, disproved, map_tests
+from providers.predicate import Between, Compare, Contains, In, Leaf
+from skipping.advise.sample import Sample
+from skipping.build.sketch import Work, entry_schema
+from skipping.lookup.translate import USELESS
+from skipping.stores import IDENTITY
+
+__all__ = ["KEYS", "Draw", "kept_by", "kept_by_bounds", "mean", "ranges", "substrings", "values"]
+
+KEYS = (1, 10, 100)
+"""Keys of the questions that kinds are measured by."""
+
+_DRAWS = {1: 48, 10: 24, 100: 12}
+_RANGES = 24
+
+_SEARCHED = 6
+"""Characters of a substring that is searched for, if the value has as many."""
+
+_WIDTH = 0.1
+"""Of the sampled values, how many lie in a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Leaves of which one has to hold, and which rows (files) of the sample to ask about.
+
+    `keys` are the values in the leaves: one leaf has all, or each has one of its own. `sources` of
+    the table's files have a key because it was taken from them; 0 where all are asked.
+    """
+
+    leaves: tuple[Leaf, ...]
+    keys: pa.Array
+    rows: npt.NDArray[np.int64]
+    sources: float
+
+    def scaled(self, kept: int, files: int) -> float:
+        """Files of the table that are kept, where so many of the rows are."""
+        return self.sources + kept * (files - self.sources) / len(self.rows)
+
+
+def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
+    """Questions for `k` values, in a table of `files` files."""
+    seen = sample.files
+    rng = np.random.default_rng(k)
+    held = np.flatnonzero(seen["distinct"].to_numpy() > 0)
+    if not len(held):
+        return
+    keys = seen["keys"].combine_chunks()
+    whole = len(seen) == files or len(seen) < 4
+    for _ in range(_DRAWS[k]):
+        asked, from_ = np.arange(len(seen)), held
+        if not whole:
+            # One half gives the keys, the other is asked.
+            order = rng.permutation(len(seen))
+            from_, asked = order[: len(seen) // 2], order[len(seen) // 2 :]
+            from_ = from_[np.isin(from_, held)]
+            if not len(from_):
+                continue
+        found = [keys[int(i)].values for i in rng.choice(from_, k)]
+        picked = [v.slice(int(rng.integers(len(v))), 1) for v in found]
+        sources = 0.0 if whole else files * (1 - (1 - 1 / files) ** k)
+        one = In.of("", pa.concat_arrays(picked))
+        alone = len(one.values) == 1
+        leaf: Leaf = Compare("", "=", one.values[0].as_py()) if alone else one
+        yield Draw((leaf,), one.values, asked, sources)
+
+
+def substrings(draws: Sequence[Draw]) -> list[Draw]:
+    """The same questions for a part of each of their values, which are texts."""
+    rng = np.random.default_rng(0)
+    return [replace(draw, leaves=tuple(_parts(draw.keys, rng))) for draw in draws]
+
+
+def _parts(texts: pa.Array, rng: np.random.Generator) -> Iterator[Contains]:
+    for text in texts.to_pylist():
+        start = int(rng.integers(max(1, len(text) - _SEARCHED + 1)))
+        yield Contains("", text[start : start + _SEARCHED])
+
+
+def ranges(sample: Sample) -> list[Draw]:
+    """Questions for all values between two."""
+    found = sample.files["keys"].combine_chunks().flatten()
+    if not len(found):
+        return []
+    ordered = found.take(pc.sort_indices(found))
+    width = int(len(ordered) * _WIDTH)
+    rng = np.random.default_rng(0)
+    every = np.arange(len(sample.files))
+    starts = rng.integers(len(ordered) - width, size=_RANGES)
+    ends = [ordered.take(pa.array([at, at + width])) for at in map(int, starts)]
+    return [Draw((Between("", *pair.to_pylist()),), pair, every, 0.0) for pair in ends]
+
+
+def kept_by(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
+    """Files of the table that are read for the questions, on average, by the work's sketches."""
+    kept = entry_schema([work]).names[len(IDENTITY) :]
+    sketches = seen.select(kept).combine_chunks()
+    return mean([_kept(work, draw, sketches, files) for draw in draws])
+
+
+def _kept(work: Work, draw: Draw, sketches: pa.Table, files: int) -> float:
+    asked = _asked(work.provider, draw.leaves)
+    if asked is None:
+        return float(files)
+    sketch = work.indexed.sketch
+    tests = map_tests(asked, lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
+    gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
+    return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
+
+
+def _asked(provider: SkippingProvider, leaves: Sequence[Leaf]) -> IndexPredicate | None:
+    legs = [
+        provider.rewrite(leaf) if provider.survival(leaf) <= USELESS else None for leaf in leaves
+    ]
+    answered = tuple(leg for leg in legs if leg is not None)
+    return AnyOf(answered) if answered and len(answered) == len(legs) else None
+
+
+def kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
+    """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones.
+
+    None where the table keeps no bounds of the column.
+    """
+    most = sample.work[0].column.bounded
+    if most is None:
+        return None
+    lows, highs = (_cut(sample.files[name], most) for name in ("low", "high"))
+
+    def kept(draw: Draw) -> float:
+        keys = sorted(_cut(draw.keys, most))
+        if any(key != key for key in keys):  # NaN, of which bounds say nothing
+            return float(files)
+        spans = isinstance(draw.leaves[0], Between)
+
+        def may_hold(row: int) -> bool:
+            if lows[row] is None:
+                return False
+            if spans:
+                return bool(keys[0] <= highs[row] and lows[row] <= keys[1])
+            first = bisect_left(keys, lows[row])
+            return first < len(keys) and bool(keys[first] <= highs[row])
+
+        return draw.scaled(sum(map(may_hold, draw.rows)), files)
+
+    return mean([kept(draw) for draw in draws])
+
+
+def _cut(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
+    if pa.types.is_string(values.type):
+        values = pc.utf8_slice_codeunits(values, 0, most)
+    elif pa.types.is_binary(values.type):
+        values = pc.binary_slice(values, 0, most)
+    return list(values.to_pylist())
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """Their mean; 0 of none."""
+    return float(np.mean(numbers)) if numbers else 0.0

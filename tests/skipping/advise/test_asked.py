@@ -1,0 +1,244 @@
+"""ANALYZE and what was asked in vain, and what the table prunes by itself; against what is read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import StructType
+
+import rewrite
+from rewrite.observe.history import asked_in_vain
+from skipping import SkippingIndex
+from skipping.advise.analyze import Advice
+from skipping.advise.recommend import ColumnAdvice
+from skipping.parser.statements import Analyze
+from skipping.tables.open import open_table
+from tests.rewrite.differential import ENABLED, in_catalog_of, make_table, opened, settings, skips
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+FILES = 6
+ROWS = f"""SELECT id div 20 AS _f, id, 'User' || id || '@Example.org' AS email,
+    repeat(substr(md5(string(id)), 1, 12), 2) AS body, id * 7919 % 240 AS number,
+    '{{"id":"' || id || '"}}' AS doc FROM range({FILES * 20})"""
+VAIN = (
+    "lower(email) = 'user7@example.org'",
+    "lower(email) = 'user77@example.org'",
+    "body LIKE '%SECRET%'",
+    "get_json_object(doc, '$.id') = '9'",
+    "replace(email, 'Smith', 'x') = 'y'",
+    "id = 5",
+)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    with in_catalog_of(spark, request.param):
+        yield make_table(spark, "asked", ROWS, "id MIN_MAX")
+        spark.sql("DROP SKIPPING INDEX IF EXISTS ON asked")
+        spark.sql("DROP TABLE asked")
+
+
+def questions(spark: SparkSession, table: str) -> dict[str, int]:
+    told = asked_in_vain(spark, open_table(spark, table).id)
+    return {each["condition"]: each["scans"] for each in told}
+
+
+def by_name(advice: Advice) -> dict[str, ColumnAdvice]:
+    return {column.name: column for column in advice.columns}
+
+
+def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> None:
+    before = SkippingIndex.analyze(spark, table, columns=["body"])
+    assert "NGRAM" not in str(before)
+    for condition in VAIN:
+        spark.sql(f"SELECT * FROM {table} WHERE {condition}").collect()
+    # `id` has an index that helped; of the constants only a path is kept.
+    assert questions(spark, table) == {
+        "lower(email) = ?": 2,
+        "body LIKE '%?%'": 1,
+        "get_json_object(doc, '$.id') = ?": 1,
+    }
+    told = asked_in_vain(spark, open_table(spark, table).id)
+    assert not re.search("user7|SECRET|Smith", json.dumps(told))
+
+    advice = SkippingIndex.analyze(spark, table)
+    found = by_name(advice)
+    lower = found["lower(email)"]
+    assert lower.advised is not None
+    assert (lower.advised.asked, lower.advised.kept[0]) == (2, pytest.approx(1))
+    # Two scans opened all files, and would have opened one each.
+    assert lower.advised.saved_files == pytest.approx(2 * (FILES - 1), rel=0.01)
+    assert lower.advised.saved_bytes == pytest.approx(
+        advice.bytes * 2 * (FILES - 1) / FILES, rel=0.1
+    )
+    assert "lower(email) = ? was asked in vain 2 times" in lower.reason
+    (search,) = [kind for kind in found["body"].all_advised if kind.for_text]
+    assert (search.spelling, search.asked) == ("NGRAM", 1)
+    assert search.kept[0] == pytest.approx(1, abs=0.5)
+    columns = StructType.fromDDL(Analyze.schema).names[-3:]
+    assert columns == ["asked", "saved_files", "saved_bytes"]
+    shown = {(row[0], row[3]): row[-3:] for row in advice.rows()}
+    best = lower.advised
+    assert shown["lower(email)", best.spelling] == (2, best.saved_files, best.saved_bytes)
+    assert shown["number", "MIN_MAX"] == (0, 0.0, 0.0)
+    assert advice.ddl is not None
+    assert "lower(email) " in advice.ddl
+    assert "get_json_object(doc, '$.id') " in advice.ddl
+    assert "body NGRAM" in advice.ddl
+
+    # With the index it reads what it said.
+    spark.sql(f"DROP SKIPPING INDEX ON {table}")
+    spark.sql(advice.ddl)
+    needle = spark.table(table).where("id = 33").select("body").first()
+    assert isinstance(needle, Row)
+    for condition in (
+        "lower(email) = 'user7@example.org'",
+        "get_json_object(doc, '$.id') = '9'",
+        f"body LIKE '%{needle.body[3:9]}%'",
+    ):
+        assert skips(spark, f"SELECT * FROM {table} WHERE {condition}").opened == 1, condition
+    # And what was answered counts no more.
+    assert questions(spark, table)["lower(email) = ?"] == 2
+
+
+def test_keys_of_joins_are_asked_too(spark: SparkSession) -> None:
+    make_table(spark, "facts", ROWS)
+    make_table(spark, "dims", "SELECT 0 AS _f, id * 20 AS k, 'n' || id AS name FROM range(5)")
+    try:
+        query = "SELECT facts.* FROM facts JOIN dims ON facts.number = dims.k WHERE name = 'n3'"
+        spark.sql(query).collect()
+        assert questions(spark, "facts") == {"number IN (keys)": 1}
+        with settings(spark, {ENABLED: "false"}):
+            spark.sql(query).collect()
+        assert questions(spark, "facts") == {"number IN (keys)": 1}
+        (number,) = SkippingIndex.analyze(spark, "facts", columns=["number"]).columns
+        assert number.advised is not None
+        assert number.advised.asked == 1
+        assert 0 < number.advised.saved_files < FILES
+    finally:
+        for name in ("facts", "dims"):
+            spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_a_session_remembers_few(spark: SparkSession, format: str) -> None:
+    with in_catalog_of(spark, format):
+        remembers_few(spark)
+
+
+def remembers_few(spark: SparkSession) -> None:
+    make_table(spark, "many", "SELECT 0 AS _f, 'a' AS text, 1 AS n")
+    try:
+        for start in range(0, 90, 30):
+            legs = [f"n % {i + 7} = 1" for i in range(start, start + 30)]
+            spark.sql(f"SELECT * FROM many WHERE {' OR '.join(legs)}").collect()
+        found = questions(spark, "many")
+        assert len(found) == 64
+        assert "n % 96 = ?" in found
+        assert "n % 7 = ?" not in found
+    finally:
+        spark.sql("DROP TABLE many")
+
+
+# --- What the table prunes by itself -------------------------------------------------------------
+
+STARTS = "timestamp'2026-01-01 00:00:00'"
+HOURS = f"SELECT id, {STARTS} + make_interval(0, 0, 0, 0, id) AS ts, 'k' || id % 9 AS name"
+
+
+def parted(spark: SparkSession, format: str) -> str:
+    """A table of 6 days, each in two files or more, without bounds."""
+    spark.sql("DROP TABLE IF EXISTS parted")
+    if format == "delta":
+        spark.sql(
+            "CREATE TABLE parted (id BIGINT, ts TIMESTAMP, name STRING, "
+            "day DATE GENERATED ALWAYS AS (CAST(ts AS DATE))) USING delta PARTITIONED BY (day) "
+            "TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '0')"
+        )
+    else:
+        spark.sql(
+            "CREATE TABLE parted (id BIGINT, ts TIMESTAMP, name STRING) USING iceberg "
+            "PARTITIONED BY (days(ts), bucket(2, id)) TBLPROPERTIES "
+            "('write.metadata.metrics.default' = 'none')"
+        )
+    for half in (0, 1):
+        where = f"id % 24 div 12 = {half}" if format == "delta" else f"id % 2 = {half}"
+        rows = spark.sql(f"{HOURS} FROM range(144) WHERE {where}").coalesce(1)
+        rows.write.format(format).mode("append").saveAsTable("parted")
+    return "parted"
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_partitions_are_counted_in(spark: SparkSession, format: str) -> None:
+    with in_catalog_of(spark, format):
+        table = parted(spark, format)
+        try:
+            files = len(open_table(spark, table).files())
+            advice = SkippingIndex.analyze(spark, table, columns=["ts", "id"])
+            ts, number = advice.columns
+            made = "day = CAST(ts AS DATE)" if format == "delta" else "days(ts)"
+            assert f"the table's own partitions ({made}) " in ts.reason
+            for column, values in ((ts, range(0, 144, 13)), (number, range(0, 144, 13))):
+                if not column.bounds:
+                    continue
+                moment = f"{STARTS} + make_interval(0, 0, 0, 0, {{}})"
+                value = moment if column.name == "ts" else "{}"
+                read = [
+                    spark.sql(f"SELECT * FROM {table} WHERE {column.name} = {value.format(n)}")
+                    for n in values
+                ]
+                for df in read:
+                    df.collect()
+                mean = sum(map(opened, read)) / len(read)
+                assert column.bounds[0] == pytest.approx(mean, rel=0.35), column.name
+                assert column.bounds[0] <= files / 2
+            if format == "iceberg":
+                assert "the table's own partitions (bucket(2, id)) " in number.reason
+                # Files of a bucket and day have other ids than those of other days.
+                assert number.advised is not None
+            else:
+                assert number.bounds == ()
+                (day,) = SkippingIndex.analyze(spark, table, columns=["day"]).columns
+                assert day.reason.endswith("is generated from, CAST(ts AS DATE)")
+        finally:
+            spark.sql(f"DROP TABLE {table}")
+
+
+def test_create_says_what_the_table_prunes_by(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    with in_catalog_of(spark, "iceberg"):
+        spark.sql("DROP TABLE IF EXISTS said")
+        spark.sql(
+            "CREATE TABLE said (id BIGINT, ts TIMESTAMP, name STRING) USING iceberg "
+            "PARTITIONED BY (days(ts), truncate(2, name), id)"
+        )
+        try:
+            with caplog.at_level(logging.WARNING, "skipping"):
+                spark.sql("CREATE SKIPPING INDEX ON said (id VALUE_LIST, ts MIN_MAX)")
+                spark.sql("ALTER SKIPPING INDEX ON said ADD (lower(name) VALUE_LIST)")
+            by_id, by_day, by_name = (record.message for record in caplog.records)
+            assert by_id == "id is a partition column: the table itself skips by it"
+            assert by_day.startswith("the table is partitioned by days(ts): it skips by itself")
+            assert "by truncate(2, name): " in by_name
+        finally:
+            spark.sql("DROP SKIPPING INDEX IF EXISTS ON said")
+            spark.sql("DROP TABLE said")
+
+
+def test_explain_and_analyze_ask_nothing(spark: SparkSession) -> None:
+    make_table(spark, "quiet", "SELECT id AS _f, id FROM range(3)")
+    try:
+        query = "SELECT * FROM quiet WHERE id = 1"
+        rewrite.explain(query)
+        spark.sql(f"EXPLAIN SKIPPING DRY RUN {query}").collect()
+        SkippingIndex.analyze(spark, "quiet")
+        assert questions(spark, "quiet") == {}
+    finally:
+        spark.sql("DROP TABLE quiet")
