@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
@@ -16,12 +17,15 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Lower;
 import org.apache.spark.sql.catalyst.expressions.MultiCommutativeOp;
+import org.apache.spark.sql.catalyst.expressions.Upper;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
@@ -33,8 +37,9 @@ import rewrite.jvm.bridge.ScalaInterop;
  *
  * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
  * mode, types. Columns stand in it by their identity. Spark sorts operands that may change places
- * by the numbers of columns, which are others in each query: here they are numbered by identity. Only functions on a list have one: they
- * depend on nothing but their arguments, and on settings, which must be as by default.
+ * by the numbers of columns, which are others in each query: here they are numbered by identity.
+ * Only functions on a list have one: they depend on nothing but their arguments, and on settings,
+ * which must be as by default.
  */
 public final class ExpressionText {
   private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
@@ -43,6 +48,10 @@ public final class ExpressionText {
   private static final UUID NUMBERED = new UUID(0, 0);
   static final String UNLISTED = " is not among the functions that an index can hold";
   private static final String TOO_LONG = "it is too long for an index";
+
+  /** Languages with an upper or a lower case of their own. */
+  private static final Set LANGUAGES =
+      new HashSet(Arrays.asList(new Object[] {"az", "el", "hy", "lt", "tr"}));
 
   private static final Set FUNCTIONS = new HashSet(Arrays.asList(new Object[] {
     "Abs", "Add", "AddMonths", "And", "Ascii", "BRound", "Base64", "BitLength", "BitwiseAnd",
@@ -149,9 +158,15 @@ public final class ExpressionText {
       literal(((Literal) e).value(), e.dataType());
     } else if (!isListed(e)) {
       refuse(unlisted(e));
+    } else if (e.dataType() instanceof TimestampType && e instanceof Cast && isOfText((Cast) e)) {
+      refuse("a text with a time alone is a timestamp of the day on which it is read");
     } else {
       function(e, depth);
     }
+  }
+
+  private static boolean isOfText(Cast cast) {
+    return cast.child().dataType() instanceof StringType;
   }
 
   private static boolean isCollated(DataType type) {
@@ -160,6 +175,10 @@ public final class ExpressionText {
 
   private void function(Expression e, int depth) {
     out.append(e.getClass().getSimpleName());
+    // Of letters beyond ASCII they ask the locale that Java has.
+    String language = Locale.getDefault().getLanguage();
+    boolean asks = e instanceof Lower || e instanceof Upper;
+    if (asks && LANGUAGES.contains(language)) out.append(language);
     out.append('<').append(e.dataType().catalogString()).append(">(");
     boolean isTimeless = e instanceof Cast
         && !Cast$.MODULE$.needsTimeZone(((Cast) e).child().dataType(), e.dataType());
