@@ -43,6 +43,7 @@ EXTENDED = (
     "rewrite/test_flat.py",
     "rewrite/test_monotonic_ends.py",
     "rewrite/test_range_joins.py",
+    "rewrite/test_row_oracle.py",
     "rewrite/serve/test_clients.py",
     "rewrite/serve/test_life.py",
     "rewrite/test_session.py",

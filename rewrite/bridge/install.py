@@ -53,8 +53,9 @@ def find_hooks(spark: SparkSession) -> Hooks | None:
     return _hooks.get(_key(spark))
 
 
-def analysed(frame: DataFrame, identities: Mapping[str, str]) -> Any:
-    """What the one column of a frame is as an indexed expression (`IndexedExpression.java`).
+def analysed(frame: DataFrame, sql: str, identities: Mapping[str, str]) -> Any:
+    """What a text over the columns of a frame is as an indexed expression
+    (`IndexedExpression.java`).
 
     Raises DefinitionError without hooks: their Java is what does it.
     """
@@ -63,7 +64,7 @@ def analysed(frame: DataFrame, identities: Mapping[str, str]) -> Any:
         raise DefinitionError(
             "an expression needs a session that skips files: spark = rewrite.enable(spark)"
         )
-    return hooks.java.expression(frame._jdf, json.dumps(dict(identities)))
+    return hooks.java.expression(frame._jdf, sql, json.dumps(dict(identities)))
 
 
 def _forget(hooks: Hooks) -> None:

@@ -83,9 +83,9 @@ public final class SkippingExtension {
     return client.settings();
   }
 
-  /** An expression that is to be indexed, as the one column of a frame. See IndexedExpression. */
-  public IndexedExpression expression(Dataset frame, String columns) throws IOException {
-    return new IndexedExpression(frame, columns);
+  /** An expression that is to be indexed, over the columns of a frame. See IndexedExpression. */
+  public IndexedExpression expression(Dataset frame, String sql, String columns) throws Exception {
+    return new IndexedExpression(frame, sql, columns);
   }
 
   /** Describes the scans of plans. */

@@ -60,7 +60,7 @@ class Analysed(Protocol):
         """It as a Java Column, over other names for its columns, an object in JSON."""
 
 
-Analyser: TypeAlias = Callable[[DataFrame, Mapping[str, str]], Analysed]
+Analyser: TypeAlias = Callable[[DataFrame, str, Mapping[str, str]], Analysed]
 
 _analysers: list[Analyser] = []
 """None or one: that of `rewrite`, from its import on."""
@@ -153,9 +153,8 @@ def analyse(
         context = spark.sparkContext
         # Spark computes what it knows to be empty; of an RDD it does not know that.
         frame = own.createDataFrame(context.emptyRDD(), _schema(columns))
-        frame = frame.selectExpr(expression.sql)
         identities = {name: column.identity for name, column in columns.items()}
-        found = _analysers[0](frame, identities)
+        found = _analysers[0](frame, expression.sql, identities)
         refusal = found.refusal()
     except (PySparkException, Py4JError) as error:
         raise DefinitionError(f"{expression.sql}: {first_line(error)}") from error

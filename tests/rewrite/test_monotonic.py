@@ -105,6 +105,15 @@ def test_a_null_in_the_list_of_not_in(spark: SparkSession, days: str) -> None:
         assert not same_rows(spark, f"SELECT * FROM {days} WHERE {condition}").rows
 
 
+def test_the_beginning_of_bytes_is_unknown_and_nothing_else_is(spark: SparkSession) -> None:
+    rows = "SELECT id, CAST('a' || id AS binary) AS b, int(id DIV 5) AS _f FROM range(20)"
+    table = make_table(spark, "beginnings", rows, "id MIN_MAX, b MIN_MAX")
+    exact_batch(spark, table, [
+        "id < 5 AND substr(b, 1, 1) = X'61'",
+        "id < 5 AND substr(b, 1, 1) IN (X'61', X'62')",
+    ])  # fmt: skip
+
+
 def test_explain_tells_of_the_column(spark: SparkSession, days: str) -> None:
     shown = str(exact(spark, days, "year(ts) = 2024").explained)
     assert "4  by ts BETWEEN ? AND ?  MIN_MAX" in shown

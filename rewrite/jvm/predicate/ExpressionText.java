@@ -1,25 +1,31 @@
 package rewrite.jvm.predicate;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.UUID;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Lower;
 import org.apache.spark.sql.catalyst.expressions.MultiCommutativeOp;
+import org.apache.spark.sql.catalyst.expressions.Upper;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
@@ -30,13 +36,22 @@ import rewrite.jvm.bridge.ScalaInterop;
  * same row.
  *
  * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
- * mode, types. Columns stand in it by their identity. Only functions on a list have one: they
- * depend on nothing but their arguments, and on settings, which must be as by default.
+ * mode, types. Columns stand in it by their identity. Spark sorts operands that may change places
+ * by the numbers of columns, which are others in each query: here they are numbered by identity.
+ * Only functions on a list have one: they depend on nothing but their arguments, and on settings,
+ * which must be as by default.
  */
 public final class ExpressionText {
   private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
   private static final int LONGEST = 4000;
   private static final int DEEPEST = 60;
+  private static final UUID NUMBERED = new UUID(0, 0);
+  static final String UNLISTED = " is not among the functions that an index can hold";
+  private static final String TOO_LONG = "it is too long for an index";
+
+  /** Languages with an upper or a lower case of their own. */
+  private static final Set LANGUAGES =
+      new HashSet(Arrays.asList(new Object[] {"az", "el", "hy", "lt", "tr"}));
 
   private static final Set FUNCTIONS = new HashSet(Arrays.asList(new Object[] {
     "Abs", "Add", "AddMonths", "And", "Ascii", "BRound", "Base64", "BitLength", "BitwiseAnd",
@@ -62,7 +77,8 @@ public final class ExpressionText {
   };
 
   private final ColumnResolver columns;
-  private final Map names = new HashMap();
+  private final Map found = new HashMap(); // columns by their paths
+  private final TreeMap sorted = new TreeMap(); // and by their identities
   private final StringBuilder out = new StringBuilder(IndexClient.EXPRESSION);
   private final Set read = new TreeSet();
   private String refusal;
@@ -71,19 +87,12 @@ public final class ExpressionText {
     this.columns = columns;
   }
 
-  /** That of an optimised expression, whose columns a resolver knows. */
-  public static ExpressionText of(Expression e, ColumnResolver columns, SQLConf conf) {
+  /** That of an optimised expression, whose columns a resolver knows, in a session that has no
+      `setting`. */
+  public static ExpressionText of(Expression e, ColumnResolver columns) {
     ExpressionText text = new ExpressionText(columns);
-    String setting = setting(conf);
-    if (setting != null) text.refuse(setting + " is not as by default");
-    // Canonical attributes have no names, but their ids.
-    for (Iterator each = ScalaInterop.list(e.references().toSeq()).iterator(); each.hasNext(); ) {
-      Object attribute = each.next();
-      if (attribute instanceof AttributeReference) {
-        text.names.put(((AttributeReference) attribute).exprId(), attribute);
-      }
-    }
-    if (text.refusal == null) text.write(e.canonicalized(), 0);
+    text.find(e, 0);
+    if (text.refusal == null) text.write(text.numbered(e).canonicalized(), 0);
     return text;
   }
 
@@ -96,7 +105,7 @@ public final class ExpressionText {
   static String unlisted(Expression e) {
     // Spark takes these in any order, and of DOUBLE it is not all the same.
     if (e instanceof MultiCommutativeOp) return "three operands or more have no order in it";
-    return e.prettyName() + " is not among the functions that an index can hold";
+    return e.prettyName() + UNLISTED;
   }
 
   /** The text; null: there is none. */
@@ -114,8 +123,9 @@ public final class ExpressionText {
     return read;
   }
 
-  /** A setting that changes what functions do, and that the session has. */
-  private static String setting(SQLConf conf) {
+  /** A setting that changes what functions do, and that a session has not as by default; null:
+      there is none. */
+  static String setting(SQLConf conf) {
     List set = ScalaInterop.list(conf.getAllConfs());
     for (int i = 0; i < set.size(); i++) {
       String name = (String) ((scala.Tuple2) set.get(i))._1();
@@ -137,21 +147,26 @@ public final class ExpressionText {
   private void write(Expression e, int depth) {
     if (refusal != null) return;
     if (depth > DEEPEST || out.length() > LONGEST) {
-      refuse("it is too long for an index");
+      refuse(TOO_LONG);
       return;
     }
-    List path = path(e);
     if (isCollated(e.dataType())) {
       refuse("a text in it has a collation");
-    } else if (path != null) {
-      column(path, e.dataType());
+    } else if (e instanceof AttributeReference) {
+      column((AttributeReference) e);
     } else if (e instanceof Literal) {
       literal(((Literal) e).value(), e.dataType());
     } else if (!isListed(e)) {
       refuse(unlisted(e));
+    } else if (e.dataType() instanceof TimestampType && e instanceof Cast && isOfText((Cast) e)) {
+      refuse("a text with a time alone is a timestamp of the day on which it is read");
     } else {
       function(e, depth);
     }
+  }
+
+  private static boolean isOfText(Cast cast) {
+    return cast.child().dataType() instanceof StringType;
   }
 
   private static boolean isCollated(DataType type) {
@@ -160,6 +175,10 @@ public final class ExpressionText {
 
   private void function(Expression e, int depth) {
     out.append(e.getClass().getSimpleName());
+    // Of letters beyond ASCII they ask the locale that Java has.
+    String language = Locale.getDefault().getLanguage();
+    boolean asks = e instanceof Lower || e instanceof Upper;
+    if (asks && LANGUAGES.contains(language)) out.append(language);
     out.append('<').append(e.dataType().catalogString()).append(">(");
     boolean isTimeless = e instanceof Cast
         && !Cast$.MODULE$.needsTimeZone(((Cast) e).child().dataType(), e.dataType());
@@ -203,6 +222,10 @@ public final class ExpressionText {
 
   /** A text between quotes, which no text within can be taken for. */
   private void quote(String text) {
+    if (text.length() > LONGEST) {
+      refuse(TOO_LONG);
+      return;
+    }
     out.append('"');
     for (int i = 0; i < text.length(); i++) {
       char c = text.charAt(i);
@@ -230,30 +253,49 @@ public final class ExpressionText {
     out.append(')');
   }
 
-  private void column(List path, DataType type) {
-    Map column = columns.describe(path, type);
-    if (column == null) {
-      refuse("it reads a column that is not one of the table's");
+  /** Looks for the columns in an expression. */
+  private void find(Expression e, int depth) {
+    List path = Conditions.path(e);
+    if (path != null) {
+      Map column = columns.describe(path, e.dataType());
+      if (column == null) {
+        refuse("it reads a column that is not one of the table's");
+      } else {
+        found.put(path, column);
+        sorted.put(column.get(Protocol.IDENTITY), column);
+      }
       return;
     }
-    read.add(column.get(Protocol.NAME));
-    out.append("Column<").append(type.catalogString()).append(">(");
-    quote((String) column.get(Protocol.IDENTITY));
-    out.append(')');
+    if (!isListed(e)) refuse(unlisted(e));
+    if (depth > DEEPEST) refuse(TOO_LONG);
+    List children = ScalaInterop.list(e.children());
+    for (int i = 0; i < children.size() && refusal == null; i++) {
+      find((Expression) children.get(i), depth + 1);
+    }
   }
 
-  /** As Conditions.path, of a canonical expression. */
-  private List path(Expression e) {
-    if (e instanceof AttributeReference) {
-      Object named = names.get(((AttributeReference) e).exprId());
-      return named == null ? null : Conditions.path((Expression) named);
-    }
-    if (!(e instanceof GetStructField)) return null;
-    GetStructField field = (GetStructField) e;
-    List path = path(field.child());
+  /** The expression with attributes that have numbers for its columns. */
+  private Expression numbered(Expression e) {
+    List path = Conditions.path(e);
     if (path != null) {
-      path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
+      Object identity = ((Map) found.get(path)).get(Protocol.IDENTITY);
+      return new AttributeReference(
+          (String) identity, e.dataType(), true, Metadata.empty(),
+          new ExprId(sorted.headMap(identity).size(), NUMBERED), ScalaInterop.seq(new ArrayList()));
     }
-    return path;
+    List children = ScalaInterop.list(e.children());
+    for (int i = 0; i < children.size(); i++) {
+      children.set(i, numbered((Expression) children.get(i)));
+    }
+    return (Expression) e.withNewChildren(ScalaInterop.seq(children));
+  }
+
+  private void column(AttributeReference numbered) {
+    int at = (int) numbered.exprId().id();
+    Map column = (Map) new ArrayList(sorted.values()).get(at);
+    read.add(column.get(Protocol.NAME));
+    out.append("Column<").append(numbered.dataType().catalogString()).append(">(");
+    quote((String) column.get(Protocol.IDENTITY));
+    out.append(')');
   }
 }

@@ -3,11 +3,15 @@ package rewrite.jvm.predicate;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.CurrentTimestampLike;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -18,6 +22,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.ExpressionUtils$;
+import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.MessageWriter;
@@ -28,13 +33,20 @@ public final class IndexedExpression {
   private static final String NOT_ONE =
       "it does not give one value for each row, as aggregates, windows and generators do not";
 
+  private static final String SUBQUERY = "it has a subquery";
+
   private ExpressionText text;
   private Expression optimised;
   private String refusal;
 
-  /** From a frame whose one column it is; `columns` are identities by dotted names, as JSON. */
-  public IndexedExpression(Dataset frame, String columns) throws IOException {
+  /** Of a text over the columns of a frame, of which `columns` are identities by dotted names, as
+      JSON. */
+  public IndexedExpression(Dataset columnsOf, String sql, String columns) throws Exception {
     Map identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
+    SessionState session = columnsOf.sparkSession().sessionState();
+    refusal = unresolvable(session.sqlParser().parseExpression(sql));
+    if (refusal != null) return;
+    Dataset frame = columnsOf.selectExpr(ScalaInterop.seq(Collections.singletonList(sql)));
     Expression analysed = only(frame.queryExecution().analyzed());
     refusal = analysed == null ? NOT_ONE : refusal(analysed);
     if (refusal != null) return;
@@ -52,9 +64,31 @@ public final class IndexedExpression {
       refusal = "it is the same in all rows";
       return;
     }
-    text = ExpressionText.of(
-        optimised, new Named(identities), frame.sparkSession().sessionState().conf());
-    refusal = text.refusal();
+    String setting = ExpressionText.setting(session.conf());
+    text = ExpressionText.of(optimised, new Named(identities));
+    refusal = setting != null ? setting + " is not as by default" : text.refusal();
+  }
+
+  /** Why it is not even analysed: that lists the files of tables in subqueries, and computes what
+      identifiers and schemas are made of, be it by functions that are not Spark's own. */
+  private static String unresolvable(Expression e) {
+    if (e instanceof PlanExpression) return SUBQUERY;
+    if (e.getClass().getSimpleName().equals("ExpressionWithUnresolvedIdentifier")) {
+      return "it has an identifier that is computed";
+    }
+    if (e instanceof UnresolvedFunction) {
+      List name = ScalaInterop.list(((UnresolvedFunction) e).nameParts());
+      String last = (String) name.get(name.size() - 1);
+      boolean isBuiltin = name.size() == 1
+          && FunctionRegistry$.MODULE$.builtin().functionExists(new FunctionIdentifier(last));
+      if (!isBuiltin) return last + ExpressionText.UNLISTED;
+    }
+    List children = ScalaInterop.list(e.children());
+    for (int i = 0; i < children.size(); i++) {
+      String why = unresolvable((Expression) children.get(i));
+      if (why != null) return why;
+    }
+    return null;
   }
 
   private static Expression only(LogicalPlan plan) {
@@ -67,7 +101,7 @@ public final class IndexedExpression {
 
   /** Why it is not even optimised: that computes constants, and so runs functions. */
   private static String refusal(Expression e) {
-    if (e instanceof PlanExpression) return "it has a subquery";
+    if (e instanceof PlanExpression) return SUBQUERY;
     boolean isCurrent =
         e instanceof CurrentTimestampLike || e.prettyName().startsWith("current_");
     if (isCurrent || e instanceof Nondeterministic) {

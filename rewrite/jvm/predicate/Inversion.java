@@ -30,7 +30,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>May allow values that give another outcome, and never leaves one out that gives this one.
  */
 public final class Inversion {
-  private static final int MOST_DAYS = 100000000; // about 270,000 years; timestamps end later
+  /** About 270,000 years. Timestamps end later, and where days further off begin is not known. */
+  private static final int MOST_DAYS = 100000000;
+
 
   private final Expression column;
   private final boolean ofDays;
@@ -149,6 +151,8 @@ public final class Inversion {
   }
 
   private Object time(long day, boolean greatest) {
+    if (greatest && day >= MOST_DAYS) return Long.valueOf(Long.MAX_VALUE);
+    if (!greatest && day <= -MOST_DAYS) return Long.valueOf(Long.MIN_VALUE);
     long first = start(day);
     long last = start(day + 1) - 1;
     // Clocks that are put back over midnight have the day before once more.

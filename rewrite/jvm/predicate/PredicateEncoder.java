@@ -1,6 +1,7 @@
 package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -56,7 +57,8 @@ public final class PredicateEncoder {
     this.identities = identities;
     this.nodes = new ConditionNodes(writer);
     this.texts = new TextConditions(nodes);
-    this.expressions = expressions;
+    boolean isAsIndexed = expressions.isEmpty() || ExpressionText.setting(SQLConf.get()) == null;
+    this.expressions = isAsIndexed ? expressions : Collections.EMPTY_SET;
   }
 
   /** The question which files of a table the filters, and the keys of joins, disprove. */
@@ -310,7 +312,7 @@ public final class PredicateEncoder {
     List path = Conditions.path(bare);
     if (path != null) return identities.describe(path, bare.dataType());
     if (expressions.isEmpty() || bare instanceof Literal) return null;
-    String text = ExpressionText.of(bare, identities, SQLConf.get()).text();
+    String text = ExpressionText.of(bare, identities).text();
     if (text == null || !expressions.contains(text)) return null;
     Map out = new LinkedHashMap();
     out.put(Protocol.IDENTITY, text);

@@ -108,6 +108,7 @@ final class TextConditions {
     Object n = value(e.len());
     boolean isBeginning = Integer.valueOf(1).equals(from) || Integer.valueOf(0).equals(from);
     if (!isBeginning || n == null || !literal.dataType().equals(e.dataType())) return null;
+    if (!(literal.value() instanceof UTF8String)) return null; // of bytes
     UTF8String text = (UTF8String) literal.value();
     int length = ((Integer) n).intValue();
     if (length < 1 || !text.isValid()) return null;
