@@ -69,8 +69,7 @@ final class ScanShare {
       Answer answer =
           refusal == null
               ? client.ask(
-                  PredicateEncoder.question(
-                      table, read.columns(), client.expressions(table), conditions, none))
+                  PredicateEncoder.question(table, statistics.columns(read), conditions, none))
               : Answer.failed(refusal);
       Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
       read.disproved(tally);

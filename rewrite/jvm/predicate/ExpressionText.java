@@ -1,25 +1,20 @@
 package rewrite.jvm.predicate;
 
 import java.util.Arrays;
-import java.util.HashMap;
+import java.util.Collections;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.MultiCommutativeOp;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
@@ -32,6 +27,10 @@ import rewrite.jvm.bridge.ScalaInterop;
  * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
  * mode, types. Columns stand in it by their identity. Only functions on a list have one: they
  * depend on nothing but their arguments, and on settings, which must be as by default.
+ *
+ * <p>Not as Spark's canonical form, which takes the operands of a chain in any order: (a + b) + c
+ * of DOUBLE is not a + (b + c), and the one may overflow where the other does not. Here a + b is
+ * b + a, and the order of the steps stays.
  */
 public final class ExpressionText {
   private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
@@ -55,6 +54,11 @@ public final class ExpressionText {
     "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
   }));
 
+  private static final Set COMMUTATIVE = new HashSet(Arrays.asList(new Object[] {
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "EqualNullSafe", "EqualTo", "Multiply",
+    "Or"
+  }));
+
   /** What such functions read of a session when they are evaluated, by the beginnings of names. */
   private static final String[] SETTINGS = {
     "spark.sql.legacy.", "spark.sql.icu.", "spark.sql.collation.",
@@ -62,7 +66,6 @@ public final class ExpressionText {
   };
 
   private final ColumnResolver columns;
-  private final Map names = new HashMap();
   private final StringBuilder out = new StringBuilder(IndexClient.EXPRESSION);
   private final Set read = new TreeSet();
   private String refusal;
@@ -76,14 +79,7 @@ public final class ExpressionText {
     ExpressionText text = new ExpressionText(columns);
     String setting = setting(conf);
     if (setting != null) text.refuse(setting + " is not as by default");
-    // Canonical attributes have no names, but their ids.
-    for (Iterator each = ScalaInterop.list(e.references().toSeq()).iterator(); each.hasNext(); ) {
-      Object attribute = each.next();
-      if (attribute instanceof AttributeReference) {
-        text.names.put(((AttributeReference) attribute).exprId(), attribute);
-      }
-    }
-    if (text.refusal == null) text.write(e.canonicalized(), 0);
+    text.write(e, 0);
     return text;
   }
 
@@ -94,8 +90,6 @@ public final class ExpressionText {
   }
 
   static String unlisted(Expression e) {
-    // Spark takes these in any order, and of DOUBLE it is not all the same.
-    if (e instanceof MultiCommutativeOp) return "three operands or more have no order in it";
     return e.prettyName() + " is not among the functions that an index can hold";
   }
 
@@ -140,22 +134,50 @@ public final class ExpressionText {
       refuse("it is too long for an index");
       return;
     }
-    List path = path(e);
     if (isCollated(e.dataType())) {
       refuse("a text in it has a collation");
-    } else if (path != null) {
-      column(path, e.dataType());
+    } else if (Conditions.path(e) != null) {
+      column(e);
     } else if (e instanceof Literal) {
       literal(((Literal) e).value(), e.dataType());
     } else if (!isListed(e)) {
       refuse(unlisted(e));
     } else {
-      function(e, depth);
+      function(isTurned(e) ? turned(e) : e, depth);
     }
   }
 
   private static boolean isCollated(DataType type) {
     return type instanceof StringType && !type.catalogString().equals("string");
+  }
+
+  /** Whether the operands of a commutative operator are the other way round: a constant comes last,
+      and columns by their identity. Others stay: where the first is null the second is not
+      evaluated, and does not fail. */
+  private boolean isTurned(Expression e) {
+    if (!COMMUTATIVE.contains(e.getClass().getSimpleName())) return false;
+    Expression left = (Expression) e.children().apply(0);
+    Expression right = (Expression) e.children().apply(1);
+    if (right instanceof Literal) return false;
+    if (left instanceof Literal) return ((Literal) left).value() != null;
+    Map first = described(left);
+    Map second = described(right);
+    return first != null && second != null && identity(first).compareTo(identity(second)) > 0;
+  }
+
+  private static Expression turned(Expression e) {
+    List operands = ScalaInterop.list(e.children());
+    Collections.reverse(operands);
+    return (Expression) e.withNewChildren(ScalaInterop.seq(operands));
+  }
+
+  private Map described(Expression e) {
+    List path = Conditions.path(e);
+    return path == null ? null : columns.describe(path, e.dataType());
+  }
+
+  private static String identity(Map column) {
+    return (String) column.get(Protocol.IDENTITY);
   }
 
   private void function(Expression e, int depth) {
@@ -230,30 +252,15 @@ public final class ExpressionText {
     out.append(')');
   }
 
-  private void column(List path, DataType type) {
-    Map column = columns.describe(path, type);
+  private void column(Expression e) {
+    Map column = described(e);
     if (column == null) {
       refuse("it reads a column that is not one of the table's");
       return;
     }
     read.add(column.get(Protocol.NAME));
-    out.append("Column<").append(type.catalogString()).append(">(");
-    quote((String) column.get(Protocol.IDENTITY));
+    out.append("Column<").append(e.dataType().catalogString()).append(">(");
+    quote(identity(column));
     out.append(')');
-  }
-
-  /** As Conditions.path, of a canonical expression. */
-  private List path(Expression e) {
-    if (e instanceof AttributeReference) {
-      Object named = names.get(((AttributeReference) e).exprId());
-      return named == null ? null : Conditions.path((Expression) named);
-    }
-    if (!(e instanceof GetStructField)) return null;
-    GetStructField field = (GetStructField) e;
-    List path = path(field.child());
-    if (path != null) {
-      path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
-    }
-    return path;
   }
 }
