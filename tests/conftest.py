@@ -34,6 +34,7 @@ EXTENDED = (
     "rewrite/test_dml_concurrency.py",
     "rewrite/test_dml_random.py",
     "rewrite/test_expressions.py",
+    "rewrite/test_expression_keys.py",
     "rewrite/test_faults.py",
     "rewrite/test_join_conformance.py",
     "rewrite/test_join_gate.py",

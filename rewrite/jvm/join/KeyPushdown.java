@@ -1,7 +1,9 @@
 package rewrite.jvm.join;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -113,7 +115,7 @@ public final class KeyPushdown {
   }
 
   private LogicalPlan into(LogicalPlan plan, Expression key) {
-    if (key.references().size() != 1) {
+    if (key.references().isEmpty()) {
       return refuse(plan, key, "the join key is " + Conditions.shape(key));
     }
     if (ScanSources.isScan(plan)) return scan(plan, null, key);
@@ -187,24 +189,23 @@ public final class KeyPushdown {
 
   /** The key in terms of what lies below a list of columns. */
   private static Expression through(Expression key, List columns) {
-    Attribute attribute = (Attribute) key.references().head();
+    Map made = new HashMap();
     for (int i = 0; i < columns.size(); i++) {
       NamedExpression column = (NamedExpression) columns.get(i);
-      if (column instanceof Alias && column.exprId().equals(attribute.exprId())) {
-        return replace(key, attribute, ((Alias) column).child());
-      }
+      if (column instanceof Alias) made.put(column.exprId(), ((Alias) column).child());
     }
-    return key;
+    return replace(key, made);
   }
 
-  private static Expression replace(Expression in, final Attribute old, final Expression by) {
+  /** An expression with others in the place of attributes, by their ids. */
+  private static Expression replace(Expression in, final Map by) {
     return (Expression) in.transformUp(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
-        return node instanceof Attribute && ((Attribute) node).exprId().equals(old.exprId());
+        return node instanceof Attribute && by.containsKey(((Attribute) node).exprId());
       }
 
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
-        return isDefinedAt(node) ? by : otherwise.apply(node);
+        return isDefinedAt(node) ? by.get(((Attribute) node).exprId()) : otherwise.apply(node);
       }
     });
   }
@@ -235,40 +236,39 @@ public final class KeyPushdown {
   /** Each row becomes rows that have its key, or, of ROLLUP and the like, none: these have no
       partner, whatever they count, where a null equals nothing. */
   private LogicalPlan expand(Expand expand, Expression key) {
-    Attribute attribute = (Attribute) key.references().head();
-    int at = place(attribute, expand);
+    List output = ScalaInterop.list(expand.output());
     List projections = ScalaInterop.list(expand.projections());
     boolean isBare = Casts.bare(key) instanceof Attribute;
-    Expression column = null;
-    boolean isOne = true;
-    for (int i = 0; i < projections.size(); i++) {
-      Expression made = (Expression) ((Seq) projections.get(i)).apply(at);
-      if (isBare && made instanceof Literal && ((Literal) made).value() == null) continue;
-      if (column == null) column = made;
-      isOne &= column.semanticEquals(made);
+    Map columns = new HashMap();
+    for (int at = 0; at < output.size(); at++) {
+      if (!key.references().contains((Attribute) output.get(at))) continue;
+      Expression column = null;
+      boolean isOne = true;
+      for (int i = 0; i < projections.size(); i++) {
+        Expression made = (Expression) ((Seq) projections.get(i)).apply(at);
+        if (isBare && made instanceof Literal && ((Literal) made).value() == null) continue;
+        if (column == null) column = made;
+        isOne &= column.semanticEquals(made);
+      }
+      if (column == null || !isOne) {
+        return refuse(expand, key, "grouping sets below the join do not all have the key");
+      }
+      columns.put(((Attribute) output.get(at)).exprId(), column);
     }
-    return column != null && isOne
-        ? child(expand, replace(key, attribute, column))
-        : refuse(expand, key, "grouping sets below the join do not all have the key");
-  }
-
-  /** Which of a plan's columns an attribute is. */
-  private static int place(Attribute attribute, LogicalPlan plan) {
-    List output = ScalaInterop.list(plan.output());
-    int at = 0;
-    while (!((Attribute) output.get(at)).exprId().equals(attribute.exprId())) at++;
-    return at;
+    return child(expand, replace(key, columns));
   }
 
   private LogicalPlan union(Union union, Expression key) {
-    Attribute attribute = (Attribute) key.references().head();
-    int at = place(attribute, union);
+    List output = ScalaInterop.list(union.output());
     List legs = ScalaInterop.list(union.children());
     boolean changed = false;
     for (int i = 0; i < legs.size(); i++) {
       LogicalPlan leg = (LogicalPlan) legs.get(i);
-      Expression column = (Expression) leg.output().apply(at);
-      LogicalPlan now = on(leg, replace(key, attribute, column));
+      Map columns = new HashMap();
+      for (int at = 0; at < output.size(); at++) {
+        columns.put(((Attribute) output.get(at)).exprId(), leg.output().apply(at));
+      }
+      LogicalPlan now = on(leg, replace(key, columns));
       changed |= now != leg;
       legs.set(i, now);
     }

@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ConnectorSource;
@@ -44,8 +45,9 @@ public final class PruningCost {
     this.scan = scan;
     this.conditions = conditions;
     this.key = key;
-    this.column = Inversion.column(key);
     read = ScanSources.of(scan, client);
+    boolean isAsItIs = read != null && statistics.isIndexed(read, key);
+    this.column = isAsItIs ? Casts.bare(key) : Inversion.column(key);
   }
 
   /** Whether the scan is of a table that has an index, or may know itself where the key is. */
@@ -93,11 +95,11 @@ public final class PruningCost {
    */
   public String refusal(BuildSide dimension, int alike) {
     List path = Conditions.path(column);
+    boolean indexed = statistics.isIndexed(read, column, dimension.columns());
     // Spark casts where types differ: then the key is no column.
-    if (path == null || !dimension.isComparable(key)) {
+    if (path == null && !indexed || !dimension.isComparable(key)) {
       return "the join key is " + Conditions.shape(key);
     }
-    boolean indexed = statistics.isIndexed(read, path, dimension.columns());
     if (!indexed && !statistics.know(read, column)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
@@ -177,8 +179,7 @@ public final class PruningCost {
   /** What history knows a question by. What keys saved before there was an index says nothing of
       what they save with it. */
   private String shape(BuildSide dimension, int alike) {
-    List path = Conditions.path(column);
-    boolean isIndexed = statistics.isIndexed(read, path, dimension.columns());
+    boolean isIndexed = statistics.isIndexed(read, column, dimension.columns());
     String asked = isIndexed ? "index" : "statistics";
     return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
         + "\n" + alike;

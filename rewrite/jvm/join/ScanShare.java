@@ -70,7 +70,7 @@ final class ScanShare {
           refusal == null
               ? client.ask(
                   PredicateEncoder.question(
-                      table, read.columns(), client.expressions(table), conditions, none, none))
+                      table, statistics.columns(read), conditions, none, none))
               : Answer.failed(refusal);
       Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
       read.disproved(tally);

@@ -53,6 +53,7 @@ public final class JoinKeySet implements KeyValues {
   private String fleeting;
   private List values;
   private KeyRanges ranges;
+  private AskedKeys given;
   private Collection tuples;
   private String reason = "collected when the query runs";
   private double seconds;
@@ -114,6 +115,7 @@ public final class JoinKeySet implements KeyValues {
     if (fleeting == null || !isAvailable() || broadcast().isJoined(stage, scan)) return;
     values = null;
     ranges = null;
+    given = null;
     tuples = null;
     reason = elsewhere();
   }
@@ -125,8 +127,13 @@ public final class JoinKeySet implements KeyValues {
     return cast == null ? asked() : cast.column();
   }
 
-  /** The other side of the comparison in the join. */
-  private Expression asked() {
+  /** The keys as they are compared with an expression; null: it is bare, or there are none. */
+  public KeyValues given() {
+    return given;
+  }
+
+  /** The other side of the comparison in the join, of keys of one column. */
+  public Expression asked() {
     if (!areRanges) return in.child();
     Expression named = (Expression) in.child().children().apply(1);
     return (Expression) named.children().apply(0); // of the mark that it may be null
@@ -165,9 +172,10 @@ public final class JoinKeySet implements KeyValues {
     keepsRows = true;
   }
 
-  /** Whether they are to drop rows, too. */
+  /** Whether they are to drop rows, too: not if an expression would be evaluated, which may fail on
+      a row that never gets to the join. */
   public boolean dropsRows() {
-    return values != null && !keepsRows;
+    return values != null && !keepsRows && Conditions.path(Inversion.column(column())) != null;
   }
 
   /** Whether there are values, ranges, or tuples. */
@@ -309,8 +317,9 @@ public final class JoinKeySet implements KeyValues {
       return;
     }
     if (areRanges) {
-      KeyRanges given = KeyRanges.of((StructType) in.child().dataType(), found);
-      ranges = cast == null ? given : cast.ranges(given);
+      KeyRanges pairs = KeyRanges.of((StructType) in.child().dataType(), found);
+      ranges = cast == null ? pairs : cast.ranges(pairs);
+      if (cast != null) given = new AskedKeys(asked(), null, pairs, dimension);
       return;
     }
     List kept = new ArrayList(found.size());
@@ -318,6 +327,7 @@ public final class JoinKeySet implements KeyValues {
       Object value = each.next();
       if (value != null) kept.add(value); // a null matches nothing
     }
+    if (cast != null) given = new AskedKeys(asked(), kept, null, dimension);
     if (cast != null && cast.givesRanges()) {
       ranges = cast.ranges(kept);
     } else {

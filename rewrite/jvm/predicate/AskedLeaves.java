@@ -22,7 +22,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
-import org.apache.spark.sql.internal.SQLConf;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -127,7 +126,7 @@ public final class AskedLeaves {
       }
     }
     String text = bare instanceof Literal
-        ? null : ExpressionText.of(bare, columns, SQLConf.get()).text();
+        ? null : ExpressionText.of(bare, columns).text();
     Expression named = text == null ? null : named(bare);
     if (named == null) return;
     String sql = sql(named);

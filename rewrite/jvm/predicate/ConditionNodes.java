@@ -99,11 +99,16 @@ final class ConditionNodes {
   }
 
   /** "The column is within one of these ranges": pairs of values, where null is no end, of a
-      dimension or of the query itself (""). */
+      dimension or of the query itself (""). Those of one value are a list. */
   Map within(Map column, DataType type, List ranges, String dimension) {
     List legs = new ArrayList();
+    List values = new ArrayList();
     for (int i = 0; i < ranges.size(); i++) {
       Object[] range = (Object[]) ranges.get(i);
+      if (KeyRanges.isSingle(range[0], range[1])) {
+        values.add(range[0]);
+        continue;
+      }
       List ends = new ArrayList();
       if (range[0] != null) ends.add(compare(">=", column, new Literal(range[0], type)));
       if (range[1] != null) ends.add(compare("<=", column, new Literal(range[1], type)));
@@ -112,6 +117,11 @@ final class ConditionNodes {
       }
       legs.add(ends.isEmpty() ? not(leaf(Protocol.NULL, column)) : join(Protocol.AND, ends));
     }
-    return join(Protocol.OR, legs);
+    if (!values.isEmpty()) {
+      Map listed = in(column, type, values, false);
+      listed.put(Protocol.OF, dimension);
+      legs.add(listed);
+    }
+    return legs.size() == 1 ? (Map) legs.get(0) : join(Protocol.OR, legs);
   }
 }

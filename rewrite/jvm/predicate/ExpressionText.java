@@ -1,29 +1,22 @@
 package rewrite.jvm.predicate;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.UUID;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Lower;
-import org.apache.spark.sql.catalyst.expressions.MultiCommutativeOp;
 import org.apache.spark.sql.catalyst.expressions.Upper;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -36,16 +29,17 @@ import rewrite.jvm.bridge.ScalaInterop;
  * same row.
  *
  * <p>The text has each function by its class and all that the class was made with: time zone, ANSI
- * mode, types. Columns stand in it by their identity. Spark sorts operands that may change places
- * by the numbers of columns, which are others in each query: here they are numbered by identity.
- * Only functions on a list have one: they depend on nothing but their arguments, and on settings,
- * which must be as by default.
+ * mode, types. Columns stand in it by their identity. Only functions on a list have one: they
+ * depend on nothing but their arguments, and on settings, which must be as by default.
+ *
+ * <p>Not as Spark's canonical form, which takes the operands of a chain in any order: (a + b) + c
+ * of DOUBLE is not a + (b + c), and the one may overflow where the other does not. Here a + b is
+ * b + a, and the order of the steps stays.
  */
 public final class ExpressionText {
   private static final String PACKAGE = "org.apache.spark.sql.catalyst.expressions.";
   private static final int LONGEST = 4000;
   private static final int DEEPEST = 60;
-  private static final UUID NUMBERED = new UUID(0, 0);
   static final String UNLISTED = " is not among the functions that an index can hold";
   private static final String TOO_LONG = "it is too long for an index";
 
@@ -70,6 +64,11 @@ public final class ExpressionText {
     "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
   }));
 
+  private static final Set COMMUTATIVE = new HashSet(Arrays.asList(new Object[] {
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "EqualNullSafe", "EqualTo", "Multiply",
+    "Or"
+  }));
+
   /** What such functions read of a session when they are evaluated, by the beginnings of names. */
   private static final String[] SETTINGS = {
     "spark.sql.legacy.", "spark.sql.icu.", "spark.sql.collation.",
@@ -77,8 +76,6 @@ public final class ExpressionText {
   };
 
   private final ColumnResolver columns;
-  private final Map found = new HashMap(); // columns by their paths
-  private final TreeMap sorted = new TreeMap(); // and by their identities
   private final StringBuilder out = new StringBuilder(IndexClient.EXPRESSION);
   private final Set read = new TreeSet();
   private String refusal;
@@ -91,8 +88,7 @@ public final class ExpressionText {
       `setting`. */
   public static ExpressionText of(Expression e, ColumnResolver columns) {
     ExpressionText text = new ExpressionText(columns);
-    text.find(e, 0);
-    if (text.refusal == null) text.write(text.numbered(e).canonicalized(), 0);
+    text.write(e, 0);
     return text;
   }
 
@@ -103,8 +99,6 @@ public final class ExpressionText {
   }
 
   static String unlisted(Expression e) {
-    // Spark takes these in any order, and of DOUBLE it is not all the same.
-    if (e instanceof MultiCommutativeOp) return "three operands or more have no order in it";
     return e.prettyName() + UNLISTED;
   }
 
@@ -152,8 +146,8 @@ public final class ExpressionText {
     }
     if (isCollated(e.dataType())) {
       refuse("a text in it has a collation");
-    } else if (e instanceof AttributeReference) {
-      column((AttributeReference) e);
+    } else if (Conditions.path(e) != null) {
+      column(e);
     } else if (e instanceof Literal) {
       literal(((Literal) e).value(), e.dataType());
     } else if (!isListed(e)) {
@@ -161,7 +155,7 @@ public final class ExpressionText {
     } else if (e.dataType() instanceof TimestampType && e instanceof Cast && isOfText((Cast) e)) {
       refuse("a text with a time alone is a timestamp of the day on which it is read");
     } else {
-      function(e, depth);
+      function(isTurned(e) ? turned(e) : e, depth);
     }
   }
 
@@ -171,6 +165,35 @@ public final class ExpressionText {
 
   private static boolean isCollated(DataType type) {
     return type instanceof StringType && !type.catalogString().equals("string");
+  }
+
+  /** Whether the operands of a commutative operator are the other way round: a constant comes last,
+      and columns by their identity. Others stay: where the first is null the second is not
+      evaluated, and does not fail. */
+  private boolean isTurned(Expression e) {
+    if (!COMMUTATIVE.contains(e.getClass().getSimpleName())) return false;
+    Expression left = (Expression) e.children().apply(0);
+    Expression right = (Expression) e.children().apply(1);
+    if (right instanceof Literal) return false;
+    if (left instanceof Literal) return ((Literal) left).value() != null;
+    Map first = described(left);
+    Map second = described(right);
+    return first != null && second != null && identity(first).compareTo(identity(second)) > 0;
+  }
+
+  private static Expression turned(Expression e) {
+    List operands = ScalaInterop.list(e.children());
+    Collections.reverse(operands);
+    return (Expression) e.withNewChildren(ScalaInterop.seq(operands));
+  }
+
+  private Map described(Expression e) {
+    List path = Conditions.path(e);
+    return path == null ? null : columns.describe(path, e.dataType());
+  }
+
+  private static String identity(Map column) {
+    return (String) column.get(Protocol.IDENTITY);
   }
 
   private void function(Expression e, int depth) {
@@ -253,49 +276,15 @@ public final class ExpressionText {
     out.append(')');
   }
 
-  /** Looks for the columns in an expression. */
-  private void find(Expression e, int depth) {
-    List path = Conditions.path(e);
-    if (path != null) {
-      Map column = columns.describe(path, e.dataType());
-      if (column == null) {
-        refuse("it reads a column that is not one of the table's");
-      } else {
-        found.put(path, column);
-        sorted.put(column.get(Protocol.IDENTITY), column);
-      }
+  private void column(Expression e) {
+    Map column = described(e);
+    if (column == null) {
+      refuse("it reads a column that is not one of the table's");
       return;
     }
-    if (!isListed(e)) refuse(unlisted(e));
-    if (depth > DEEPEST) refuse(TOO_LONG);
-    List children = ScalaInterop.list(e.children());
-    for (int i = 0; i < children.size() && refusal == null; i++) {
-      find((Expression) children.get(i), depth + 1);
-    }
-  }
-
-  /** The expression with attributes that have numbers for its columns. */
-  private Expression numbered(Expression e) {
-    List path = Conditions.path(e);
-    if (path != null) {
-      Object identity = ((Map) found.get(path)).get(Protocol.IDENTITY);
-      return new AttributeReference(
-          (String) identity, e.dataType(), true, Metadata.empty(),
-          new ExprId(sorted.headMap(identity).size(), NUMBERED), ScalaInterop.seq(new ArrayList()));
-    }
-    List children = ScalaInterop.list(e.children());
-    for (int i = 0; i < children.size(); i++) {
-      children.set(i, numbered((Expression) children.get(i)));
-    }
-    return (Expression) e.withNewChildren(ScalaInterop.seq(children));
-  }
-
-  private void column(AttributeReference numbered) {
-    int at = (int) numbered.exprId().id();
-    Map column = (Map) new ArrayList(sorted.values()).get(at);
     read.add(column.get(Protocol.NAME));
-    out.append("Column<").append(numbered.dataType().catalogString()).append(">(");
-    quote((String) column.get(Protocol.IDENTITY));
+    out.append("Column<").append(e.dataType().catalogString()).append(">(");
+    quote(identity(column));
     out.append(')');
   }
 }

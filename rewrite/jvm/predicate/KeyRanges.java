@@ -16,7 +16,8 @@ import scala.math.Ordering;
     overlap, and include both ends; all begin with the least value, or end with the greatest, where
     the join says nothing of that end. */
 public final class KeyRanges {
-  /** As many as an index is asked about: each is two conditions in explain. */
+  /** As many as an index is asked about, beside single values: each is two conditions in explain.
+      */
   static final int ASKED = 10;
 
   /** The fields of rows of ranges; one may be missing. */
@@ -94,13 +95,41 @@ public final class KeyRanges {
     return new KeyRanges(type, firsts, lasts);
   }
 
+  /** Ranges that together have all that these have: each that is a single value, and at most ASKED
+      others. */
+  public KeyRanges asked() {
+    if (from == null || to == null) return this;
+    List firsts = new ArrayList();
+    List lasts = new ArrayList();
+    List singles = new ArrayList();
+    for (int i = 0; i < size(); i++) {
+      if (isSingle(from.get(i), to.get(i))) {
+        singles.add(from.get(i));
+      } else {
+        firsts.add(from.get(i));
+        lasts.add(to.get(i));
+      }
+    }
+    KeyRanges few = new KeyRanges(type, firsts, lasts).few(ASKED);
+    List allFrom = new ArrayList(few.from);
+    List allTo = new ArrayList(few.to);
+    allFrom.addAll(singles);
+    allTo.addAll(singles);
+    return of(type, allFrom, allTo);
+  }
+
+  /** Whether a range has one value only. */
+  public static boolean isSingle(Object from, Object to) {
+    return from != null && from.equals(to);
+  }
+
   /** How many there are. */
   public int size() {
     return from == null ? to.size() : from.size();
   }
 
   /** Pairs of where one begins and where it ends, null for no end. */
-  List pairs() {
+  public List pairs() {
     List out = new ArrayList();
     for (int i = 0; i < size(); i++) {
       out.add(new Object[] {from == null ? null : from.get(i), to == null ? null : to.get(i)});

@@ -29,6 +29,10 @@ final class Monotonic {
   /** Casts inside of what reads clocks: each may move a time by a day and more. */
   private static final int CASTS = 2;
 
+  /** Outcomes of which each is looked for, where it is of one value at most. Each takes fifteen
+      evaluations or so. */
+  private static final int EACH = 100000;
+
   private final Expression column;
   private final List functions; // the first is the innermost
   private final boolean turns;
@@ -38,6 +42,7 @@ final class Monotonic {
   private final Ordering order;
   private final long least;
   private final long greatest;
+  private final boolean isOneToOne;
 
   private Monotonic(
       Expression column, List functions, boolean turns, ZoneId clocks, DataType outcomes) {
@@ -50,6 +55,11 @@ final class Monotonic {
     this.order = TypeUtils$.MODULE$.getInterpretedOrdering(outcomes);
     this.least = ValueTypes.least(type);
     this.greatest = ValueTypes.greatest(type);
+    boolean each = true;
+    for (int i = 0; i < functions.size(); i++) {
+      each &= ((OrderedFunction) functions.get(i)).isOneToOne();
+    }
+    this.isOneToOne = each;
   }
 
   /** Those of an expression; null: it is something else, or a bare column. */
@@ -112,9 +122,11 @@ final class Monotonic {
     }
   }
 
-  /** As above, the ranges that hold all values whose outcome is within one of others. */
+  /** As above, the ranges that hold all values whose outcome is within one of others: of each, if
+      it is of one value, or else of a few that have them all. */
   List ranges(KeyRanges outcomes) {
-    KeyRanges asked = outcomes.few(KeyRanges.ASKED);
+    boolean isEach = isOneToOne && outcomes.size() <= EACH;
+    KeyRanges asked = isEach ? outcomes : outcomes.few(KeyRanges.ASKED);
     try {
       List ranges = new ArrayList();
       for (int i = 0; i < asked.size(); i++) {
@@ -182,6 +194,17 @@ final class Monotonic {
     long high = greatest;
     if (!isBefore(low, outcome, orAt)) return null;
     if (isBefore(high, outcome, orAt)) return Long.valueOf(high);
+    // Where it is most likely first, then further off, in steps that double.
+    long at = guess(outcome);
+    for (long step = 1; at > low && at < high; step *= 2) {
+      if (isBefore(at, outcome, orAt)) {
+        low = at;
+        at += step;
+      } else {
+        high = at;
+        at -= step;
+      }
+    }
     while (high - low != 1) {
       long middle = low + (high - low >>> 1);
       if (isBefore(middle, outcome, orAt)) {
@@ -191,6 +214,17 @@ final class Monotonic {
       }
     }
     return Long.valueOf(low);
+  }
+
+  /** The value that has an outcome if the functions are a line, as sums and products are. */
+  private long guess(Object outcome) {
+    if (!isOneToOne || !(outcome instanceof Number)) return least;
+    Object zero = outcome(0);
+    Object one = outcome(1);
+    if (!(zero instanceof Number) || !(one instanceof Number)) return least;
+    long first = ((Number) zero).longValue();
+    long slope = ((Number) one).longValue() - first;
+    return slope == 0 ? least : Math.floorDiv(((Number) outcome).longValue() - first, slope);
   }
 
   private boolean isBefore(long value, Object other, boolean orAt) {
@@ -217,19 +251,20 @@ final class Monotonic {
     return at;
   }
 
-  /** Ranges in order, where those that touch have become one. */
+  /** Ranges in order, where those that touch have become one, other than two single values. */
   private static List merged(List ranges) {
-    List out = new ArrayList(ranges);
-    Collections.sort(out, new ByFirst());
-    int i = 1;
-    while (i < out.size()) {
-      long[] one = (long[]) out.get(i - 1);
-      long[] next = (long[]) out.get(i);
-      if (next[0] <= one[1] || next[0] - one[1] == 1) {
-        out.remove(i);
-        out.set(i - 1, new long[] {one[0], Math.max(one[1], next[1])});
+    List sorted = new ArrayList(ranges);
+    Collections.sort(sorted, new ByFirst());
+    List out = new ArrayList();
+    for (int i = 0; i < sorted.size(); i++) {
+      long[] next = (long[]) sorted.get(i);
+      long[] one = out.isEmpty() ? null : (long[]) out.get(out.size() - 1);
+      boolean touches = one != null && one[1] != Long.MAX_VALUE && next[0] == one[1] + 1;
+      boolean areSingle = touches && one[0] == one[1] && next[0] == next[1];
+      if (one != null && next[0] <= one[1] || touches && !areSingle) {
+        out.set(out.size() - 1, new long[] {one[0], Math.max(one[1], next[1])});
       } else {
-        i++;
+        out.add(next);
       }
     }
     return out;

@@ -179,6 +179,19 @@ final class OrderedFunction {
     return ((TimeZoneAwareExpression) function).zoneId();
   }
 
+  /** Whether no two values have the same outcome, which is a whole number or a day. */
+  boolean isOneToOne() {
+    boolean isOfNumbers = function instanceof Add || function instanceof Subtract
+        || function instanceof Multiply || function instanceof UnaryMinus
+        || function instanceof Cast;
+    if (isOfNumbers) {
+      return argument().dataType() instanceof IntegralType
+          && function.dataType() instanceof IntegralType;
+    }
+    return function instanceof DateAdd || function instanceof DateSub
+        || function instanceof DateDiff || function instanceof UnixDate;
+  }
+
   /** Whether it may shift a time by more than clocks do. */
   boolean shifts() {
     return !(function instanceof Cast);

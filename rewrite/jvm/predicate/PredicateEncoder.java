@@ -1,11 +1,8 @@
 package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
-import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
@@ -24,7 +21,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.Substring;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -47,28 +43,23 @@ public final class PredicateEncoder {
   /** Up to so many tuples are asked for beside composites, too. */
   public static final int FEW_TUPLES = 50;
 
-  private final ColumnResolver identities;
+  private final IndexedColumns columns;
   private final ConditionNodes nodes;
   private final TextConditions texts;
-  private final Set expressions;
 
-  /** `expressions` are the identities of those that the table's index has (ExpressionText). */
-  public PredicateEncoder(ColumnResolver identities, MessageWriter writer, Set expressions) {
-    this.identities = identities;
+  public PredicateEncoder(IndexedColumns columns, MessageWriter writer) {
+    this.columns = columns;
     this.nodes = new ConditionNodes(writer);
     this.texts = new TextConditions(nodes);
-    boolean isAsIndexed = expressions.isEmpty() || ExpressionText.setting(SQLConf.get()) == null;
-    this.expressions = isAsIndexed ? expressions : Collections.EMPTY_SET;
   }
 
   /** The question which files of a table the filters, and the keys of joins, disprove. */
   public static byte[] question(
-      String table, ColumnResolver columns, Set expressions, List filters, List keys,
-      List tuples) {
+      String table, IndexedColumns columns, List filters, List keys, List tuples) {
     MessageWriter writer = new MessageWriter();
     Map question = MessageWriter.question(Protocol.DISPROVED);
     question.put(Protocol.TABLE, table);
-    PredicateEncoder encoder = new PredicateEncoder(columns, writer, expressions);
+    PredicateEncoder encoder = new PredicateEncoder(columns, writer);
     question.put(Protocol.FILTERS, encoder.all(filters, keys, tuples));
     return writer.message(question);
   }
@@ -82,14 +73,14 @@ public final class PredicateEncoder {
     for (int i = 0; i < keys.size(); i++) {
       KeyValues set = (KeyValues) keys.get(i);
       boolean isThere = set.values() != null || set.ranges() != null;
-      Map column = isThere ? column(Inversion.column(set.column())) : null;
+      if (!isThere) continue;
+      Map column = columns.describe(set.column());
+      boolean isInstead = column == null && Conditions.instead(set.column()) != null;
+      if (isInstead) column = columns.describe((Expression) set.column().children().apply(0));
       if (column == null) continue;
-      if (set.ranges() != null) {
-        legs.add(within(set, column));
-        continue;
-      }
-      Map leg = of(set, column, set.values());
-      legs.add(isOfNulls(set) ? nodes.or(leg, nodes.leaf(Protocol.NULL, column)) : leg);
+      Map leg = set.ranges() == null ? of(set, column, set.values()) : within(set, column);
+      boolean orNull = isInstead && isOfNulls(set);
+      legs.add(orNull ? nodes.or(leg, nodes.leaf(Protocol.NULL, column)) : leg);
     }
     return nodes.join(Protocol.AND, legs);
   }
@@ -101,27 +92,27 @@ public final class PredicateEncoder {
     return leg;
   }
 
-  /** "The column is within one of these ranges". */
+  /** "The column is within one of these ranges", which are keys. */
   private Map within(KeyValues set, Map column) {
-    KeyRanges ranges = set.ranges().few(KeyRanges.ASKED);
+    KeyRanges ranges = set.ranges().asked();
     if (ranges.size() == 0) return of(set, column, new ArrayList());
     return nodes.within(column, set.column().dataType(), ranges.pairs(), set.dimension());
   }
 
   /** Tuples for the composites of the index. */
   private Map asOne(Tuples tuples) {
-    List columns = new ArrayList();
+    List parts = new ArrayList();
     List types = new ArrayList();
     List values = new ArrayList();
     for (int i = 0; i < tuples.columns().size(); i++) {
       Expression e = (Expression) tuples.columns().get(i);
-      Map column = MessageWriter.takes(e.dataType()) ? column(e) : null;
+      Map column = MessageWriter.takes(e.dataType()) ? columns.describe(e) : null;
       if (column == null) continue;
-      columns.add(column);
+      parts.add(column);
       types.add(e.dataType());
       values.add(tuples.values(i));
     }
-    return nodes.tuples(columns, types, values, tuples.dimension());
+    return nodes.tuples(parts, types, values, tuples.dimension());
   }
 
   /** The query's own tuples: while they are few, each by itself. */
@@ -149,15 +140,14 @@ public final class PredicateEncoder {
   }
 
   /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is
-      among them. Of values that have several forms, as -0.0, it is taken for granted. */
+      among them. Of ranges, and values that have several forms, as -0.0, it is taken for
+      granted. */
   private static boolean isOfNulls(KeyValues set) {
-    Literal instead = Conditions.instead(set.column());
-    if (instead == null) return false;
-    Object value = instead.value();
+    Object value = Conditions.instead(set.column()).value();
     boolean exact =
         value instanceof Long || value instanceof Integer || value instanceof Short
             || value instanceof Byte || value instanceof UTF8String;
-    return !exact || set.values().contains(value);
+    return !exact || set.values() == null || set.values().contains(value);
   }
 
   private List legs(List expressions, int depth) {
@@ -201,7 +191,7 @@ public final class PredicateEncoder {
       return values == null ? null : in((Expression) e.children().apply(0), values);
     }
     if (TextConditions.isOne(e)) {
-      Map column = column((Expression) e.children().apply(0));
+      Map column = columns.describe((Expression) e.children().apply(0));
       return column == null ? null : texts.of(e, column);
     }
     // Spark writes `ok = true` as `ok`.
@@ -220,11 +210,11 @@ public final class PredicateEncoder {
 
   private Map compare(String op, Expression e, Literal literal) {
     if (literal.value() == null || !MessageWriter.takes(literal.dataType())) return null;
-    Map column = column(e);
+    Map column = columns.describe(e);
     if (column != null) return nodes.compare(op, column, literal);
     if (e instanceof Substring) {
       Substring beginning = (Substring) e;
-      Map text = column(beginning.str());
+      Map text = columns.describe(beginning.str());
       return text == null ? null : texts.beginning(op, beginning, text, literal);
     }
     if (!literal.dataType().equals(e.dataType())) return null;
@@ -238,7 +228,7 @@ public final class PredicateEncoder {
   /** What the outcome of functions says of the column in them: it is within some ranges where the
       condition is true, and within others where it is false. */
   private Map weak(Monotonic function, List holds, List fails) {
-    Map column = holds == null || fails == null ? null : column(function.column());
+    Map column = holds == null || fails == null ? null : columns.describe(function.column());
     if (column == null) return null;
     DataType type = function.column().dataType();
     return nodes.weak(
@@ -286,7 +276,7 @@ public final class PredicateEncoder {
   }
 
   private Map isNull(Expression column) {
-    Map identity = column(column);
+    Map identity = columns.describe(column);
     return identity == null ? null : nodes.leaf(Protocol.NULL, identity);
   }
 
@@ -296,7 +286,7 @@ public final class PredicateEncoder {
     for (int i = 0; i < values.size(); i++) {
       if (values.get(i) != null) there.add(values.get(i));
     }
-    Map identity = column(column);
+    Map identity = columns.describe(column);
     if (identity == null) {
       Map one = column instanceof Substring ? beginnings((Substring) column, there)
           : outcomes(column, there);
@@ -304,20 +294,5 @@ public final class PredicateEncoder {
       return one == null || there.size() == values.size() ? one : nodes.weak(one, nodes.nothing());
     }
     return nodes.in(identity, column.dataType(), there, there.size() < values.size());
-  }
-
-  /** The column that an expression is, of the table or of its index; or null. */
-  private Map column(Expression e) {
-    Expression bare = Casts.bare(e);
-    List path = Conditions.path(bare);
-    if (path != null) return identities.describe(path, bare.dataType());
-    if (expressions.isEmpty() || bare instanceof Literal) return null;
-    String text = ExpressionText.of(bare, identities).text();
-    if (text == null || !expressions.contains(text)) return null;
-    Map out = new LinkedHashMap();
-    out.put(Protocol.IDENTITY, text);
-    out.put(Protocol.NAME, Conditions.shape(bare));
-    out.put(Protocol.TYPE, bare.dataType().catalogString());
-    return out;
   }
 }

@@ -27,7 +27,6 @@ import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
-import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
@@ -113,9 +112,9 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   /** Whether the index, or the table, can be asked about it. */
   private boolean isAnswered(JoinKeySet set) {
-    List path = Conditions.path(Inversion.column(set.column()));
     return statistics.know(read(), set.column())
-        || statistics.isIndexed(read(), path, Integer.MAX_VALUE);
+        || statistics.isIndexed(read(), Inversion.column(set.column()), Integer.MAX_VALUE)
+        || statistics.isIndexed(read(), set.asked());
   }
 
   private Set partitionColumns() {

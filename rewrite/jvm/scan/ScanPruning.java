@@ -12,6 +12,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
@@ -103,8 +104,10 @@ public final class ScanPruning {
 
   private void ask(List filters, List late) {
     boolean something = !filters.isEmpty() || top != null;
+    List asked = new ArrayList();
     for (int i = 0; i < keys.size(); i++) {
       something |= ((JoinKeySet) keys.get(i)).isAvailable();
+      addForms(asked, (JoinKeySet) keys.get(i));
     }
     own = statistics.ask(read, filters, late, keys);
     if (!something) {
@@ -117,13 +120,22 @@ public final class ScanPruning {
         refusal == null
             ? client.ask(
                 PredicateEncoder.question(
-                    read.table(), read.columns(), client.expressions(read.table()), filters, keys,
+                    read.table(), statistics.columns(read), filters, asked,
                     TupleKeys.of(keys, composites(), client.maxBytes())))
             : Answer.failed(refusal);
   }
 
   private Composites composites() {
     return new Composites(client.composites(read.table()), read.columns());
+  }
+
+  /** Adds the keys in the forms that the index knows: as those of the expression that the join
+      compares, and as values of the column in it. */
+  private void addForms(List asked, JoinKeySet set) {
+    KeyValues given = set.given();
+    boolean isIndexed = given != null && statistics.isIndexed(read, given.column());
+    if (isIndexed) asked.add(given);
+    if (!isIndexed || statistics.isIndexed(read, set.column())) asked.add(set);
   }
 
   /** Bytes of keys that one dimension may have; no limit if not above zero. */

@@ -62,35 +62,41 @@ final class IcebergStatistics {
       PartitionSpec spec, int id, KeyValues values, boolean caseSensitive) {
     String name = spec.schema().findColumnName(id);
     if (name == null || spec.getFieldsBySourceId(id).isEmpty()) return null;
-    Expression some = values.ranges() == null ? in(name, values) : within(name, values.ranges());
+    Expression some =
+        values.ranges() == null ? in(name, values.values()) : within(name, values.ranges());
     return new Evaluator(
         spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(some),
         caseSensitive);
   }
 
-  private static Expression in(String name, KeyValues values) {
+  private static Expression in(String name, List values) {
     List literals = new ArrayList();
-    for (int i = 0; i < values.values().size(); i++) {
-      literals.add(literal(values.values().get(i)));
+    for (int i = 0; i < values.size(); i++) {
+      literals.add(literal(values.get(i)));
     }
     return Expressions.in(name, (Iterable) literals);
   }
 
   private static Expression within(String name, KeyRanges ranges) {
+    List pairs = ranges.asked().pairs();
+    List values = new ArrayList();
     Expression any = Expressions.alwaysFalse();
-    for (int i = 0; i < ranges.size(); i++) {
-      Expression all = Expressions.alwaysTrue();
-      if (ranges.from() != null) {
-        Object from = literal(ranges.from().get(i));
-        all = Expressions.and(all, Expressions.greaterThanOrEqual(name, from));
+    for (int i = 0; i < pairs.size(); i++) {
+      Object[] pair = (Object[]) pairs.get(i);
+      if (KeyRanges.isSingle(pair[0], pair[1])) {
+        values.add(pair[0]);
+        continue;
       }
-      if (ranges.to() != null) {
-        Object to = literal(ranges.to().get(i));
-        all = Expressions.and(all, Expressions.lessThanOrEqual(name, to));
+      Expression all = Expressions.alwaysTrue();
+      if (pair[0] != null) {
+        all = Expressions.and(all, Expressions.greaterThanOrEqual(name, literal(pair[0])));
+      }
+      if (pair[1] != null) {
+        all = Expressions.and(all, Expressions.lessThanOrEqual(name, literal(pair[1])));
       }
       any = Expressions.or(any, all);
     }
-    return any;
+    return values.isEmpty() ? any : Expressions.or(any, in(name, values));
   }
 
   private static Object literal(Object value) {

@@ -21,6 +21,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.ScalarSubqueries;
@@ -51,7 +52,7 @@ public final class TableStatistics {
     List path = Conditions.path(Casts.bare(column));
     if (path == null || !isOrdered(Casts.bare(column).dataType())) return false;
     if (read.isPartitioned(path)) return true;
-    if (isIndexed(read, path) || !read.hasStatistics(path)) return false;
+    if (isIndexed(read, column) || !read.hasStatistics(path)) return false;
     Known known = known(read, path);
     return known == null || known.bounds != null && known.bounds.knows();
   }
@@ -60,7 +61,7 @@ public final class TableStatistics {
       known without a look at the table; else 0. */
   public double overlap(ScanSource read, Expression column) {
     List path = Conditions.path(Casts.bare(column));
-    if (read.isPartitioned(path) || isIndexed(read, path)) return 0;
+    if (read.isPartitioned(path) || isIndexed(read, column)) return 0;
     Known known = known(read, path);
     return known == null ? 0 : known.overlap;
   }
@@ -88,8 +89,7 @@ public final class TableStatistics {
       List sides = ScalaInterop.list(((Expression) late.get(i)).children());
       for (int j = 0; j < sides.size(); j++) {
         Expression side = (Expression) sides.get(j);
-        List path = Conditions.path(Casts.bare(side));
-        if (isIndexed(read, path) || know(read, side)) return true;
+        if (isIndexed(read, side) || know(read, side)) return true;
       }
     }
     return false;
@@ -135,7 +135,7 @@ public final class TableStatistics {
       Expression column = (Expression) columns.get(i);
       List path = Conditions.path(Casts.bare(column));
       boolean isNew =
-          know(read, column) && !isIndexed(read, path) && known(read, path) == null
+          know(read, column) && !isIndexed(read, column) && known(read, path) == null
               && !paths.contains(path);
       if (isNew) paths.add(path);
     }
@@ -155,7 +155,7 @@ public final class TableStatistics {
         Set without = read.withoutPartition(path, values);
         out.add(label(values, "PARTITION"), values.dimension(), without);
       }
-      ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
+      ColumnBounds bounds = isIndexed(read, values.column()) ? null : bounds(read, path);
       if (bounds != null && bounds.knows()) {
         Set without = bounds.without(ColumnBounds.test(values));
         out.add(label(values, "STATISTICS"), values.dimension(), without);
@@ -169,7 +169,7 @@ public final class TableStatistics {
     if (test == null || !know(read, test.column())) return;
     List path = Conditions.path(Casts.bare(test.column()));
     try {
-      ColumnBounds bounds = isIndexed(read, path) ? null : bounds(read, path);
+      ColumnBounds bounds = isIndexed(read, test.column()) ? null : bounds(read, path);
       if (bounds == null || !bounds.knows()) return;
       out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.without(test));
     } catch (Throwable failure) {
@@ -253,17 +253,23 @@ public final class TableStatistics {
     return column + " IN (" + count + what + whose + ")  " + kind;
   }
 
-  /** Whether the column at a path of names (null: none) has an index. */
-  public boolean isIndexed(ScanSource read, List path) {
-    String identity = path == null ? null : read.columns().identity(path);
+  /** Whether a column, or an expression as it is, has an index. */
+  public boolean isIndexed(ScanSource read, Expression column) {
+    String identity = columns(read).identity(column);
     return identity != null && client.hasIndex(read.table(), identity);
   }
 
-  /** Whether that column has one, or a composite of it and others, up to so many together. */
-  public boolean isIndexed(ScanSource read, List path, int columns) {
-    if (isIndexed(read, path)) return true;
+  /** Whether it has one, or a composite of it and others, up to so many together. */
+  public boolean isIndexed(ScanSource read, Expression column, int columns) {
+    if (isIndexed(read, column)) return true;
+    List path = Conditions.path(column);
     return path != null
         && new Composites(client.composites(read.table()), read.columns()).have(path, columns);
+  }
+
+  /** What a table's index can be asked about. */
+  public IndexedColumns columns(ScanSource read) {
+    return new IndexedColumns(read.columns(), client.expressions(read.table()));
   }
 
   /** Whether values that are equal to Spark are equal, and ordered, as bytes and numbers are. */
