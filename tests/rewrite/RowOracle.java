@@ -27,6 +27,7 @@ import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.ExpressionText;
+import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.PredicateEncoder;
@@ -70,7 +71,9 @@ public final class RowOracle implements ColumnResolver {
 
   /** The question that they are. */
   public byte[] question(List conditions, Set expressions) {
-    return PredicateEncoder.question("t", this, expressions, conditions, new ArrayList());
+    List none = new ArrayList();
+    IndexedColumns columns = new IndexedColumns(this, expressions);
+    return PredicateEncoder.question("t", columns, conditions, none, none);
   }
 
   /** Of each row `t` if it meets all conditions, `f` if it does not, `e` if one fails on it. */

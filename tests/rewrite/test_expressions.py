@@ -130,7 +130,7 @@ def test_operands_that_may_change_places(spark, format):
         )
         for _ in range(2):
             for condition in ("z * m = 14", "m * z = 14", "a.k + m = 70",
-                              "greatest(a.j, d) = date'2020-01-08'"):  # fmt: skip
+                              "greatest(d, a.j) = date'2020-01-08'"):  # fmt: skip
                 skips(spark, f"SELECT * FROM {t} WHERE {condition}")
             index = SkippingIndex.on(spark, t)
             append(spark, t, "SELECT 100 AS z, 5 AS m, named_struct('k', 9L, 'j', current_date()) "

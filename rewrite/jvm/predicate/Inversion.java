@@ -33,7 +33,6 @@ public final class Inversion {
   /** About 270,000 years. Timestamps end later, and where days further off begin is not known. */
   private static final int MOST_DAYS = 100000000;
 
-
   private final Expression column;
   private final boolean ofDays;
   private final ZoneId zone;
