@@ -78,7 +78,8 @@ from providers.predicate import IsNull as Null
 from providers.predicate import Or as AnyOf
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables.iceberg import scan as pyiceberg_scan
+from skipping.tables.iceberg import filters
+from skipping.tables.iceberg.scan import IndexedScan
 
 UTC = datetime.timezone.utc
 NAN, INF = math.nan, math.inf
@@ -344,7 +345,7 @@ class World:
         if self.random.random() < 0.1:
             options["snapshot_id"] = self.random.choice(self.table.snapshots()).snapshot_id
         scan = self.index.scan(given, **options)
-        assert isinstance(scan, pyiceberg_scan.IndexedScan)
+        assert isinstance(scan, IndexedScan)
         try:
             reader = Reader(self.read, scan)
         except (TypeError, ValueError):  # no filter on this table
@@ -467,7 +468,7 @@ def test_no_file_with_a_match_is_skipped_whatever_the_filter(worlds: list[World]
 
 
 WRONG: dict[str, tuple[str, Any]] = {
-    "NOT < is >": ("_NEGATED", {**pyiceberg_scan._NEGATED, "<": ">"}),
+    "NOT < is >": ("_NEGATED", {**filters._NEGATED, "<": ">"}),
     "NaN is no value": ("_NAN", 1.25),
     "a column that is not there is false": ("_Leaf._or_null", lambda _, *legs: AnyOf(legs)),
     "0.0 is in a list that has -0.0": ("_Leaf._excluded", lambda _, values: values),
@@ -486,5 +487,5 @@ def test_a_wrong_rule_is_found(
     worlds: list[World], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, wrong = WRONG[rule]
-    monkeypatch.setattr(f"{pyiceberg_scan.__name__}.{place}", wrong)
+    monkeypatch.setattr(f"{filters.__name__}.{place}", wrong)
     assert next(losses(worlds, 2_000), None)
