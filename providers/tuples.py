@@ -39,7 +39,7 @@ TUPLE = "tuple("
 """What the name of a domain of tuples begins with."""
 
 _TYPE = re.compile(r"tuple<(.+)>")
-_PART = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_PART = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _BIAS = np.uint64(1 << 63)
 
 
@@ -70,9 +70,13 @@ def tuple_domain(domains: Sequence[Domain]) -> Domain:
 def domain_of_type(type: str) -> Domain | None:
     """The domain of a Spark type, or of the type of tuples; None where no index can be sound."""
     if parts := part_types(type):
-        domains = [domain_of_type(part) for part in parts]
+        domains = [_domain(part) for part in parts]  # none of which is of tuples
         known = [domain for domain in domains if domain is not None]
         return tuple_domain(known) if len(known) == len(domains) else None
+    return _domain(type)
+
+
+def _domain(type: str) -> Domain | None:
     arrow = arrow_type(type)
     return None if arrow is None else domain_of(arrow)
 
@@ -104,7 +108,7 @@ def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
     """The normalised values in a tuple, of columns with these Spark types."""
     out: list[Value] = []
     for type in types:
-        domain = domain_of_type(type)
+        domain = _domain(type)
         assert domain is not None, "tuples are of indexed columns"
         if domain.stored == pa.int64():
             out.append(int.from_bytes(value[:8], "big") - (1 << 63))

@@ -101,7 +101,7 @@ class Question:
         """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
-            with_tuples(simplify(predicate), self._composites),
+            with_tuples(simplify(predicate), self._composites, MOST_LEAVES),
             legs=lambda node: tuple(_telling(node.legs)) if isinstance(node, And) else node.legs,
             leaf=self._leaf_or_unknown,
             join=self._join,

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from providers.predicate import And, Compare, In, Leaf, Or, Predicate, Unknown, fits, fold
+from providers.predicate import And, Compare, In, Leaf, Or, Predicate, Unknown, fits, fold, leaves
 from providers.tuples import encode_tuples
 from providers.values import Domain
 
 __all__ = ["Composite", "with_tuples"]
 
-MOST = 100_000
-"""Tuples of one leaf that follow from an Or; it is one question."""
+MOST = 200_000
+"""Tuples that are made for one question, each time that they are: Ors may be inside each other."""
+
+MOST_BYTES = 1 << 25
+"""Bytes of these."""
 
 MOST_COMBINED = 1_000
 """Tuples that follow from an And: most combinations of many values are in no row."""
@@ -33,6 +36,23 @@ class Composite:
 
     identity: str
     parts: Mapping[str, Domain]
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What is left of a question's tuples, of their bytes, and of leaves to be added."""
+
+    leaves: int
+    tuples: int = MOST
+    bytes: int = MOST_BYTES
+
+    def takes(self, tuples: int, size: int) -> bool:
+        """Whether so many may still be made, and then they are."""
+        if tuples > self.tuples or size > self.bytes:
+            return False
+        self.tuples -= tuples
+        self.bytes -= size
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,60 +71,77 @@ class _Found:
         return And((*leaves, *own))  # first, for of very many leaves not all are asked
 
 
-def with_tuples(predicate: Predicate, composites: Sequence[Composite]) -> Predicate:
-    """An equivalent predicate with a leaf for each composite whose tuples it tells."""
+def with_tuples(
+    predicate: Predicate, composites: Sequence[Composite], most_leaves: int
+) -> Predicate:
+    """An equivalent predicate with a leaf for each composite whose tuples it tells.
+
+    None is added to a leg of an Or with which there would be more than `most_leaves`: of these the
+    last is not asked, and so nothing of its Or.
+    """
     if not composites:
         return predicate
+    budget = _Budget(most_leaves - sum(1 for _ in leaves(predicate)))
     found = fold(
         predicate,
         legs=lambda node: node.legs,
         leaf=lambda leaf: _Found(leaf, {}),
         join=lambda node, legs: (
-            _of_all(legs, composites) if isinstance(node, And) else _of_one(legs)
+            _of_all(legs, composites, budget) if isinstance(node, And) else _of_one(legs, budget)
         ),
     )
     return found.added()
 
 
-def _of_all(legs: Sequence[_Found], composites: Sequence[Composite]) -> _Found:
+def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:
     """An And: of several legs that tell the tuples of a composite the least is enough."""
-    leaves = [leg.predicate for leg in legs if not isinstance(leg.predicate, And | Or | Unknown)]
-    told = {leaf.column for leaf in leaves}
+    own = [leg.predicate for leg in legs if not isinstance(leg.predicate, And | Or | Unknown)]
+    told = {leaf.column for leaf in own}
     tuples: dict[str, In] = {}
     for composite in composites:
         if composite.identity in told:
             continue  # by a join
         known = [leg.tuples[composite.identity] for leg in legs if composite.identity in leg.tuples]
-        if (product := _product(leaves, composite)) is not None:
+        if (product := _product(own, composite, budget)) is not None:
             known.append(product)
         if known:
             tuples[composite.identity] = min(known, key=lambda leaf: len(leaf.values))
     return _Found(And(tuple(leg.predicate for leg in legs)), tuples)
 
 
-def _of_one(legs: Sequence[_Found]) -> _Found:
+def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
     """An Or: what all its legs tell is told by it, and the rest is added to the legs."""
     tuples: dict[str, In] = {}
     for identity in legs[0].tuples if legs else ():
-        leaves = [leg.tuples[identity].values for leg in legs if identity in leg.tuples]
-        if len(leaves) == len(legs) and sum(map(len, leaves)) <= MOST:
-            tuples[identity] = In.of(identity, pa.concat_arrays(leaves))
-    return _Found(Or(tuple(leg.added(but=list(tuples)) for leg in legs)), tuples)
+        known = [leg.tuples[identity].values for leg in legs if identity in leg.tuples]
+        size = sum(values.nbytes for values in known)
+        if len(known) == len(legs) and budget.takes(sum(map(len, known)), size):
+            tuples[identity] = In.of(identity, pa.concat_arrays(known))
+    made = []
+    for leg in legs:
+        more = len(leg.tuples.keys() - tuples.keys())
+        fits_in = more <= budget.leaves
+        budget.leaves -= more if fits_in else 0
+        made.append(leg.added(but=list(tuples)) if fits_in else leg.predicate)
+    return _Found(Or(tuple(made)), tuples)
 
 
-def _product(leaves: Sequence[Leaf], composite: Composite) -> In | None:
+def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In | None:
     """The tuples of the values that columns are compared with; None where not all are, or many."""
     keys: list[pa.Array] = []
     for column, domain in composite.parts.items():
         values = [
             values
-            for leaf in leaves
+            for leaf in own
             if leaf.column == column and (values := _values(leaf, domain)) is not None
         ]
         if not values:
             return None
         keys.append(min(values, key=len))
-    if math.prod(map(len, keys)) > MOST_COMBINED:
+    count = math.prod(map(len, keys))
+    # Each value is in as many tuples as the others have combinations.
+    size = sum(count // len(values) * values.nbytes for values in keys if len(values))
+    if count > MOST_COMBINED or not budget.takes(count, size):
         return None
     places = np.meshgrid(*(np.arange(len(values)) for values in keys), indexing="ij")
     rows = [v.take(pa.array(p.ravel())) for v, p in zip(keys, places, strict=True)]

@@ -270,9 +270,8 @@ class Definition:
                 if type(expression.ansi) is not bool or not expression.reads:
                     raise DefinitionError(f"{column.name!r:.100} reads nothing")
             texts += chain(*column.parts)
-            if not _is_composite(column) and (
-                column.parts or str(column.identity).startswith(COMPOSITE)
-            ):
+            says = column.parts or str(column.identity).startswith(COMPOSITE)
+            if says and not _is_composite(column):
                 raise DefinitionError(f"column {column.name!r:.100} is not the composite it says")
         if not all(map(_is_name, texts)) or not all(
             part == "" or _is_name(part) for part in asdict(self.table).values()

@@ -43,6 +43,9 @@ __all__ = [
 ROWS = 1 << 16
 """Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
 
+TUPLES = 1 << 26
+"""Bytes of the tuples of a chunk, about: each repeats values that a dictionary has once."""
+
 SETTLED = 2.0
 """Seconds after which a write is sure to show in a modification time, as coarse as those are."""
 
@@ -246,29 +249,49 @@ def parts_of(
     for column in tuple(columns):
         found = [places[each.identity] for each in stored(column)]
         parts = [(p, arrays[p.column.identity]) for p in found if isinstance(p, Found)]
-        yield _tuples_of(column, parts) if column.is_composite else part_of(*parts[0])
+        if column.is_composite:
+            yield from _tuples_of(column, parts)
+        else:
+            yield part_of(*parts[0])
 
 
-def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> Part:
-    rows = []
+def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> Iterator[Part]:
     for place, array in parts:
         if place.oldest is not None:
             part = part_of(place, array)
             if isinstance(part, Unreadable):
-                return replace(part, column=column)
-        try:
-            rows.append(_encoded(array))
-        except pa.ArrowInvalid as error:
-            return Unreadable(column, f"a value cannot be normalised: {_short(error)}")
-    tuples = encode_tuples(rows)
-    return Chunk(column, tuples.drop_null(), tuples.null_count)
+                yield replace(part, column=column)
+                return
+    try:
+        values = [_normalised(array) for _, array in parts]
+        width = sum(_widest(of) for of, _ in values)
+        step = max(1, TUPLES // max(width, 1))
+        for start in range(0, len(parts[0][1]), step):
+            rows = [_rows(of, which, start, step) for of, which in values]
+            tuples = encode_tuples(rows)
+            yield Chunk(column, tuples.drop_null(), tuples.null_count)
+    except pa.ArrowException as error:
+        yield Unreadable(column, f"a value cannot be normalised: {_short(error)}")
 
 
-def _encoded(array: pa.Array) -> pa.Array:
-    """The values of all rows, normalised."""
+def _normalised(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """The values, and of a dictionary's which of them each row has."""
     if pa.types.is_dictionary(array.type):
-        return encode(_without_views(array.dictionary)).take(array.indices)
-    return encode(_without_views(array))
+        return encode(_without_views(array.dictionary)), array.indices
+    return encode(_without_views(array)), None
+
+
+def _widest(values: pa.Array) -> int:
+    """The bytes of the longest of some values in a tuple, about."""
+    if pa.types.is_integer(values.type) or not len(values):
+        return 8
+    return 4 + int(pc.max(pc.binary_length(values)).as_py() or 0)
+
+
+def _rows(values: pa.Array, which: pa.Array | None, start: int, count: int) -> pa.Array:
+    if which is None:
+        return values.slice(start, count)
+    return values.take(which.slice(start, count))
 
 
 def part_of(place: Found, array: pa.Array) -> Part:

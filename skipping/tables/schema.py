@@ -8,10 +8,14 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from providers.values import arrow_type, domain_of
+from skipping.parser.errors import mask_controls
 from skipping.parser.literals import join_name
 from skipping.tables import TableColumn
 
 __all__ = ["Field", "divided", "leaves", "physical_name", "spelled"]
+
+_LONGEST = 200
+"""Characters of a generation expression."""
 
 Field: TypeAlias = Mapping[str, Any]
 """A field: its `name`, `type`, `nullable` and `metadata`, as in `schemaString` of Delta's log."""
@@ -46,6 +50,14 @@ def divided(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
         name = re.compile(rf"(?<![\w.]){re.escape(column.name)}(?![\w.])", re.IGNORECASE)
         made = tuple(spelled for spelled, text in generated if name.search(text))
         yield replace(column, divided_by=made) if made and not column.generated else column
+
+
+def _shown(text: Any) -> str | None:
+    """A text of the table's as it is shown to people, and searched for names; None: there is none.
+
+    It comes from whoever writes the table, so that it is cut, and without what moves a cursor.
+    """
+    return mask_controls(text[:_LONGEST]) if isinstance(text, str) else None
 
 
 def physical_name(field: Field, mode: str) -> str:
@@ -91,7 +103,7 @@ def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> Table
         partition=partitioned,
         refusal=_refusal(branch),
         backfilled=any("EXISTS_DEFAULT" in (f.get("metadata") or {}) for f in branch),
-        generated=metadata.get("delta.generationExpression") if partitioned else None,
+        generated=_shown(metadata.get("delta.generationExpression")) if partitioned else None,
     )
 
 

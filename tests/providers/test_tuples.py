@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.tuples import decode_tuple, domain_of_type, encode_tuples
+from providers.tuples import decode_tuple, domain_of_type, encode_tuples, part_types
 from providers.values import arrow_type, encode
 from tests.providers.spark_oracle import VALUES, order
 
@@ -50,3 +50,9 @@ def test_the_domain_tells_types_apart() -> None:
     apart = ["int, string", "date, string", "string, int", "decimal(5,1), string", "binary, int"]
     assert len({domain_of_type(f"tuple<{types}>") for types in apart}) == len(apart)
     assert domain_of_type("tuple<int, string collate UTF8_LCASE>") is None
+
+
+def test_no_tuple_is_in_a_tuple() -> None:
+    assert domain_of_type("tuple<int, tuple<int, int>>") is None
+    assert domain_of_type("tuple<int, " + "tuple<" * 10_000 + "int" + ">" * 10_001) is None
+    assert len(part_types(f"tuple<int, {'(' * 100_000}>")) < 3

@@ -13,10 +13,14 @@ from functools import cached_property
 from typing import Any
 
 from skipping.model.definition import TableId
+from skipping.parser.errors import mask_controls
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.schema import leaves, with_bounds
 
 __all__ = ["Metadata", "Snapshot"]
+
+_LONGEST = 200
+"""Characters of a transform that is not known."""
 
 _NOT_MADE = ("identity", "void", "unknown")
 """Transforms that are the column as it is, and those that tell nothing of it."""
@@ -201,4 +205,4 @@ def _transform(name: str, column: str) -> str:
     """A transform of a column as SQL has it: `days(ts)` for `day`, `bucket(4, id)`."""
     if cut := re.fullmatch(r"(\w+)\[(\d+)\]", name):
         return f"{cut[1]}({cut[2]}, {column})"
-    return f"{name}s({column})"
+    return f"{mask_controls(name[:_LONGEST])}s({column})"

@@ -166,7 +166,7 @@ def test_a_wrong_statement_is_marked(client: Client, way: str, folder: Path) -> 
     with pytest.raises(ClientError) as caught:
         client.sql(f"CREATE SKIPPING INDEX ON wrong_{way} (id FOO)")
     said = str(caught.value)
-    assert "no index kind FOO: there are BLOOM_FILTER, MIN_MAX" in said
+    assert "no index kind FOO: there are ADDRESSES, BLOOM_FILTER" in said
     line, mark = said.splitlines()[2:4]
     assert line[mark.index("^") :].startswith("FOO"), said
 

@@ -12,7 +12,7 @@ from providers.predicate import And, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.simplify import simplify
 from providers.tuples import decode_tuple
 from providers.values import domain_of
-from skipping.lookup.tuples import MOST_COMBINED, Composite, with_tuples
+from skipping.lookup.tuples import MOST, MOST_BYTES, MOST_COMBINED, Composite, with_tuples
 
 NUMBERS = domain_of(pa.int64())
 assert NUMBERS is not None
@@ -21,6 +21,7 @@ COMPOSITES = [
     Composite("cab", {"c": NUMBERS, "a": NUMBERS, "b": NUMBERS}),
 ]
 COLUMNS = ("a", "b", "c")
+MANY = 4_096
 FEW = st.integers(0, 2)
 
 
@@ -76,14 +77,14 @@ ROWS = [
 @given(PREDICATES)
 def test_it_is_equivalent(predicate: Predicate) -> None:
     before = simplify(predicate)
-    after = with_tuples(before, COMPOSITES)
+    after = with_tuples(before, COMPOSITES, MANY)
     for row in ROWS:
         assert holds(before, row) == holds(after, row), (before, after, row)
 
 
 def told(predicate: Predicate) -> dict[str, list[tuple[Any, ...]]]:
     """The tuples of each composite, where it is asked at the top."""
-    found = with_tuples(simplify(predicate), COMPOSITES)
+    found = with_tuples(simplify(predicate), COMPOSITES, MANY)
     legs = found.legs if isinstance(found, And) else ()
     return {
         leg.column: [decode_tuple(v, ["int"] * len(leg.column)) for v in leg.values.to_pylist()]
@@ -116,8 +117,39 @@ def test_too_many_combinations_are_not_asked() -> None:
     assert len(told(thousands)["ab"]) == 3_000
 
 
+def several(first: int, count: int = 30) -> And:
+    values = pa.array(range(first, first + count))
+    return And((In.of("a", values), In.of("b", values)))
+
+
+def test_ors_inside_each_other_do_not_make_tuples_again_and_again() -> None:
+    predicate: Predicate = Or(tuple(several(100 * n) for n in range(100)))
+    for n in range(50):
+        predicate = And((Or((predicate, several(-100 * n - 100))), Compare("c", ">", n)))
+    found = with_tuples(simplify(predicate), COMPOSITES, MANY)
+    made = [leaf.values for leaf in leaves(found) if isinstance(leaf, In) and leaf.column == "ab"]
+    assert 0 < sum(map(len, made)) <= MOST
+
+
+def test_long_values_make_few_tuples() -> None:
+    text = domain_of(pa.string())
+    assert text is not None
+    composites = [Composite("as", {"a": NUMBERS, "s": text})]
+    for length, asked in ((10, 1), (MOST_BYTES // 100, 0)):
+        long = And((In.of("a", pa.array(range(1_000))), Compare("s", "=", "x" * length)))
+        found = with_tuples(long, composites, MANY)
+        assert [leaf.column for leaf in leaves(found)].count("as") == asked
+
+
+def test_what_is_added_leaves_room_for_what_was_asked() -> None:
+    legs = Or(tuple(several(100 * n, 10) for n in range(2_001)))  # more tuples than MOST
+    found = list(leaves(with_tuples(simplify(legs), COMPOSITES, MANY)))
+    assert [leaf.column for leaf in found].count("a") == 2_001
+    assert 4_002 < len(found) <= MANY
+
+
 def test_what_a_leg_tells_alone_is_added_to_it() -> None:
-    found = with_tuples(simplify(Or((pair(1, 2), Compare("c", ">", 1)))), COMPOSITES)
+    found = with_tuples(simplify(Or((pair(1, 2), Compare("c", ">", 1)))), COMPOSITES, MANY)
     assert [leaf.column for leaf in leaves(found)] == ["ab", "a", "b", "c"]
 
 

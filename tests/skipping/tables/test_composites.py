@@ -17,11 +17,12 @@ from providers.errors import DefinitionError
 from skipping import SkippingIndex
 from skipping.build.sketch import Work, sketch_files
 from skipping.define import number_columns
+from skipping.parquet.reader import TUPLES, Chunk, read_columns
 from skipping.parser.fragments import column_specs
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import Columns, TableColumn
-from skipping.tables.composites import by_identity
+from skipping.tables.composites import by_identity, combine
 
 N = 12
 COLUMNS = "(a, s) VALUE_LIST, (s, st.x, a) BLOOM_FILTER(0.000001)"
@@ -125,3 +126,29 @@ def test_a_file_of_which_a_part_is_in_doubt_is_unknown(tmp_path: Path) -> None:
     }
     assert [len(row["s1_values"] or ()) for row in found] == [1, 0, 0, 0, 0]
     assert all(row["s2_known"] for row in found)
+
+
+def test_long_texts_are_taken_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    """A dictionary has each once, their tuples in every row."""
+    count, path = 1 << 14, f"{tmp_path}/long.parquet"
+
+    def text(letter: str) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(
+            pa.array([0] * count, pa.int32()), pa.array([letter * 10_000])
+        )
+
+    pq.write_table(
+        pa.table({"a": range(count), "s": text("s"), "t": text("t")}), path, store_schema=False
+    )
+    a, s, t = (
+        TableColumn(name=n, identity=n, type=type, physical=(n,))
+        for n, type in (("a", "bigint"), ("s", "string"), ("t", "string"))
+    )
+    sizes, rows = [], 0
+    for part in read_columns(path, [a, combine([s, t])]):
+        assert isinstance(part, Chunk)
+        if part.column.is_composite:
+            sizes.append(part.values.nbytes)
+            rows += len(part.values)
+    assert rows == count
+    assert max(sizes) < 1.01 * TUPLES < sum(sizes)
