@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests
+from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests, tests
 from providers.predicate import (
     And,
     Between,
@@ -32,6 +32,12 @@ __all__ = ["USELESS", "QueryColumn", "Question", "composite_column"]
 
 MOST_LEAVES = 4_096
 """Of one question; the others are as conditions that no index can answer."""
+
+FEW_TESTS = 4
+"""Of one leaf: as many as most kinds make of it."""
+
+MOST_FURTHER = 6_144
+"""Tests of one question past FEW_TESTS of each leaf: kinds with intervals make dozens of some."""
 
 USELESS = 0.5
 """Of the files without a match, the share that an answer worth asking for may keep."""
@@ -85,6 +91,7 @@ class Question:
         # stay alive, and so do their ids.
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
         self._asked = 0
+        self._further = 0
         self.unused: list[str] = []
 
     def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
@@ -182,6 +189,11 @@ class Question:
         if translated is None:
             self.unused.append(f"{text}: {indexed.kind} has no opinion on it")
             return None
+        further = max(0, sum(1 for _ in tests(translated)) - FEW_TESTS)
+        if self._further + further > MOST_FURTHER:
+            self.unused.append(f"{text}: {indexed.kind} is not asked about so many conditions")
+            return None
+        self._further += further
         # A new object each, so that equal tests of two legs are told apart.
         return map_tests(
             translated, lambda test: replace(test, sketch=f"{indexed.sketch}{test.sketch}")

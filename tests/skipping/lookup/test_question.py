@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from providers import And, Compare, In, IsNull, Or, Predicate, Unknown
+from providers import And, Between, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.predicate import map_leaves
 from rewrite.bridge.messages import Reader
 from skipping.build.refresh import _without_unknown_parts
@@ -88,6 +88,17 @@ def test_any_width_is_answered(tmp_path: Path) -> None:
     assert set(found.disproved) == set(range(6))
     equal = tuple(Compare("x", "=", n) for n in range(5, 10_005))
     assert set(ask(store, definition, And((Or(equal), Compare("x", ">", 203)))).disproved) >= {5}
+
+
+def test_a_kind_of_many_tests_is_given_up_and_not_the_question(tmp_path: Path) -> None:
+    store = MemoryStore("here")
+    definition, _ = built(store, tmp_path, "RANGES")
+    asked = tuple(Between("x", n, n + 1) for n in range(1_000, 5_000, 2))
+    few = ask(store, definition, Or(asked[:100]))
+    assert set(few.disproved) == set(range(6))
+    found = ask(store, definition, And((Compare("x", ">", 203), Or(asked))))
+    assert set(found.disproved) == {0, 1, 2, 3, 5}
+    assert any("not asked about so many conditions" in text for text in found.unused)
 
 
 NEVER: list[Predicate] = [
