@@ -242,15 +242,18 @@ def test_days_where_clocks_change(spark: SparkSession, format: str, zone: str) -
             f"SELECT id, {start} AS ts, date({start}) AS day, int(id div 40) AS _f FROM range(1600)"
         )
         make_table(spark, "moments", rows, "ts MIN_MAX, day MIN_MAX")
-        make_table(spark, "days", f"SELECT DISTINCT date({start}) AS d, 0 AS _f FROM range(1600)")
+        # A column for each form: whose keys are in vain beside the filter is remembered by it.
+        each = f"SELECT DISTINCT date({start}) AS d FROM range(1600)"
+        make_table(spark, "days", f"SELECT d, d AS e, d AS g, 0 AS _f FROM ({each})")
         days = [row[0] for row in spark.table("days").select("d").collect()]
         for day in days:
-            for on in (
-                "date(m.ts) = d.d",
-                "date(m.ts) BETWEEN d.d AND d.d",
-                "m.day = TIMESTAMP(d.d)",
-            ):
-                query = f"SELECT m.id FROM moments m JOIN days d ON {on} WHERE d.d = DATE'{day}'"
+            for column, on in {
+                "d": "date(m.ts) = d.d",
+                "e": "date(m.ts) BETWEEN d.e AND d.e",
+                "g": "m.day = TIMESTAMP(d.g)",
+            }.items():
+                of = f"d.{column} = DATE'{day}'"
+                query = f"SELECT m.id FROM moments m JOIN days d ON {on} WHERE {of}"
                 found = same_rows(spark, query)
                 assert found.rows
                 (scan,) = [s for s in found.explained.scans if s.table.endswith("moments")]
