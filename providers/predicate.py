@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from providers.values import Domain
 
 __all__ = [
+    "OPPOSITE",
     "And",
     "Between",
     "Compare",
@@ -44,7 +45,9 @@ __all__ = [
 
 _T = TypeVar("_T")
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+"""What compares so where a comparison is false, of values that are ordered, and not null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def negate(predicate: Predicate) -> Predicate:
 def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
     match leaf:
         case Compare(op=op):
-            return replace(leaf, op=_OPPOSITE[op])
+            return replace(leaf, op=OPPOSITE[op])
         case Between(column, low, high, includes_low, includes_high):
             below = Compare(column, "<" if includes_low else "<=", low)
             return Or((below, Compare(column, ">" if includes_high else ">=", high)))

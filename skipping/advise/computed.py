@@ -5,7 +5,6 @@ What of these values is sent back beside the sketches is itself a sketch, of a k
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -21,6 +20,7 @@ from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
 from skipping.advise.sample import COUNTED, KEYS, Sample, some_of
 from skipping.build.expressions import ExpressionBuild
+from skipping.build.refresh import unnumbered
 from skipping.build.sketch import Work
 from skipping.model.definition import IndexedColumn
 from skipping.parquet.columns import indexed_domain
@@ -44,20 +44,12 @@ def measure_expression(
         number, first.column.name, first.column.identity, first.column.type, _Values.kind
     )
     everything = [*work, Work(indexed, first.column, _Values(stored))]
-    partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
-    numbered = pa.table(
-        [
-            pa.array(range(len(files)), pa.int64()),
-            *(files[name] for name in ("path", "size", "stamp")),
-            pa.array(partition, pa.string()),
-        ],
-        schema=IDENTITY,
-    )
-    began = perf_counter_ns()
-    build = ExpressionBuild(spark, dated=dated)
-    made = pa.concat_tables(list(build(numbered, everything))) if len(files) else None
-    if made is None:
+    if not len(files):
         return Sample(tuple(work), pa.table({}), 0)
+    ordinals = pa.array(range(len(files)), pa.int64())
+    numbered = unnumbered(files).set_column(0, IDENTITY.field(0), ordinals)
+    began = perf_counter_ns()
+    made = pa.concat_tables(list(ExpressionBuild(spark, dated=dated)(numbered, everything)))
     took = (perf_counter_ns() - began) // len(files)
     known = made.filter(pc.fill_null(made[f"{indexed.sketch}_known"], False))
     of = {name: known[f"{indexed.sketch}_{name}"] for name in _NAMES}

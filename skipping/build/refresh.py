@@ -37,6 +37,7 @@ __all__ = [
     "refresh",
     "target_version",
     "uncomputed",
+    "unnumbered",
 ]
 
 
@@ -224,7 +225,7 @@ def find_missing(
     if not len(files):
         return []
     known = store.ordinals(definition.value.index, files)
-    return _worth([Missing(_unnumbered(files.filter(pc.is_null(known))), columns)])
+    return _worth([Missing(unnumbered(files.filter(pc.is_null(known))), columns)])
 
 
 def _compares(state: State, definition: Versioned[Definition]) -> bool:
@@ -251,7 +252,7 @@ def _compared(
     entries = catalogue.files
     known, live = set(identities(entries)), set(identities(files))
     new = files.filter(pa.array([i not in known for i in identities(files)], pa.bool_()))
-    todo = [Missing(_unnumbered(new), columns)]
+    todo = [Missing(unnumbered(new), columns)]
     for indexed in columns:
         lacking = entries.filter(entries[f"{indexed.sketch}_known"].is_null())
         # In any order: of those that cannot be read the same ones must not always come first.
@@ -270,7 +271,7 @@ def _worth(todo: Sequence[Missing]) -> list[Missing]:
     return [each for each in todo if len(each.files)]
 
 
-def _unnumbered(files: pa.Table) -> pa.Table:
+def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
     partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
     return pa.table(

@@ -24,11 +24,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch
-from skipping.parquet.columns import Found, UnknownError, find
+from skipping.parquet.columns import Found, UnknownError
 from skipping.parquet.reader import (
     Part,
     Place,
     Unreadable,
+    find_place,
     is_read,
     parts_of,
     require_settled,
@@ -265,13 +266,12 @@ class ReaderBuild:
 
 
 def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
-    try:
-        place = find(footer, column)
-    except UnknownError as unknown:
-        return Unreadable(column, str(unknown))
+    place = find_place(footer, column)
+    if not isinstance(place, Found):
+        return place
     written = footer.metadata.metadata or {}
     zoned = b"org.apache.spark.version" not in written or b"org.apache.spark.timeZone" in written
-    if place is not None and place.oldest is not None and column.type == "timestamp" and not zoned:
+    if place.oldest is not None and column.type == "timestamp" and not zoned:
         # Spark has rebased these by a time zone of its own, up to and past the limit.
         return replace(place, oldest=place.oldest + _DAY)
     return place

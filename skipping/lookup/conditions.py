@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from providers.predicate import (
+    OPPOSITE,
     And,
     Compare,
     Contains,
@@ -42,7 +43,6 @@ from skipping.tables import Columns, TableColumn
 __all__ = ["as_predicate"]
 
 _FLIPPED: dict[str, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})"
@@ -137,7 +137,7 @@ class _Translation:
         column = self._columns.resolve(join_name(left.parts))
         value = self._value(right, column)
         if op != "<=>":
-            return Compare(column.name, _OPPOSITE[op] if negated else op, value)
+            return Compare(column.name, OPPOSITE[op] if negated else op, value)
         if value is None:
             return IsNull(column.name, negated=negated)
         if negated:

@@ -31,6 +31,7 @@ __all__ = [
     "Part",
     "Place",
     "Unreadable",
+    "find_place",
     "is_read",
     "part_of",
     "parts_of",
@@ -177,7 +178,8 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
         pre_buffer=not local,  # fewer, larger requests where each of them costs
     )
     file = open_file()
-    places = {each.identity: _place(file, each) for column in columns for each in stored(column)}
+    read = [each for column in columns for each in stored(column)]
+    places = {each.identity: _proleptic(find_place(file, each)) for each in read}
     yield from unread_parts(columns, places, file.metadata.num_rows)
     found = [place for place in places.values() if isinstance(place, Found)]
     if not file.num_row_groups:
@@ -186,11 +188,11 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
     left = [column for column in columns if is_read(column, places)]
     for group in range(file.num_row_groups):
         # Where names have dots this may select more than was asked for, never less.
-        read = {each.identity for column in left for each in stored(column)}
-        names = sorted({".".join(p.path) for p in found if p.column.identity in read})
+        asked = {each.identity for column in left for each in stored(column)}
+        names = sorted({".".join(p.path) for p in found if p.column.identity in asked})
         for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
             arrays = {
-                p.column.identity: _array(p, batch) for p in found if p.column.identity in read
+                p.column.identity: _array(p, batch) for p in found if p.column.identity in asked
             }
             for part in parts_of(left, places, arrays):
                 if isinstance(part, Unreadable):
@@ -198,13 +200,19 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
                 yield part
 
 
-def _place(file: pq.ParquetFile, column: TableColumn) -> Place:
+def find_place(file: pq.ParquetFile, column: TableColumn) -> Place:
+    """Where a column is in a file, or why that is not known."""
     try:
-        place = find(file, column)
+        return find(file, column)
     except UnknownError as unknown:
         return Unreadable(column, str(unknown))
+
+
+def _proleptic(place: Place) -> Place:
     # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
-    return replace(place, oldest=None) if place is not None and column.proleptic else place
+    if isinstance(place, Found) and place.column.proleptic:
+        return replace(place, oldest=None)
+    return place
 
 
 def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:

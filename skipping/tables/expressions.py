@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
 from providers.predicate import (
+    OPPOSITE,
     And,
     Compare,
     Contains,
@@ -79,7 +80,6 @@ _BUILT: dict[str, Any] = {
     "is_nan": pc.is_nan,
 }
 _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
 _EXACT = 2**53
@@ -347,7 +347,7 @@ def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Pr
         return Unknown(f"{column.name} beside a {scalar.type}")
     if wanted:
         return Compare(column.name, op, value)
-    other = Compare(column.name, _OPPOSITE[op], value)
+    other = Compare(column.name, OPPOSITE[op], value)
     return Or((other, column.nan())) if column.floats and op != "!=" else other
 
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from providers.predicate import (
+    OPPOSITE,
     And,
     Compare,
     Contains,
@@ -50,7 +51,6 @@ __all__ = ["is_elementwise", "translate_polars"]
 
 _OPS: dict[str, Op] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64")
 _ELEMENTWISE = {
     "Boolean": {
@@ -157,7 +157,7 @@ class _Rows:
         compared = _OPS[op]
         if "Literal" in left:
             left, right, compared = right, left, _FLIPPED[compared]
-        return self._compared(left, compared if wanted else _OPPOSITE[compared], right)
+        return self._compared(left, compared if wanted else OPPOSITE[compared], right)
 
     def _compared(self, left: Any, op: Op, right: Any) -> Predicate:
         column = self._column(left)

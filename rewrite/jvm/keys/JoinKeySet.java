@@ -161,7 +161,7 @@ public final class JoinKeySet implements KeyValues {
   }
 
   /** Has tuples that the index has a composite for be as many as there are. */
-  public void takeTuplesOf(Composites composites) {
+  private void takeTuplesOf(Composites composites) {
     if (areTuples && composites.areAskedBy(TupleRow.columns(in.child()))) {
       mostTuples = Integer.MAX_VALUE;
     }
@@ -256,7 +256,7 @@ public final class JoinKeySet implements KeyValues {
    * <p>All that a query waits for keys, in whatever scans, is `spark.sql.broadcastTimeout`. Where
    * the query is cancelled meanwhile this throws what Spark does, and what is under way ends.
    */
-  public static void collect(List sets, IndexClient client) {
+  public static void collect(List sets, Composites composites, IndexClient client) {
     List running = new ArrayList();
     Budget patience = client.patience();
     boolean whole = false;
@@ -264,6 +264,7 @@ public final class JoinKeySet implements KeyValues {
     try {
       for (int i = 0; i < sets.size(); i++) {
         JoinKeySet set = (JoinKeySet) sets.get(i);
+        set.takeTuplesOf(composites);
         if (set.in != null) running.add(set.start(client));
       }
       for (int i = 0; i < running.size(); i++) {

@@ -1,6 +1,5 @@
 package rewrite.jvm.predicate;
 
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,13 +13,13 @@ import rewrite.jvm.bridge.Protocol;
 public final class IndexedColumns {
   private final ColumnResolver columns;
   private final Set expressions;
+  private Boolean isAsIndexed; // not looked for before there is such an expression
 
   /** `expressions` are the identities of those that the index has (ExpressionText); none is asked
       in a session whose settings change what they mean. */
   public IndexedColumns(ColumnResolver columns, Set expressions) {
-    boolean isAsIndexed = expressions.isEmpty() || ExpressionText.setting(SQLConf.get()) == null;
     this.columns = columns;
-    this.expressions = isAsIndexed ? expressions : Collections.EMPTY_SET;
+    this.expressions = expressions;
   }
 
   /** The identity of what an expression is; null: neither a column nor an expression there. */
@@ -44,9 +43,16 @@ public final class IndexedColumns {
     return out;
   }
 
+  private boolean isAsIndexed() {
+    if (isAsIndexed == null) {
+      isAsIndexed = Boolean.valueOf(ExpressionText.setting(SQLConf.get()) == null);
+    }
+    return isAsIndexed.booleanValue();
+  }
+
   private String computed(Expression bare) {
     if (expressions.isEmpty() || bare instanceof Literal) return null;
     String text = ExpressionText.of(bare, columns).text();
-    return text != null && expressions.contains(text) ? text : null;
+    return text != null && expressions.contains(text) && isAsIndexed() ? text : null;
   }
 }

@@ -22,7 +22,6 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.AskedLeaves;
-import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.predicate.ScalarSubqueries;
@@ -147,12 +146,7 @@ public final class FilePruningRule extends Rule {
         if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
         if (!something) return asItIs(scan, keys);
         if (runs && due) {
-          Composites composites =
-              new Composites(client.composites(read.table()), read.columns());
-          for (int i = 0; i < keys.size(); i++) {
-            ((JoinKeySet) keys.get(i)).takeTuplesOf(composites);
-          }
-          JoinKeySet.collect(keys, client);
+          scans.collect(read, keys);
           for (int i = 0; i < keys.size(); i++) {
             ((JoinKeySet) keys.get(i)).keepIfJoined(plan, scan.node());
           }

@@ -5,6 +5,7 @@ import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
@@ -36,6 +37,11 @@ public final class PhysicalScans {
   /** The pruning of what a scan reads, by conditions and the keys of joins. */
   ScanPruning pruning(ScanSource read, List filters, List keys, TopRows top) {
     return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
+  }
+
+  /** Collects the keys of joins that a scan waits for. */
+  void collect(ScanSource read, List keys) {
+    JoinKeySet.collect(keys, statistics.composites(read), client);
   }
 
   /** What an order wants of a scan, if its table may know which files have that; else null. */

@@ -10,7 +10,6 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
-import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
@@ -121,12 +120,8 @@ public final class ScanPruning {
             ? client.ask(
                 PredicateEncoder.question(
                     read.table(), statistics.columns(read), filters, asked,
-                    TupleKeys.of(keys, composites(), client.maxBytes())))
+                    TupleKeys.of(keys, statistics.composites(read), client.maxBytes())))
             : Answer.failed(refusal);
-  }
-
-  private Composites composites() {
-    return new Composites(client.composites(read.table()), read.columns());
   }
 
   /** Adds the keys in the forms that the index knows: as those of the expression that the join
@@ -155,12 +150,10 @@ public final class ScanPruning {
   /** Collects the keys that Spark does not, then asks, with the values of subqueries. */
   public void collectAndAsk() {
     List again = new ArrayList();
-    Composites composites = composites();
     for (int i = 0; i < keys.size() && !isCollected; i++) {
-      ((JoinKeySet) keys.get(i)).takeTuplesOf(composites);
       if (!((JoinKeySet) keys.get(i)).isBroadcast()) again.add(keys.get(i));
     }
-    JoinKeySet.collect(again, client);
+    JoinKeySet.collect(again, statistics.composites(read), client);
     List late = ScalarSubqueries.of(filters);
     List values = ScalarSubqueries.resolved(late);
     List all = new ArrayList(filters);

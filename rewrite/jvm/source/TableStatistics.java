@@ -263,8 +263,12 @@ public final class TableStatistics {
   public boolean isIndexed(ScanSource read, Expression column, int columns) {
     if (isIndexed(read, column)) return true;
     List path = Conditions.path(column);
-    return path != null
-        && new Composites(client.composites(read.table()), read.columns()).have(path, columns);
+    return path != null && composites(read).have(path, columns);
+  }
+
+  /** The composites in a table's index. */
+  public Composites composites(ScanSource read) {
+    return new Composites(client.composites(read.table()), read.columns());
   }
 
   /** What a table's index can be asked about. */

@@ -73,6 +73,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import FloatType, IntegerType
 
 from providers.predicate import (
+    OPPOSITE,
     And,
     Compare,
     In,
@@ -96,8 +97,6 @@ _OPS: dict[type, Op] = {
     BoundGreaterThan: ">",
     BoundGreaterThanOrEqual: ">=",
 }
-_NEGATED: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
 _NARROWER = {
     "bigint": (IntegerType.min, IntegerType.max),
     "double": (FloatType.min, FloatType.max),
@@ -240,7 +239,7 @@ class _Leaf:
     def _compare(self, op: Op, value: Any, *, wanted: bool) -> Predicate:
         if self._loose([value]):
             return Unknown(f"{self.name}, a float that is a partition column")
-        asked = op if wanted else _NEGATED[op]
+        asked = op if wanted else OPPOSITE[op]
         compared = self._bounded(asked, value)
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
