@@ -291,6 +291,42 @@ def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
         spark.sql(f"DROP TABLE {name}")
 
 
+def result_bytes(spark: SparkSession) -> int:
+    """What all stages so far have sent to the driver."""
+    context: Any = spark.sparkContext
+    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    every = context._jvm.java.util.ArrayList()
+    store = context._jsc.sc().statusStore()
+    stages = store.stageList(every, False, False, no_quantiles, every)
+    return sum(stages.apply(n).resultSize() for n in range(stages.size()))
+
+
+def test_tuples_are_counted_by_their_bytes(spark: SparkSession) -> None:
+    """Of a hundred tuples with a text of 100 kB the driver gets the lengths."""
+    rows = "SELECT id, 'x' || id AS s, int(id % 8) AS b, int(id % 8) AS _f FROM range(320)"
+    rows = f"SELECT *, repeat(md5(s), 99) AS pad FROM ({rows})"
+    make_table(spark, "long_fact", rows, "(s, b) VALUE_LIST")
+    spark.sql(
+        """SELECT IF(id < 100, repeat('y', 100000), IF(id < 101, 'x9', NULL)) AS s,
+        int(id % 100) + IF(id = 100, 1, 0) AS b, id % 100 AS name FROM range(102)"""
+    ).write.format("delta").saveAsTable("long_keys")
+    query = """SELECT f.id FROM long_fact f JOIN (SELECT /*+ REPARTITION(1) */ * FROM long_keys) d
+        ON f.s = d.s AND f.b = d.b WHERE d.name {}"""
+    conf = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.skipping.dynamic.maxBytes": "2m"}
+    for condition, told in (
+        (">= 0", "there are more than spark.skipping.dynamic.maxBytes hold"),
+        ("< 2", "(s, b) IN (3 keys of long_keys)"),
+    ):
+        before = result_bytes(spark)
+        scan = scan_of(same_rows(spark, query.format(condition), conf=conf), "long_fact")
+        assert scan.opened == 1, str(scan)
+        assert told in str(scan)
+        assert result_bytes(spark) - before < 1_000_000
+    spark.sql("DROP SKIPPING INDEX ON long_fact")
+    for name in ("long_fact", "long_keys"):
+        spark.sql(f"DROP TABLE {name}")
+
+
 def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> bytes:
         raise MemoryError("no more")

@@ -8,8 +8,9 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.If;
-import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
@@ -20,6 +21,8 @@ import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.IntegerType$;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -52,7 +55,7 @@ final class KeyBytes {
         : 0);
   }
 
-  private boolean fits(int length) {
+  private boolean fits(long length) {
     sum += Math.max(width, length);
     return limit <= 0 || sum <= limit;
   }
@@ -69,34 +72,62 @@ final class KeyBytes {
 
   /** Whether the size of a value is its own. */
   static boolean varies(DataType type) {
+    if (type instanceof StructType) {
+      StructField[] fields = ((StructType) type).fields();
+      for (int i = 0; i < fields.length; i++) {
+        if (varies(fields[i].dataType())) return true;
+      }
+    }
     return type instanceof StringType || type instanceof BinaryType;
   }
 
   /**
    * The first column of a plan, which may be longer than memory: short values with their lengths,
-   * of long ones the length alone. Null: they do not fit. LONG: they do, and some are long.
+   * of long ones the lengths alone. Null: they do not fit. LONG: they do, and some are long.
    */
   static Collection fetch(SparkPlan plan, DataType type, int most, long limit) {
     Expression key = (Attribute) plan.output().head();
-    Expression length = new OctetLength(key);
-    Expression shortKey = new If(
-        new LessThanOrEqual(length, new Literal(Integer.valueOf(SHORT), IntegerType$.MODULE$)),
-        key, new Literal(null, key.dataType()));
+    List lengths = lengths(key);
+    Expression shortKey = key;
     List columns = new ArrayList();
-    columns.add(named(shortKey));
-    columns.add(named(length));
+    for (int i = 0; i < lengths.size(); i++) {
+      Expression length = (Expression) lengths.get(i);
+      Expression isLong = // null where the value is: that is short
+          new GreaterThan(length, new Literal(Integer.valueOf(SHORT), IntegerType$.MODULE$));
+      shortKey = new If(isLong, new Literal(null, key.dataType()), shortKey);
+      columns.add(named(length));
+    }
+    columns.add(0, named(shortKey));
     InternalRow[] rows =
         (InternalRow[]) new ProjectExec(ScalaInterop.seq(columns), plan).executeTake(most + 1);
     KeyBytes bytes = new KeyBytes(type, limit);
     List out = new ArrayList(rows.length);
-    boolean isLong = false;
+    boolean areLong = false;
     for (int i = 0; i < rows.length; i++) {
-      int octets = rows[i].isNullAt(1) ? 0 : rows[i].getInt(1);
+      long octets = 0;
+      for (int j = 1; j <= lengths.size(); j++) {
+        int length = rows[i].isNullAt(j) ? 0 : rows[i].getInt(j);
+        octets += length;
+        areLong |= length > SHORT;
+      }
       if (!bytes.fits(octets)) return null;
-      isLong |= octets > SHORT;
       out.add(rows[i].isNullAt(0) ? null : rows[i].get(0, type));
     }
-    return isLong ? LONG : out;
+    return areLong ? LONG : out;
+  }
+
+  /** Those of a key, or of each field of a tuple, whose values have sizes of their own. */
+  private static List lengths(Expression key) {
+    List out = new ArrayList();
+    if (key.dataType() instanceof StructType) {
+      StructField[] fields = ((StructType) key.dataType()).fields();
+      for (int i = 0; i < fields.length; i++) {
+        out.addAll(lengths(new GetStructField(key, i, scala.Option.empty())));
+      }
+    } else if (varies(key.dataType())) {
+      out.add(new OctetLength(key));
+    }
+    return out;
   }
 
   private static Alias named(Expression column) {
