@@ -40,8 +40,8 @@ def read_known(
 ) -> DataFrame:
     """Some files (path and bytes), at least one, by a format of Spark's, a FileFormat in Java.
 
-    `schema` in Python or Java. Sets settings of the session, which should be nobody else's. A file
-    that is not there fails the job, when it runs.
+    `schema` in Python or Java. Sets settings of the session, which should be nobody else's. Without
+    other options a file that is not there, or is broken, fails the job.
     """
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)

@@ -35,6 +35,9 @@ _BATCH = 32 << 20
 
 _AT_ONCE = 16
 
+_OPTIONS = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
+"""A file comes as a whole or not at all: then it is not built."""
+
 
 class WholeFileBuild:
     """Builds with Spark's `binaryFile`, in tasks of a session; a file that fails is not built."""
@@ -50,22 +53,19 @@ class WholeFileBuild:
         batch = 256 * self._spark.sparkContext.defaultParallelism
         for start in range(0, len(files), batch):
             some = files.slice(start, batch)
-            made = pa.concat_tables(self._read(some.to_pylist(), work))
+            made = self._read(some.to_pylist(), work)
             if self._dated:
                 made = made.filter(pa.array(self._are_same(made), pa.bool_()))
             gone = pc.invert(pc.is_in(some["path"], value_set=made["path"].combine_chunks()))
             left = some.filter(gone).to_pylist()
             yield pa.concat_tables([made, pa.Table.from_batches([make_entries(left, work)])])
 
-    def _read(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> list[pa.Table]:
-        """Entries; where Spark fails on a file, those of the others."""
+    def _read(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
+        """Entries of those files that came; none where the job fails all the same."""
         try:
-            return [self._job(files, work)]
+            return self._job(files, work)
         except (PySparkException, Py4JError):
-            half = len(files) // 2
-            if not half:
-                return [entry_schema(work).empty_table()]
-            return self._read(files[:half], work) + self._read(files[half:], work)
+            return entry_schema(work).empty_table()
 
     def _job(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
         spark, jvm = self._spark, self._spark._jvm
@@ -93,10 +93,9 @@ class WholeFileBuild:
                 yield make_entries(rows, work)
 
         schema = entry_schema(work)
+        known = [(file["path"], file["size"]) for file in files]
         return (
-            read_known(
-                spark, [(file["path"], file["size"]) for file in files], binary(), binary.schema()
-            )
+            read_known(spark, known, binary(), binary.schema(), _OPTIONS)
             .select("_metadata.file_path", "modificationTime", "content")
             .coalesce(slots)
             .mapInArrow(sketched, from_arrow_schema(schema))
