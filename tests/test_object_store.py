@@ -1,4 +1,7 @@
-"""Tables in an object store that only the session can open, not Python: build, read, follow."""
+"""Tables in an object store that only the session knows how to open: build, read, follow.
+
+Arrow is told by the session's configuration; in the last driver that says what Arrow cannot follow.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,14 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from skipping import SkippingIndex
+from skipping.build.refresh import current_columns, unnumbered
+from skipping.build.sketch import Work, sketch_files
 from skipping.build.spark import opens
+from skipping.build.spark_reader import ReaderBuild
+from skipping.build.storage import session_storage
+from skipping.build.whole_files import WholeFileBuild
 from tests.rewrite.differential import skips
+from tests.skipping.build.test_reader_build import spelled
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies
 from tests.skipping.streaming.conftest import caught_up, until
@@ -74,8 +83,23 @@ def reads():
 if step == "make":
     append(0, files=8)
     index = SkippingIndex.create(spark, table, KINDS)
-    assert not opens(index.table.files()["path"][0].as_py()), "only the session can"
+    files = index.table.files()
+    path = files["path"][0].as_py()
+    assert not opens(path), "only the session can"
+    storage = session_storage(spark, files["path"])
+    assert list(storage.opened) == [f"s3a://{bucket}"] and not storage.beyond
+    assert opens(path, storage)
     reads()
+    # What an executor makes of it, and both of Spark's readers, which the session's keys open, too.
+    pairs = current_columns(index.definition, index.table.columns())
+    work = [Work(i, column, i.provider()) for i, column in pairs]
+    numbered = unnumbered(files).set_column(0, "ordinal", [list(range(len(files)))])
+    batch = numbered.combine_chunks().to_batches()[0]
+    direct = spelled(sketch_files(batch, work, locate=storage, at_once=4))
+    for source in (WholeFileBuild, ReaderBuild):
+        (made,) = source(spark)(numbered, work)
+        assert spelled(made) == direct, source
+    assert all(row["s1_known"] == "True" for row in direct)
     # The same files where Python opens them: the other source of a build.
     read = SkippingIndex.create(spark, f"delta.`{files}/t`", KINDS)
     ours, theirs = ([entry[1:] for entry in export(i)] for i in (index, read))
@@ -89,6 +113,8 @@ elif step == "die":
 else:
     index = SkippingIndex.on(spark, table)
     assert (index.state.covered, len(index.files())) == (0, 10), (index.state, len(index.files()))
+    storage = session_storage(spark, index.table.files()["path"])
+    assert storage.beyond == {f"s3a://{bucket}": "fs.s3a.requester.pays.enabled"}, storage
     reads()
     spark.sql(follow)
     append(200)
@@ -112,11 +138,26 @@ def store() -> Iterator[ObjectStore]:
         yield store
 
 
-def run(store: ObjectStore, folder: Path, step: str) -> subprocess.CompletedProcess[str]:
-    """A step in a driver of its own, whose environment knows nothing of the object store."""
+def run(
+    store: ObjectStore, folder: Path, step: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """A step in a driver of its own, whose environment knows nothing of the object store.
+
+    `more` is said of the bucket, in S3A's settings, as the keys are: what is said of all is wrong.
+    """
     root = Path(__file__).parents[1]
     env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
-    arguments = [step, str(folder), BUCKET, str(store.folder), json.dumps(store.settings())]
+    s3a = "spark.hadoop.fs.s3a"
+    settings = store.settings()
+    for name in ("access.key", "secret.key"):
+        settings[f"{s3a}.bucket.{BUCKET}.{name}"] = settings[f"{s3a}.{name}"]
+        settings[f"{s3a}.{name}"] = "wrong"
+    for name, value in more.items():
+        settings[f"{s3a}.bucket.{BUCKET}.{name.replace('_', '.')}"] = value
+    (folder / "events").mkdir(exist_ok=True)
+    settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    settings["spark.eventLog.dir"] = f"file:{folder}/events"
+    arguments = [step, str(folder), BUCKET, str(store.folder), json.dumps(settings)]
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         capture_output=True,
@@ -136,9 +177,12 @@ def test_built_read_and_followed_with_what_the_session_knows(
     assert made.stdout.splitlines()[-1:] == ["done"], made.stderr[-5_000:]
     died = run(store, tmp_path, "die")
     assert died.returncode == -signal.SIGKILL, died.stderr[-5_000:]
-    went_on = run(store, tmp_path, "go on")
+    went_on = run(store, tmp_path, "go on", requester_pays_enabled="true")
     assert went_on.stdout.splitlines()[-1:] == ["done"], went_on.stderr[-5_000:]
     written = [file for place in (tmp_path, store.folder) for file in place.rglob("*")]
-    assert any("checkpoint" in file.parts for file in written), "it has one"
+    for part in ("checkpoint", "events"):
+        assert any(part in file.parts for file in written), "there is one"
+    said = [run.stdout + run.stderr for run in (made, died, went_on)]
+    assert not any(SECRET in text for text in said)
     for file in (file for file in written if file.is_file()):
         assert SECRET.encode() not in file.read_bytes(), file

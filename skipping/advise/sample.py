@@ -20,12 +20,13 @@ from pyspark.sql import SparkSession
 from providers.errors import TableError
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch_columns
 from skipping.build.spark import opens
+from skipping.build.storage import session_storage
 from skipping.parquet.columns import find, indexed_domain
 from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
 from skipping.progress import progress
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
-from skipping.tables.filesystem import locate
+from skipping.tables.filesystem import Locate, locate
 
 __all__ = ["COUNTED", "FILES", "KEYS", "Sample", "choose_files", "measure_files", "some_of"]
 
@@ -75,10 +76,11 @@ def measure_files(
 
     Raises TableError for storage that Python cannot open.
     """
-    if len(files) and not opens(files["path"][0].as_py()):
+    storage = session_storage(spark, files["path"])
+    if len(files) and not opens(files["path"][0].as_py(), storage):
         raise TableError(
-            f"ANALYZE reads files with Python, which cannot open {files['path'][0]}: "
-            "give it the credentials that Spark has"
+            f"ANALYZE reads files with Python, which cannot open {files['path'][0]} with what the "
+            "session says of its storage"
         )
     numbered = files.select(["path", "size", "stamp"]).append_column(
         "file", pa.array(range(len(files)), pa.int64())
@@ -87,7 +89,7 @@ def measure_files(
     with progress(len(columns), "columns", f"analyze {name}") as bar:
         for start in range(0, len(columns), _TOGETHER):
             together = columns[start : start + _TOGETHER]
-            seen = _measure(spark, numbered, together)
+            seen = _measure(spark, numbered, together, storage)
             for work, blobs in zip(together, seen, strict=True):
                 rows = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
                 files_seen = pa.concat_tables(rows) if rows else _schema(work).empty_table()
@@ -97,14 +99,14 @@ def measure_files(
 
 
 def _measure(
-    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]]
+    spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], locate: Locate
 ) -> list[list[bytes]]:
     """For each column what `measure_file` gives of each file that it can be read in."""
 
     def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.to_pylist():
-                found = [measure_file(file, work) for work in columns]
+                found = [measure_file(file, work, locate) for work in columns]
                 numbers = pa.array(range(len(columns)), pa.int64())
                 yield pa.RecordBatch.from_arrays(
                     [numbers, pa.array(found, pa.binary())], ["column", "measured"]
@@ -118,7 +120,9 @@ def _measure(
     ]
 
 
-def measure_file(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
+def measure_file(
+    file: Mapping[str, Any], work: Sequence[Work], locate: Locate = locate
+) -> bytes | None:
     """One file's row of a Sample as an Arrow stream; None where the column cannot be read."""
     column = work[0].column
     # Kinds that stop early come first: what they hash is not found hashed already.
@@ -128,7 +132,7 @@ def measure_file(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
     seen = _Seen(indexed_domain(column).stored)
     reading = 0
     # Not `modified`: advice may come from a file that was written just now; an entry may not.
-    parts = read_columns(file["path"], [column], size=file["size"])
+    parts = read_columns(file["path"], [column], size=file["size"], locate=locate)
     while True:
         began = perf_counter_ns()
         part = next(parts, None)
@@ -157,7 +161,7 @@ def measure_file(file: Mapping[str, Any], work: Sequence[Work]) -> bytes | None:
         building[i] += perf_counter_ns() - began
         row.update(sketch_columns(each, values))
     try:
-        rows, drawn = _drawn(file["path"], column)
+        rows, drawn = _drawn(file["path"], column, locate)
     except (OSError, pa.ArrowException):
         return None  # it went meanwhile
     figures = [rows, seen.nulls, seen.distinct, reading, *building]
@@ -229,7 +233,7 @@ def _listed(values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
-def _drawn(path: str, column: TableColumn) -> tuple[int, pa.Array]:
+def _drawn(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
     """A file's number of rows, and some thousand values, each as often as it is there."""
     filesystem, inner = locate(path)
     with filesystem.open_input_file(inner) as source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -11,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
 
 from providers.base import Collector, Field, Layout, SkippingProvider
 from skipping.model.definition import IndexedColumn
@@ -44,6 +46,9 @@ class Work:
 
 class Build(Protocol):
     """Sketches files, in batches as large as it likes."""
+
+    def locate(self, path: str) -> tuple[FileSystem, str]:
+        """The file system of a file and the path in it; raises TableError if it cannot tell."""
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Entries for files with the IDENTITY columns."""
@@ -79,10 +84,12 @@ def sketch_files(
     *,
     dated: bool = False,
     locate: Locate = locate,
+    at_once: int = 1,
 ) -> pa.RecordBatch:
     """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
 
     `dated`: the files' stamps are modification times, which they must have before and after.
+    `at_once`: files that are read at the same time, where it is their storage that takes the time.
 
     A column that cannot be read exactly is not known; a file that cannot be read now is an entry
     whose sketches are not there yet, so that a later refresh tries again. Neither raises. Raises
@@ -95,7 +102,13 @@ def sketch_files(
             file["path"], columns, size=file["size"], modified=modified, locate=locate
         )
 
-    return make_entries([{**file, **sketch(file, work, read)} for file in files.to_pylist()], work)
+    def row(file: Mapping[str, Any]) -> dict[str, Any]:
+        return {**file, **sketch(file, work, read)}
+
+    if at_once == 1:
+        return make_entries(list(map(row, files.to_pylist())), work)
+    with ThreadPoolExecutor(at_once) as pool:
+        return make_entries(list(pool.map(row, files.to_pylist())), work)
 
 
 def make_entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.RecordBatch:

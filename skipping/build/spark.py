@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -18,16 +19,33 @@ from skipping.build.expressions import ExpressionBuild, merge
 from skipping.build.preflight import require_executors
 from skipping.build.sketch import Work, entry_schema, is_unread, sketch_files
 from skipping.build.spark_reader import ReaderBuild
-from skipping.tables.filesystem import locate
+from skipping.build.storage import Storage, root_of, session_storage
+from skipping.build.whole_files import SMALL, WholeFileBuild
+from skipping.tables.filesystem import Locate, locate
 
 __all__ = ["SparkBuild", "opens"]
+
+MADE = 64 << 20
+"""Bytes of entries that come to the driver at once, about: so much of its memory a build takes.
+
+What the first batch has, of so many files at most, is not known before."""
+
+READ = 1 << 30
+"""Bytes of files of a slot's share of a batch: small files are more, as each batch is a job."""
+
+SLOT = (128, 1024)
+"""Files of a slot's share, at least and at most, of a batch whose entries have no known size."""
+
+_WAITING = 16
+_HELD = 1 << 30
+"""Bytes of files that a task reads at the same time; of these it holds a row group's columns."""
 
 
 class SparkBuild:
     """Builds in tasks of a Spark session, a job for each batch of files.
 
-    Python opens the files itself, which is the fastest; those that it cannot open are left to
-    Spark's own reader, which has the session's credentials.
+    Python opens the files itself, as the session's configuration says, which is the fastest. Those
+    that it cannot open are left to Spark, which fetches small ones whole, and columns of others.
     """
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
@@ -50,28 +68,61 @@ class SparkBuild:
                 some += compute(entries.select(files.column_names), computed)
             yield merge(some, work)
 
+    def locate(self, path: str) -> tuple[FileSystem, str]:
+        """The file system of a file as the session has it; raises TableError."""
+        return session_storage(self._spark, pa.chunked_array([[path]]))(path)
+
     def _stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        if any(w.column.opened for w in work) and not opens(files["path"][0].as_py()):
-            yield from self._by_reader(files, work)
-            return
         slots = self._spark.sparkContext.defaultParallelism
-        batch = max(128 * slots, len(files) // 20)
-        for start in range(0, len(files), batch):
-            entries = self._batch(_dealt(files.slice(start, batch), slots), work)
-            left = is_unread(entries, work)
-            yield entries.filter(pc.invert(left))
-            if pc.any(left).as_py():
-                yield from self._by_reader(entries.filter(left).select(files.column_names), work)
+        mean = max(1, pc.sum(files["size"]).as_py() // max(len(files), 1))
+        least, most = (slots * each for each in SLOT)
+        usual = max(min(max(slots * READ // mean, least), most), len(files) // 20)
+        size, start = min(usual, most), 0
+        while start < len(files):
+            some = files.slice(start, size)
+            made = 0
+            for entries in self._some(some, work, slots):
+                made += entries.nbytes
+                yield entries
+            start += size
+            size = max(slots, min(usual, MADE * len(some) // max(made, 1)))
 
-    def _by_reader(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        return ReaderBuild(self._spark, dated=self._dated)(files, work)
+    def _some(self, files: pa.Table, work: Sequence[Work], slots: int) -> Iterator[pa.Table]:
+        # Asked for each batch: keys that a session is given may be good for an hour.
+        storage = session_storage(self._spark, files["path"])
+        if any(w.column.opened for w in work):
+            near = _opened(storage, files["path"])
+            yield from self._by_spark(files.filter(pc.invert(near)), work)
+            files = files.filter(near)
+        if not len(files):
+            return
+        entries = self._batch(_dealt(files, slots), work, storage)
+        left = is_unread(entries, work)
+        yield entries.filter(pc.invert(left))
+        yield from self._by_spark(entries.filter(left).select(files.column_names), work)
 
-    def _batch(self, files: pa.Table, work: Sequence[Work]) -> pa.Table:
+    def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """What Python cannot open, or could not read: fetched by Spark, or read by it."""
+        small = pc.less_equal(files["size"], SMALL)
+        large = [files.filter(pc.invert(small))]
+        if pc.any(small).as_py():
+            for entries in WholeFileBuild(self._spark, dated=self._dated)(
+                files.filter(small), work
+            ):
+                left = is_unread(entries, work)
+                yield entries.filter(pc.invert(left))
+                large.append(entries.filter(left).select(files.column_names))
+        rest = pa.concat_tables(large)
+        if len(rest):
+            yield from ReaderBuild(self._spark, dated=self._dated)(rest, work)
+
+    def _batch(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
         dated = self._dated
+        at_once = _at_once(files)
 
         def sketch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield sketch_files(batch, work, dated=dated)
+                yield sketch_files(batch, work, dated=dated, locate=storage, at_once=at_once)
 
         # Not repartitioned: a local relation has a partition a slot, and a Python task costs some
         # 0.2 s of CPU before it begins, so more tasks than slots would only cost.
@@ -80,7 +131,7 @@ class SparkBuild:
         return frame.mapInArrow(sketch, from_arrow_schema(schema)).toArrow().cast(schema)
 
 
-def opens(path: str) -> bool:
+def opens(path: str, locate: Locate = locate) -> bool:
     """Whether Python can open a file of the table's storage, with what it knows of credentials."""
     try:
         filesystem, inner = locate(path)
@@ -90,6 +141,25 @@ def opens(path: str) -> bool:
         return True  # it is gone, and not out of reach
     except (TableError, OSError, pa.ArrowException):
         return False
+
+
+def _opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
+    """Of each path whether it is where the first of its root can be opened."""
+    roots = root_of(paths)
+    shut = [
+        root
+        for root in pc.unique(roots).to_pylist()
+        if not opens(paths.filter(pc.equal(roots, root))[0].as_py(), storage)
+    ]
+    return pc.invert(pc.is_in(roots, value_set=pa.array(shut, pa.string())))
+
+
+def _at_once(files: pa.Table) -> int:
+    """Files that a task reads at the same time: several where it waits for each request."""
+    if not any(root_of(files["path"]).unique().to_pylist()):
+        return 1
+    longest: int = pc.max(files["size"]).as_py()
+    return max(2, min(_WAITING, _HELD // max(longest, 1)))
 
 
 def _dealt(files: pa.Table, hands: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The second source of a build: Spark's own Parquet reader, where Python cannot open the storage.
+"""The second source of a build where files are large: Spark's own Parquet reader.
 
 It reads the same files by path, never through a table's relation, which would leave out deleted
 rows. What a column is in each file is found in the footer, as by the first source; the two make
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
+from skipping.build.known_files import read_known
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch
 from skipping.parquet.columns import Found, UnknownError
 from skipping.parquet.reader import (
@@ -54,7 +55,6 @@ _SETTINGS = {
     "spark.sql.parquet.fieldId.read.enabled": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.skipping.enabled": "false",
 }
 
 
@@ -82,7 +82,7 @@ class Footer:
 
 
 class ReaderBuild:
-    """Builds with `spark.read.parquet`, in tasks of a Spark session."""
+    """Builds with Spark's Parquet format, in tasks of a Spark session."""
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
         """`dated`: the files' stamps are modification times (`Table.has_log`)."""
@@ -174,7 +174,8 @@ class ReaderBuild:
                 return None
             if self._dated:
                 require_settled(modified, file["stamp"])
-            stream = system.open(path)
+            # With its status it is not asked for again.
+            stream = system.openFile(path).withFileStatus(status).build().get()
             try:
                 footer = pq.ParquetFile(pa.BufferReader(self._tail(stream, size)))
             finally:
@@ -232,15 +233,10 @@ class ReaderBuild:
         # A file is never split: a sketch is made in one piece.
         for key in ("maxPartitionBytes", "openCostInBytes"):
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
-        return (
-            self._spark.read.schema(_schema(found))
-            .option("ignoreMissingFiles", "false")
-            .option("ignoreCorruptFiles", "false")
-            .option("recursiveFileLookup", "true")  # no partition columns from the paths
-            .option("__globPaths__", "false")
-            .option("mergeSchema", "false")
-            .parquet(*(file["path"] for file, _ in group))
-        )
+        jvm: Any = self._spark._jvm
+        parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
+        paths = [(file["path"], file["size"]) for file, _ in group]
+        return read_known(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
 
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]

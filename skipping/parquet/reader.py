@@ -36,6 +36,7 @@ __all__ = [
     "part_of",
     "parts_of",
     "read_columns",
+    "read_content",
     "require_settled",
     "stored",
     "unread_parts",
@@ -146,11 +147,37 @@ def _guarded(
         if modified is not None and _modified(filesystem, inner) != before:
             raise UnknownError("it was written while it was read")
     except Exception as error:
-        # Anything a broken file can make a decoder do costs its skipping, never the build.
-        # Storage may answer another time, content of the right size will never be better.
-        passing = not isinstance(error, pa.ArrowInvalid)
-        for column in columns:
-            yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
+        yield from _failed(columns, error)
+
+
+def read_content(
+    content: pa.Buffer,
+    columns: Sequence[TableColumn],
+    *,
+    size: int,
+    found: int | None = None,
+    modified: int | None = None,
+) -> Iterator[Part]:
+    """Read the columns of a file whose bytes are all here; in all else as `read_columns`.
+
+    `found` is the file's time in nanoseconds when they were fetched, looked at with `modified`.
+    """
+    try:
+        if modified is not None:
+            require_settled(found or 0, modified)
+        if len(content) != size:
+            raise UnknownError(f"it has {len(content)} bytes, the table says {size}")
+        yield from _read(pa.BufferReader(content), columns, local=True)
+    except Exception as error:
+        yield from _failed(columns, error)
+
+
+def _failed(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unreadable]:
+    # Anything a broken file can make a decoder do costs its skipping, never the build.
+    # Storage may answer another time, content of the right size will never be better.
+    passing = not isinstance(error, pa.ArrowInvalid)
+    for column in columns:
+        yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
 
 
 def _modified(filesystem: pafs.FileSystem, inner: str) -> int:

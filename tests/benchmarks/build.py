@@ -1,5 +1,13 @@
 """Building against others: `python -m tests.benchmarks.build [rows [files [rounds]]]`.
 
+With `storage` as the first argument: from an object store, by each source of values, at two delays
+of a request, files of these rows and files of 50. For each source: its time to Spark's, ms
+a file, and by how much the driver's memory grew meanwhile.
+
+direct     Python opens the files, with what the session knows
+whole      Spark fetches whole files, small ones
+columns    Spark's own Parquet reader
+
 ours       MIN_MAX and VALUE_LIST of each column, by `skipping.build.spark`
 read       Spark reads the same columns and throws them away
 aggregate  Spark groups by file: min, max and collect_set, as Flint builds
@@ -9,21 +17,27 @@ objects    rows become Python objects, kept in sets; on a tenth of the files, it
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from skipping.build.sketch import Work
+from skipping.build.sketch import Build, Work
 from skipping.build.spark import SparkBuild
+from skipping.build.spark_reader import ReaderBuild
+from skipping.build.whole_files import WholeFileBuild
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
 from skipping.tables.open import open_table
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
 from tests.benchmarks.star import FILES, write_star
+from tests.object_store import BUCKET, ObjectStore
 
 __all__ = ["main"]
 
@@ -89,21 +103,25 @@ class Source:
         self.columns = opened.columns()
         self.paths = files["path"].to_pylist()
         ordinals = pa.array(range(len(files)), pa.int64())
-        self._files = pa.table(
+        self.files = pa.table(
             [ordinals, files["path"], files["size"], files["stamp"], pa.nulls(len(files))],
             names=IDENTITY.names,
         ).cast(IDENTITY)
 
     def ours(self, names: Sequence[str]) -> list[pa.Table]:
         """The entries of all files."""
-        work = []
+        return list(SparkBuild(self._spark)(self.files, self.work(names)))
+
+    def work(self, names: Sequence[str]) -> list[Work]:
+        """Each of KINDS on each column."""
+        work: list[Work] = []
         for column in (self.columns[name] for name in names):
             for kind in KINDS:
                 indexed = IndexedColumn(
                     len(work), column.name, column.identity, column.type, kind, (), False
                 )
                 work.append(Work(indexed, column, indexed.provider(())))
-        return list(SparkBuild(self._spark)(self._files, work))
+        return work
 
     def read(self, names: Sequence[str]) -> None:
         """Nothing: rows are read and dropped."""
@@ -134,5 +152,83 @@ def _drop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
+SOURCES: dict[str, Callable[[SparkSession], Build]] = {
+    "direct": SparkBuild,
+    "whole": WholeFileBuild,
+    "columns": ReaderBuild,
+}
+STORED = ("k", "city")
+
+
+def storage(rows: int = 20_000, files: int = 100, rounds: int = 2, small: int = 1_000) -> None:
+    """Print the table."""
+    with ObjectStore() as store, benchmark_session(store.settings()) as spark:
+        lines = []
+        heading(f"Build of {', '.join(KINDS)} on {', '.join(STORED)}", rounds=rounds)
+        for count, each in ((files, rows), (small, 50)):
+            path = f"s3a://{BUCKET}/{count}x{each}"
+            frame = spark.range(0, count * each, 1, count).selectExpr(
+                "id", "id div 40 AS k", "xxhash64(id) AS h", f"{TYPES['city']} AS city"
+            )
+            frame.write.format("delta").save(path)
+            source = Source(spark, f"delta.`{path}`")
+            for delay in (0, 30):
+                store.delay(delay)
+                lines += _from_storage(spark, source, f"delta.`{path}`", each, delay, rounds)
+            store.delay(0)
+        head = ("files", "rows", "delay, ms", "source", "read, s", "build, s", "ratio", "ms a file")
+        table((*head, "driver, MiB"), lines)
+
+
+def _from_storage(
+    spark: SparkSession, source: Source, name: str, rows: int, delay: int, rounds: int
+) -> Iterator[tuple[object, ...]]:
+    work, grown = source.work(STORED), dict.fromkeys(SOURCES, 0)
+
+    def build(by: str) -> None:
+        with _memory() as peak:
+            built = sum(len(entries) for entries in SOURCES[by](spark)(source.files, work))
+        assert built == len(source.files), f"{built} of {len(source.files)}"
+        grown[by] = max(grown[by], peak())
+
+    read = {"read": lambda: _drop(spark.table(name).select(*STORED))}
+    seconds = interleaved({**read, **{by: partial(build, by) for by in SOURCES}}, rounds=rounds)
+    for by in SOURCES:
+        yield (
+            len(source.files),
+            rows,
+            delay,
+            by,
+            spread(seconds["read"]),
+            spread(seconds[by]),
+            ratio(seconds[by], seconds["read"]),
+            spread(seconds[by], 1, 1_000 / len(source.files)),
+            grown[by] >> 20,
+        )
+
+
+@contextmanager
+def _memory() -> Iterator[Callable[[], int]]:
+    """Gives the bytes that this process grew by at most, looked at every 20 ms."""
+    process, over = psutil.Process(), threading.Event()
+    before = most = process.memory_info().rss
+
+    def look() -> None:
+        nonlocal most
+        while not over.wait(0.02):
+            most = max(most, process.memory_info().rss)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield lambda: most - before
+    finally:
+        over.set()
+        looking.join()
+
+
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    if sys.argv[1:2] == ["storage"]:
+        storage(*map(int, sys.argv[2:]))
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The two sources of a build make equal sketches, whatever the type and whoever wrote the file."""
+"""The sources of a build make equal sketches, whatever the type and whoever wrote the file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import rewrite
 from skipping.build.refresh import current_columns
 from skipping.build.sketch import Work, sketch_files
 from skipping.build.spark_reader import ReaderBuild
+from skipping.build.whole_files import WholeFileBuild
 from skipping.define import number_columns
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
@@ -63,7 +64,9 @@ def both(
 ) -> tuple[list[object], list[object]]:
     direct = sketch_files(files.combine_chunks().to_batches()[0], work)
     (by_reader,) = ReaderBuild(spark)(files, work)
-    assert by_reader.schema == direct.schema
+    (whole,) = WholeFileBuild(spark)(files, work)
+    assert direct.schema == by_reader.schema == whole.schema
+    assert spelled(whole) == spelled(pa.Table.from_batches([direct]))
     return spelled(pa.Table.from_batches([direct])), spelled(by_reader)
 
 
@@ -162,8 +165,9 @@ def test_files_that_change_or_are_young_are_left_for_the_next_time(
     (tmp_path / "gone.parquet").unlink()
     work = work_on(Columns([TableColumn("k", "k", "bigint", ("k",))]))
     (entries,) = ReaderBuild(spark, dated=True)(files, work)
+    (whole,) = WholeFileBuild(spark, dated=True)(files, work)
     direct = sketch_files(files.combine_chunks().to_batches()[0], work, dated=True)
-    for made in (entries, pa.Table.from_batches([direct])):
+    for made in (entries, whole, pa.Table.from_batches([direct])):
         known = {Path(r["path"]).stem: r["s1_known"] for r in made.to_pylist()}
         assert known == {"old": True, "young": None, "changed": None, "gone": None}
 

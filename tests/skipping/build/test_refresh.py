@@ -6,14 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import skipping.build.refresh as refreshing
+import skipping.build.spark as building
 from providers.errors import Conflict
 from skipping import SkippingIndex
+from skipping.build.refresh import unnumbered
+from skipping.build.sketch import Work
+from skipping.build.spark import SparkBuild
+from skipping.model.definition import IndexedColumn
 from skipping.model.lease import Lease
 from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables.delta import DeltaTable
+from skipping.tables.open import open_table
 from tests.skipping.export import export, scratch
 
 
@@ -113,3 +121,70 @@ def test_who_lost_the_lease_changes_nothing(
         index.refresh(token=old.token)
     assert (index.state, len(index.files())) == (state, 4)
     assert index.refresh(token=old.token + 1).covered == 1
+
+
+class Died(BaseException):
+    """As a kill does, nothing of this program catches it."""
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_a_build_that_died_has_written_is_not_built_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    grow(spark, tmp_path, 0, files=40)
+    store = SqliteStore(tmp_path / "store.sqlite")
+    table = f"delta.`{tmp_path}/t`"
+    index = SkippingIndex.create(spark, table, "id MIN_MAX", store=store, build=False)
+    monkeypatch.setattr(refreshing, "RESERVED", 10)
+    built: list[str] = []
+    real = SparkBuild.__call__
+
+    def build(self: SparkBuild, files: pa.Table, work: list[Work]) -> Iterator[pa.Table]:
+        built.extend(files["path"].to_pylist())
+        for entries in real(self, files, work):
+            assert len(files) <= 10
+            if len(built) // 10 > batch:
+                raise Died
+            yield entries
+
+    monkeypatch.setattr(SparkBuild, "__call__", build)
+    with pytest.raises(Died):
+        index.refresh()
+    done = set(index.files()["path"].to_pylist())
+    assert len(done) == 10 * batch
+    assert index.state.covered is None
+    monkeypatch.setattr(SparkBuild, "__call__", lambda *given: noted(built, real, *given))
+    built.clear()
+    assert index.refresh().covered == index.table.version()
+    assert len(built) == len(set(built)) == 40 - len(done)
+    assert not done & set(built)
+    # The ordinals that the dead one had reserved for its last files are lost, and no more.
+    ordinals = store.catalogue(index.definition.index).files["ordinal"].to_pylist()
+    assert max(ordinals) < 50
+    (tmp_path / "scratch").mkdir()
+    assert export(index) == scratch(spark, index, tmp_path / "scratch")
+
+
+def noted(built: list[str], real: Any, self: SparkBuild, files: pa.Table, work: Any) -> Any:
+    built.extend(files["path"].to_pylist())
+    return real(self, files, work)
+
+
+def test_batches_are_small_where_entries_are_large(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(spark, tmp_path, 0, files=40)
+    table = open_table(spark, f"delta.`{tmp_path}/t`")
+    files = unnumbered(table.files())
+    indexed = IndexedColumn(0, "id", "id", "bigint", "VALUE_LIST")
+    work = [Work(indexed, table.columns()["id"], indexed.provider())]
+    monkeypatch.setattr(building, "READ", 1)
+    monkeypatch.setattr(building, "SLOT", (10, 10))
+    sizes = [len(entries) for entries in SparkBuild(spark)(files, work)]
+    assert sizes == [20, 20]
+    entries = pa.concat_tables(SparkBuild(spark)(files, work))
+    monkeypatch.setattr(building, "MADE", entries.nbytes // 8)
+    sizes = [len(some) for some in SparkBuild(spark)(files, work)]
+    assert sizes[0] == 20
+    assert sum(sizes) == 40
+    assert max(sizes[1:]) <= 6

@@ -1,0 +1,69 @@
+"""Files that are known already, as Spark reads them: nothing is looked for or listed again.
+
+`spark.read` asks an object store three times for each path before it plans, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+__all__ = ["read_known"]
+
+_BLOCK = 128 << 20
+"""Bytes of a block, which only places tasks."""
+
+_SETTINGS = {
+    # What a file index looks into before it lists.
+    "spark.sql.hive.manageFilesourcePartitions": "true",
+    "spark.sql.hive.filesourcePartitionFileCacheSize": str(250 << 20),
+    "spark.skipping.enabled": "false",
+}
+
+_OPTIONS = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "recursiveFileLookup": "true",  # no partition columns from the paths
+}
+
+
+def read_known(
+    spark: SparkSession,
+    files: Sequence[tuple[str, int]],
+    format: Any,
+    schema: Any,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Some files (path and bytes), at least one, by a format of Spark's, a FileFormat in Java.
+
+    `schema` in Python or Java. Sets settings of the session, which should be nobody else's. Without
+    other options a file that is not there, or is broken, fails the job.
+    """
+    for key, value in _SETTINGS.items():
+        spark.conf.set(key, value)
+    jvm: Any = spark._jvm
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    session = spark._jsparkSession
+    status, path = jvm.org.apache.hadoop.fs.FileStatus, jvm.org.apache.hadoop.fs.Path
+    gateway: Any = spark.sparkContext._gateway
+    statuses = gateway.new_array(status, len(files))
+    root = path(files[0][0])
+    for i, (name, size) in enumerate(files):
+        statuses[i] = status(size, False, 1, _BLOCK, 0, path(name))
+    # All of them as what is below the first: it is found in the cache, and only this index asks.
+    cache = sources.FileStatusCache.getOrCreate(session)
+    cache.putLeafFiles(root, statuses)
+    given = jvm.PythonUtils.toScalaMap({**_OPTIONS, **(options or {})})
+    nothing = jvm.scala.Option.empty()
+    index = sources.InMemoryFileIndex(
+        session, jvm.PythonUtils.toSeq([root]), given, nothing, cache, nothing, nothing
+    )
+    if isinstance(schema, StructType):
+        schema = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(schema.jsonValue()))
+    none = jvm.org.apache.spark.sql.types.StructType()
+    relation = sources.HadoopFsRelation(index, none, schema, nothing, format, given, session)
+    return DataFrame(session.baseRelationToDataFrame(relation), spark)
