@@ -21,6 +21,7 @@ from lark.exceptions import UnexpectedInput
 from skipping.parser import literals
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import Unclosed, blank_comments
+from skipping.parser.networks import network_of
 
 __all__ = [
     "Between",
@@ -35,6 +36,7 @@ __all__ = [
     "Negation",
     "NullTest",
     "Operand",
+    "RLike",
     "Strings",
     "Value",
     "parse_condition",
@@ -102,6 +104,15 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class RLike:
+    """`operand [NOT] RLIKE pattern`, of a network as `in_network` writes it."""
+
+    operand: Operand
+    pattern: str
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Between:
     """`operand [NOT] BETWEEN low AND high`."""
 
@@ -140,7 +151,7 @@ class Either:
     legs: tuple[Condition, ...]
 
 
-Test: TypeAlias = Comparison | Membership | Like | Between | NullTest
+Test: TypeAlias = Comparison | Membership | Like | RLike | Between | NullTest
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
@@ -300,6 +311,11 @@ def _test(node: Tree[Token]) -> Test:
         case "like":
             pattern, *escape = [token for token in words if token.type == "STRING"]
             return Like(operands[0], _string(pattern), _escape(escape), negated)
+        case "rlike":
+            (text,) = [token for token in words if token.type == "STRING"]
+            if network_of(_string(text)) is None:
+                raise _Wrong(text.start_pos or 0, "RLIKE takes what in_network writes")
+            return RLike(operands[0], _string(text), negated)
     return NullTest(operands[0], negated)
 
 
