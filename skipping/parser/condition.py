@@ -24,6 +24,7 @@ from skipping.parser.lexer import Unclosed, blank_comments
 from skipping.parser.networks import network_of
 
 __all__ = [
+    "LONGEST",
     "Between",
     "Both",
     "ColumnName",
@@ -43,7 +44,7 @@ __all__ = [
     "require_same_strings",
 ]
 
-_LONGEST = 1 << 13
+LONGEST = 1 << 13
 """Characters; a condition chooses files, it lists no keys. Reading as many takes 0.1 s."""
 
 _MOST = 1_000
@@ -240,8 +241,8 @@ def _read(text: str) -> Condition | _Wrong:
 
 
 def _parsed(text: str) -> Condition:
-    if len(text) > _LONGEST:
-        raise _Wrong(0, f"a condition has at most {_LONGEST:,} characters, not {len(text):,}")
+    if len(text) > LONGEST:
+        raise _Wrong(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
     try:
         tree = _grammar().parse(blank_comments(text))
     except Unclosed as error:
