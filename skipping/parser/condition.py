@@ -39,6 +39,7 @@ __all__ = [
     "Operand",
     "RLike",
     "Strings",
+    "TupleMembership",
     "Value",
     "parse_condition",
     "require_same_strings",
@@ -91,6 +92,18 @@ class Membership:
 
     operand: Operand
     values: tuple[Operand, ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TupleMembership:
+    """`(operand, ...) [NOT] IN ((value, ...), ...)`, of as many values each as operands.
+
+    Spark compares structs: where a column is null this is false, and never null.
+    """
+
+    operands: tuple[Operand, ...]
+    rows: tuple[tuple[Operand, ...], ...]
     negated: bool
 
 
@@ -152,7 +165,7 @@ class Either:
     legs: tuple[Condition, ...]
 
 
-Test: TypeAlias = Comparison | Membership | Like | RLike | Between | NullTest
+Test: TypeAlias = Comparison | Membership | TupleMembership | Like | RLike | Between | NullTest
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
@@ -297,6 +310,8 @@ class _Reader:
 
 
 def _test(node: Tree[Token]) -> Test:
+    if node.data == "tuples":
+        return _tuples(node)
     operands = tuple(_operand(each) for each in _trees(node))
     words = [token for token in node.children if isinstance(token, Token)]
     negated = any(token.type == "NOT" for token in words)
@@ -318,6 +333,16 @@ def _test(node: Tree[Token]) -> Test:
                 raise _Wrong(text.start_pos or 0, "RLIKE takes what in_network writes")
             return RLike(operands[0], _string(text), negated)
     return NullTest(operands[0], negated)
+
+
+def _tuples(node: Tree[Token]) -> TupleMembership:
+    first, *rows = (tuple(map(_operand, _trees(each))) for each in _trees(node))
+    for each, row in zip(_trees(node)[1:], rows, strict=True):
+        if len(row) != len(first):
+            sizes = f"{len(first)} is compared with one of {len(row)}"
+            raise _Wrong(_start(each), f"a tuple of {sizes}")
+    negated = any(isinstance(token, Token) and token.type == "NOT" for token in node.children)
+    return TupleMembership(first, tuple(rows), negated)
 
 
 def _operand(node: Tree[Token]) -> Operand:

@@ -24,6 +24,7 @@ from skipping.parser.condition import (
     NullTest,
     Operand,
     RLike,
+    TupleMembership,
     Value,
     parse_condition,
 )
@@ -60,6 +61,9 @@ def _column(condition: Condition) -> Column:
             found = _operand(operand).isin(*map(_operand, values))
         case Like(operand, pattern, escape, negated):
             found = F.like(_operand(operand), F.lit(pattern), F.lit(escape))
+        case TupleMembership(operands, rows, negated):
+            listed = (F.struct(*map(_operand, row)) for row in rows)
+            found = F.struct(*map(_operand, operands)).isin(*listed)
         case RLike(operand, pattern, negated):
             found = F.rlike(_operand(operand), F.lit(pattern))
         case Between(operand, low, high, negated):
