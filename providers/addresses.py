@@ -31,11 +31,24 @@ from providers.index_predicate import (
     FieldCompare,
     IndexPredicate,
     Overlaps,
+    OverlapsRange,
     Test,
     map_tests,
 )
-from providers.predicate import Between, In, IsNull, Leaf, StartsWith
+from providers.predicate import (
+    Between,
+    In,
+    InNetworks,
+    IsNull,
+    Leaf,
+    Or,
+    StartsWith,
+    StartsWithAny,
+    Unknown,
+    Within,
+)
 from providers.predicate import Compare as Comparison
+from providers.simplify import simplify
 from providers.values import Domain, domain_of
 
 __all__ = ["Addresses"]
@@ -48,6 +61,9 @@ _GROUPS = re.compile("(?:[0-9a-fA-F]{1,4}:){1,7}")
 _IPV6 = r"\A[0-9a-fA-F:]{2,39}\z"
 _MAPPED = bytes(10) + b"\xff\xff"
 _BYTES = Domain("binary", pa.binary())
+
+_SPELLED = pa.array(["0", "A", "a"]), pa.array([";", "G", "g"])
+"""Where texts are that begin with a hexadecimal digit or a colon, which follows 9."""
 
 OTHERS = 4
 """Intervals of texts that are no addresses: mostly there is a word or two."""
@@ -99,17 +115,27 @@ class Addresses:
             case In(_, keys, False):
                 return self._in(keys)
             case StartsWith(_, prefix, False):
-                within = _network(prefix)
-                if within is None:
-                    return None
-                asked = intervals.rewrite(Between("", *within), _BYTES, self.n)
+                asked = self._networks([prefix])
+            case StartsWithAny(_, prefixes):
+                asked = self._networks(prefixes.to_pylist())
+            case InNetworks(_, starts, ends):
+                among = intervals.rewrite(Within("", starts, ends), _BYTES, self.n)
+                return _any(among, self._others(Within("", *_SPELLED, includes_high=False)))
             case IsNull(_, True):
                 asked = intervals.rewrite(leaf, _BYTES, self.n)
             case IsNull(_, False):
                 return FieldCompare("nulls", ">", 0)
             case _:
                 return None  # the order of texts is not that of addresses
-        return _any(asked, self._others(leaf))
+        return None if asked is None else _any(asked, self._others(leaf))
+
+    def _networks(self, prefixes: Sequence[str]) -> IndexPredicate | None:
+        """Of the addresses that may begin with one of these; None where one says no network."""
+        found = [_network(prefix) for prefix in prefixes]
+        asked = simplify(Or(tuple(Between("", *ends) if ends else Unknown() for ends in found)))
+        if isinstance(asked, Between | Within):
+            return intervals.rewrite(asked, _BYTES, self.n)
+        return None
 
     def _in(self, keys: pa.Array) -> IndexPredicate | None:
         addresses, others = _parsed(keys)
@@ -137,7 +163,7 @@ def _of_others(test: Test) -> Test:
     match test:
         case FieldCompare(field):
             return replace(test, field=f"other_{field}")
-        case Overlaps(low, high) | Escapes(low, high):
+        case Overlaps(low, high) | OverlapsRange(low, high) | Escapes(low, high):
             return replace(test, low=f"other_{low}", high=f"other_{high}")
     return test
 

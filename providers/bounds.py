@@ -13,8 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.base import Field
-from providers.index_predicate import AllOf, AnyOf, Escapes, FieldCompare, IndexPredicate, Overlaps
-from providers.predicate import Between, Contains, EndsWith, In, IsNull, Leaf, StartsWith
+from providers.index_predicate import (
+    AllOf,
+    AnyOf,
+    Escapes,
+    FieldCompare,
+    IndexPredicate,
+    Overlaps,
+    OverlapsRange,
+)
+from providers.predicate import (
+    Between,
+    Contains,
+    EndsWith,
+    In,
+    InNetworks,
+    IsNull,
+    Leaf,
+    StartsWith,
+    StartsWithAny,
+    Within,
+)
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
@@ -39,18 +58,13 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
     `x != 2`; only bounds that lie within the excluded values prove that nothing else is there.
     """
     match leaf:
-        case Comparison(_, "=", value):
-            return Overlaps("low", "high", pa.array([value], domain.stored))
-        case Comparison(_, "!=", value):
-            key = pa.array([value], domain.stored)
-            return Escapes("low", "high", key, key)
-        case Comparison(_, ("<" | "<=") as op, value):
-            return FieldCompare("low", op, value)
-        case Comparison(_, op, value):
-            return FieldCompare("high", op, value)
+        case Comparison():
+            return _comparison(leaf, domain)
         case Between(_, low, high, includes_low, includes_high):
             above = FieldCompare("high", ">=" if includes_low else ">", low)
             return AllOf((above, FieldCompare("low", "<=" if includes_high else "<", high)))
+        case Within(_, starts, ends, includes_low, includes_high):
+            return OverlapsRange("low", "high", starts, ends, includes_low, includes_high)
         case In(_, keys, True) if not len(keys):
             return None  # true of nulls as well
         case In(_, keys, negated):
@@ -59,12 +73,26 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             return Overlaps("low", "high", keys)
         case StartsWith(_, prefix, negated):
             return _prefix(prefix, negated=negated)
+        case StartsWithAny():
+            return _prefixes(leaf, domain)
         case IsNull(_, negated):
             if negated:
                 return _any_value(domain)
             return FieldCompare("nulls", ">", 0)
-        case EndsWith() | Contains():
+        case EndsWith() | Contains() | InNetworks():
             return None
+
+
+def _comparison(leaf: Comparison, domain: Domain) -> IndexPredicate:
+    key = pa.array([leaf.value], domain.stored)
+    match leaf.op:
+        case "=":
+            return Overlaps("low", "high", key)
+        case "!=":
+            return Escapes("low", "high", key, key)
+        case "<" | "<=":
+            return FieldCompare("low", leaf.op, leaf.value)
+    return FieldCompare("high", leaf.op, leaf.value)
 
 
 def _any_value(domain: Domain) -> IndexPredicate:
@@ -79,6 +107,17 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
         return below if after is None else AnyOf((below, FieldCompare("high", ">=", after)))
     not_below = FieldCompare("high", ">=", prefix)
     return not_below if after is None else AllOf((not_below, FieldCompare("low", "<", after)))
+
+
+def _prefixes(leaf: StartsWithAny, domain: Domain) -> IndexPredicate:
+    """As ranges up to what comes after; the last may have no end."""
+    starts: list[Anything] = leaf.prefixes.to_pylist()
+    ends = [successor(prefix) for prefix in starts]
+    open_from = [FieldCompare("high", ">=", a) for a, b in zip(starts, ends, strict=True) if not b]
+    ended = len(starts) - len(open_from)
+    first, last = (pa.array(some[:ended], domain.stored) for some in (starts, ends))
+    within = OverlapsRange("low", "high", first, last, includes_high=False)
+    return AnyOf((within, *open_from)) if open_from else within
 
 
 def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:

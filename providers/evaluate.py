@@ -23,6 +23,7 @@ from providers.index_predicate import (
     Escapes,
     FieldCompare,
     Overlaps,
+    OverlapsRange,
     Test,
 )
 from providers.predicate import Op
@@ -54,6 +55,11 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             # Some key is in [low, high] iff the first key that is not below low is not above high.
             first = _search(keys, lows, "left")
             return _there(lows, highs) & _at_least(highs, keys, first)
+        case OverlapsRange(low, high, starts, ends, includes_low, includes_high):
+            lows, highs = field(low), field(high)
+            # The first range that does not end below low is the one that can begin below high.
+            first = _search(ends, lows, "left" if includes_high else "right")
+            return _there(lows, highs) & _at_least(highs, starts, first, or_equal=includes_low)
         case Escapes(low, high, starts, ends):
             lows, highs = field(low), field(high)
             # Only the last range that starts at or before low can hold [low, high].
@@ -117,10 +123,12 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _at_least(highs: pa.Array, keys: pa.Array, index: npt.NDArray[np.int64]) -> Mask:
+def _at_least(
+    highs: pa.Array, keys: pa.Array, index: npt.NDArray[np.int64], *, or_equal: bool = True
+) -> Mask:
     inside = index < len(keys)
     picked = keys.take(pa.array(np.where(inside, index, 0))) if len(keys) else highs
-    return inside & _mask(pc.greater_equal(highs, picked))
+    return inside & _mask((pc.greater_equal if or_equal else pc.greater)(highs, picked))
 
 
 def _at_most(highs: pa.Array, ends: pa.Array, index: npt.NDArray[np.int64]) -> Mask:

@@ -58,6 +58,7 @@ __all__ = [
     "IndexPredicate",
     "Never",
     "Overlaps",
+    "OverlapsRange",
     "Test",
     "disproved",
     "fold",
@@ -87,6 +88,21 @@ class Overlaps:
     low: str
     high: str
     keys: pa.Array
+    sketch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapsRange:
+    """SCALAR: the bounds are there and [low, high] has a value in common with some of the ranges
+    from starts[i] to ends[i], which are sorted and disjoint; their own ends count as they say.
+    """
+
+    low: str
+    high: str
+    starts: pa.Array
+    ends: pa.Array
+    includes_low: bool = True
+    includes_high: bool = True
     sketch: str = ""
 
 
@@ -150,7 +166,14 @@ class BitsSet:
 
 
 Test: TypeAlias = (
-    FieldCompare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange | BitsSet
+    FieldCompare
+    | Overlaps
+    | OverlapsRange
+    | Escapes
+    | Contains
+    | ContainsOther
+    | ContainsRange
+    | BitsSet
 )
 """All that a store has to know. `sketch` names whose fields are meant; the framework sets it."""
 

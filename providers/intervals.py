@@ -23,6 +23,7 @@ from providers.index_predicate import (
     FieldCompare,
     IndexPredicate,
     Overlaps,
+    OverlapsRange,
     Test,
     map_tests,
 )
@@ -96,7 +97,7 @@ def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
         match test:
             case FieldCompare(field):
                 return replace(test, field=f"{field}{i}")
-            case Overlaps(low, high) | Escapes(low, high):
+            case Overlaps(low, high) | OverlapsRange(low, high) | Escapes(low, high):
                 return replace(test, low=f"{low}{i}", high=f"{high}{i}")
         return test
 

@@ -41,12 +41,15 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
+    InNetworks,
     IsNull,
     Leaf,
     Or,
     Predicate,
     StartsWith,
+    StartsWithAny,
     Unknown,
+    Within,
     negate,
 )
 from providers.values import Domain, domain_of, encode
@@ -92,8 +95,10 @@ def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
     """
     try:
         match leaf:
-            case IsNull():
+            case IsNull() | InNetworks():
                 return leaf
+            case Within() | StartsWithAny():
+                return Or(tuple(normalise_leaf(leg, type) for leg in leaf.legs()))
             case StartsWith(_, None) | EndsWith(_, None) | Contains(_, None):
                 return _NEVER
             case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):

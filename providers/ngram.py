@@ -25,7 +25,7 @@ from providers.base import Column, Field, Layout, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import AllOf, BitsSet, FieldCompare, IndexPredicate
 from providers.predicate import Compare as Comparison
-from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith
+from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith, StartsWithAny
 
 __all__ = ["Ngram"]
 
@@ -177,6 +177,8 @@ def _literals(leaf: Leaf) -> list[str]:
             return [value]
         case In(_, keys, False) if len(keys) <= MOST_KEYS:
             return list(keys.to_pylist())
+        case StartsWithAny(_, prefixes) if len(prefixes) <= MOST_KEYS:
+            return list(prefixes.to_pylist())
         case StartsWith(_, literal, False) | EndsWith(_, literal, False):
             return [literal]
         case Contains(_, literal, False):

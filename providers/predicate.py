@@ -9,7 +9,7 @@ That is why `negate` may turn `a = 5` into `a != 5`: a null `a` satisfies neithe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -27,13 +27,16 @@ __all__ = [
     "Contains",
     "EndsWith",
     "In",
+    "InNetworks",
     "IsNull",
     "Leaf",
     "Op",
     "Or",
     "Predicate",
     "StartsWith",
+    "StartsWithAny",
     "Unknown",
+    "Within",
     "fits",
     "fold",
     "label",
@@ -78,6 +81,28 @@ class Between:
     includes_low: bool = True
     includes_high: bool = True
     source: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`column` is within one of several ranges: an Or of `Between`, made by `simplify`.
+
+    Starts and ends are Arrow arrays without nulls, of ranges in order which share no value, and no
+    end that is included.
+    """
+
+    column: str
+    starts: pa.Array
+    ends: pa.Array
+    includes_low: bool = True
+    includes_high: bool = True
+    source: str = field(default="", compare=False)
+
+    def legs(self) -> Iterator[Between]:
+        """Each of the ranges by itself."""
+        sides = self.includes_low, self.includes_high
+        for start, end in zip(self.starts.to_pylist(), self.ends.to_pylist(), strict=True):
+            yield Between(self.column, start, end, *sides, source=self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +155,35 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class StartsWithAny:
+    """`column LIKE ANY ('a%', 'b%')`: an Or of `StartsWith`, made by `simplify`.
+
+    The prefixes are one sorted Arrow array, and none begins with another.
+    """
+
+    column: str
+    prefixes: pa.Array
+
+    def legs(self) -> Iterator[StartsWith]:
+        """Each of the prefixes by itself."""
+        return (StartsWith(self.column, prefix) for prefix in self.prefixes.to_pylist())
+
+
+@dataclass(frozen=True, slots=True)
+class InNetworks:
+    """A condition on text that no text fulfils but IP addresses in some of these networks, and
+    texts that are none though they begin with a hexadecimal digit or a colon.
+
+    Starts and ends are Arrow arrays of 16 bytes each, as in `Within`; both are included. IPv4 is
+    within ::ffff:0:0/96.
+    """
+
+    column: str
+    starts: pa.Array
+    ends: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
 class EndsWith:
     """`column [NOT] LIKE '%suffix'`, the suffix taken literally."""
 
@@ -168,7 +222,18 @@ class Or:
     legs: tuple[Predicate, ...]
 
 
-Leaf: TypeAlias = Compare | Between | In | IsNull | StartsWith | EndsWith | Contains
+Leaf: TypeAlias = (
+    Compare
+    | Between
+    | Within
+    | In
+    | InNetworks
+    | IsNull
+    | StartsWith
+    | StartsWithAny
+    | EndsWith
+    | Contains
+)
 Predicate: TypeAlias = And | Or | Leaf | Unknown
 
 
@@ -189,6 +254,10 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
         case Between(column, low, high, includes_low, includes_high):
             below = Compare(column, "<" if includes_low else "<=", low)
             return Or((below, Compare(column, ">" if includes_high else ">=", high)))
+        case Within() | StartsWithAny():
+            return And(tuple(map(_negate_leaf, leaf.legs())))
+        case InNetworks():
+            return Unknown(f"{leaf.column} not in networks")
         case Unknown():
             return leaf
         case _:
@@ -234,6 +303,12 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
             return _is_value(low, domain) and _is_value(high, domain)
         case In(values=values):
             return bool(values.type == domain.stored and not values.null_count)
+        case Within(_, starts, ends):
+            return bool(starts.type == ends.type == domain.stored)
+        case InNetworks():
+            return domain.name == "string"
+        case StartsWithAny(_, prefixes):
+            return domain.name in ("string", "binary") and bool(prefixes.type == domain.stored)
         case StartsWith(_, literal) | EndsWith(_, literal) | Contains(_, literal):
             return domain.name in ("string", "binary") and _is_value(literal, domain)
         case IsNull():
@@ -252,6 +327,12 @@ def label(leaf: Leaf, column: str) -> str:
             return (
                 f"{column} {'NOT ' if negated else ''}IN ({len(values):,} {keys}{_whose(source)})"
             )
+        case Within(_, starts, source=source):
+            return f"{column} IN ({len(starts):,} ranges{_whose(source)})"
+        case InNetworks(_, starts):
+            return f"{column} IN ({len(starts):,} networks)"
+        case StartsWithAny(_, prefixes):
+            return f"{column} LIKE ANY ({len(prefixes):,} prefixes)"
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
         case _:

@@ -16,11 +16,14 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
+    InNetworks,
     IsNull,
     Leaf,
     Predicate,
     StartsWith,
+    StartsWithAny,
     Unknown,
+    Within,
     fold,
 )
 from providers.values import compare
@@ -61,6 +64,10 @@ def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
         case Between(_, low, high, includes_low, includes_high):
             above = compare(values, ">=" if includes_low else ">", low)
             return pc.and_kleene(above, compare(values, "<=" if includes_high else "<", high))
+        case InNetworks():
+            raise DefinitionError(f"networks of {leaf.column} cannot be evaluated here")
+        case Within() | StartsWithAny():
+            return reduce(pc.or_kleene, (_holds(leg, values) for leg in leaf.legs()))
         case In(_, listed, negated):
             if not len(listed):
                 return pa.repeat(negated, len(values))  # also of null

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
 import pyarrow as pa
 
-from providers.predicate import And, Between, Compare, In, Or, Predicate, Unknown, fold
+from providers.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    InNetworks,
+    Or,
+    Predicate,
+    StartsWith,
+    StartsWithAny,
+    Unknown,
+    Within,
+    fold,
+)
 
 __all__ = ["simplify"]
 
 _BOUNDS = ("<", "<=", ">", ">=")
 
+_Range: TypeAlias = tuple[Any, Any]
+"""What it begins and ends with."""
+
 
 def simplify(predicate: Predicate) -> Predicate:
     """An equivalent or weaker predicate without nesting of like in like.
 
-    Equalities of one column under an Or become one `In`, so that two thousand legs are one
-    question; bounds of one column under an And become one `Between`, because they are about one
-    value. An Or with an unknown leg is unknown as a whole; an And only loses that leg. Weaker, so
-    never negate the outcome.
+    Under an Or, equalities of one column become one `In`, so that two thousand legs are one
+    question, prefixes one `StartsWithAny`, ranges one `Within`, and so are networks. Bounds of one
+    column under an And become one `Between`, because they are about one value. An Or with an
+    unknown leg is unknown as a whole; an And only loses that leg. Weaker, so never negate the
+    outcome.
     """
     return fold(predicate, legs=_spine, leaf=lambda leaf: leaf, join=_simplify_node)
 
@@ -38,7 +58,7 @@ def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
         return unknown
     if And(()) in flat:
         return Unknown("a leg that is always true")
-    merged = _merge_equalities(flat)
+    merged = _merge_networks(_merge_ranges(_merge_prefixes(_merge_equalities(flat))))
     return merged[0] if len(merged) == 1 else Or(tuple(merged))
 
 
@@ -91,13 +111,114 @@ def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
     return merged + rest
 
 
+def _merge_prefixes(legs: list[Predicate]) -> list[Predicate]:
+    """The legs of an Or, with all prefixes of a column as one leg."""
+    found: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
+    rest: list[Predicate] = []
+    for leg in legs:
+        match leg:
+            case StartsWith(column, prefix, False) if (some := _array([prefix])) is not None:
+                found.setdefault((column, some.type), []).append((leg, some))
+            case StartsWithAny(column, some):
+                found.setdefault((column, some.type), []).append((leg, some))
+            case _:
+                rest.append(leg)
+    merged: list[Predicate] = []
+    for (column, type), group in found.items():
+        if len(group) == 1:
+            merged.append(group[0][0])
+            continue
+        listed: list[Any] = []
+        for prefix in sorted(prefix for _, some in group for prefix in some.to_pylist()):
+            if not listed or not prefix.startswith(listed[-1]):
+                listed.append(prefix)
+        one = len(listed) == 1
+        merged.append(
+            StartsWith(column, listed[0]) if one else StartsWithAny(column, pa.array(listed, type))
+        )
+    return merged + rest
+
+
+def _merge_ranges(legs: list[Predicate]) -> list[Predicate]:
+    """The legs of an Or, with all ranges of a column that count their ends alike as one leg."""
+    found: dict[tuple[str, pa.DataType, bool, bool], list[Between | Within]] = {}
+    rest: list[Predicate] = []
+    for leg in legs:
+        type = _type_of_ends(leg)
+        if isinstance(leg, Between | Within) and type is not None:
+            key = leg.column, type, leg.includes_low, leg.includes_high
+            found.setdefault(key, []).append(leg)
+        else:
+            rest.append(leg)
+    merged: list[Predicate] = []
+    for (column, type, low, high), group in found.items():
+        ranges = _disjoint((r for leg in group for r in _ranges(leg)), touching=low or high)
+        sources = {leg.source for leg in group}
+        source = sources.pop() if len(sources) == 1 else ""
+        if len(group) == 1 or not ranges:
+            merged += group
+        elif len(ranges) == 1:
+            merged.append(Between(column, *ranges[0], low, high, source))
+        else:
+            starts, ends = (pa.array(some, type) for some in zip(*ranges, strict=True))
+            merged.append(Within(column, starts, ends, low, high, source))
+    return merged + rest
+
+
+def _merge_networks(legs: list[Predicate]) -> list[Predicate]:
+    """The legs of an Or, with all networks of a column as one leg."""
+    found: dict[str, list[InNetworks]] = {}
+    rest: list[Predicate] = []
+    for leg in legs:
+        if isinstance(leg, InNetworks):
+            found.setdefault(leg.column, []).append(leg)
+        else:
+            rest.append(leg)
+    merged: list[Predicate] = []
+    for column, group in found.items():
+        ranges = _disjoint((r for leg in group for r in _ranges(leg)), touching=True)
+        ends = (pa.array(some, pa.binary()) for some in zip(*ranges, strict=True))
+        merged.append(group[0] if len(group) == 1 else InNetworks(column, *ends))
+    return merged + rest
+
+
+def _disjoint(ranges: Iterable[_Range], *, touching: bool) -> list[_Range]:
+    """The ranges in order, those that overlap joined; if they touch only where that is said."""
+    joined: list[_Range] = []
+    for low, high in sorted(r for r in ranges if r[0] <= r[1]):
+        if joined and (low < joined[-1][1] or (touching and low == joined[-1][1])):
+            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _ranges(leg: Between | Within | InNetworks) -> Iterable[_Range]:
+    if isinstance(leg, Between):
+        return [(leg.low, leg.high)]
+    return zip(leg.starts.to_pylist(), leg.ends.to_pylist(), strict=True)
+
+
+def _type_of_ends(leg: Predicate) -> pa.DataType | None:
+    """Arrow's of a range's ends; None where it is no range, or they cannot stand in one array."""
+    match leg:
+        case Within(starts=starts):
+            return starts.type
+        case Between(low=low, high=high) if type(low) is type(high):
+            ends = _array([low, high])
+            return None if ends is None else ends.type
+    return None
+
+
 def _keys(leaf: Compare | In) -> pa.Array | None:
     """The values the column may equal; None where it is no equality, or no value for Arrow."""
     if isinstance(leaf, In):
         return None if leaf.negated else leaf.values
-    if leaf.op != "=":
-        return None
+    return _array([leaf.value]) if leaf.op == "=" else None
+
+
+def _array(values: list[Any]) -> pa.Array | None:
     try:
-        return pa.array([leaf.value])
+        return pa.array(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         return None

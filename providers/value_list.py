@@ -23,7 +23,17 @@ from providers.index_predicate import (
     IndexPredicate,
     map_tests,
 )
-from providers.predicate import Between, EndsWith, In, IsNull, Leaf, StartsWith
+from providers.predicate import (
+    Between,
+    EndsWith,
+    In,
+    InNetworks,
+    IsNull,
+    Leaf,
+    StartsWith,
+    StartsWithAny,
+    Within,
+)
 from providers.predicate import Compare as Comparison
 from providers.predicate import Contains as Substring
 from providers.values import Domain, successor
@@ -104,6 +114,9 @@ class ValueList:
                 return ContainsRange("values", low=value, includes_low=op == ">=")
             case Between(_, low, high, includes_low, includes_high):
                 return ContainsRange("values", low, high, includes_low, includes_high)
+            case (Within() | StartsWithAny()) as several:
+                legs = tuple(map(self._exact, several.legs()))
+                return AnyOf(tuple(leg for leg in legs if leg)) if all(legs) else None
             case In(_, keys, True) if not len(keys):
                 return None  # true of nulls as well
             case In(_, keys, negated):
@@ -112,7 +125,7 @@ class ValueList:
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
-            case EndsWith() | Substring():
+            case EndsWith() | Substring() | InNetworks():
                 return None  # no test of terms looks inside of them
 
     def survival(self, leaf: Leaf) -> float:

@@ -22,7 +22,7 @@ from providers.errors import (
     TableError,
     first_line,
 )
-from providers.predicate import Predicate
+from providers.predicate import And, Predicate
 from skipping.build.refresh import find_missing, list_files, refresh, target_version
 from skipping.build.vacuum import vacuum
 from skipping.config.options import IndexOptions
@@ -44,6 +44,7 @@ from skipping.engines.source import Source
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import Asking
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.lookup.tuples import joined_tuples
 from skipping.model.definition import Definition, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser import ColumnSpec
@@ -381,11 +382,12 @@ class Index:
         """The rows of the table joined with those of a dimension that have equal keys.
 
         An inner join, as Polars' and DuckDB's `USING`: the dimension's keys are collected first,
-        and only files that may have one are opened. `dimension` is a table of Arrow, a frame of
-        Polars or pandas, a relation of DuckDB, or another scan. `on` names columns that both have,
-        or of each column of the table that of the dimension. Columns are the table's, then the
-        dimension's but its keys, with the suffix where the table has that name. Takes what `scan`
-        does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
+        and only files that may have one are opened; of several columns of which the index has a
+        composite, only files that may have one of their tuples. `dimension` is a table of Arrow, a
+        frame of Polars or pandas, a relation of DuckDB, or another scan. `on` names columns that
+        both have, or of each column of the table that of the dimension. Columns are the table's,
+        then the dimension's but its keys, with the suffix where the table has that name. Takes what
+        `scan` does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
         """
         from skipping.tables.joined import Joined, as_table
 
@@ -402,6 +404,9 @@ class Index:
         given = {name: table[other] for name, other in pairs.items()}
         fact = self.scan(row_filter, keys=given, **options)
         keys = {test.name: test.keys for test in fact.key_tests()}
+        known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in keys}
+        tuples = joined_tuples(self.definition, known)
+        fact = fact.narrowed(fact.arrow_schema.names, And(tuples))
         drop = set(pairs.values())
         joined = Joined.of(fact, table, keys, drop=drop, suffix=suffix, limit=limit)
         return joined if "*" in selected else joined.select(*selected)

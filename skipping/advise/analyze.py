@@ -24,6 +24,7 @@ from skipping.engines.spark import settings_of
 from skipping.lookup.format import format_value
 from skipping.model.definition import IndexedColumn
 from skipping.model.identifiers import sql_name
+from skipping.parser.condition import LONGEST
 from skipping.parser.literals import unquote
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.open import open_table
@@ -211,28 +212,44 @@ def _planned(table: Table, column: TableColumn) -> Planned | None:
         return None
 
     def planned(leaf: Leaf) -> int | None:
-        condition = _condition(leaf, _quoted(column.name), column.type)
+        paths: set[str] = set()
         try:
-            return len(table.files(where=condition))
+            for condition in _conditions(leaf, _quoted(column.name), column.type):
+                paths.update(table.files(where=condition)["path"].to_pylist())
         except SkippingError:  # of a value that no text says, as NaN
             return None
+        return len(paths)
 
     return planned
 
 
-def _condition(leaf: Leaf, name: str, type: str) -> str:
+def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
+    """Texts of which one holds where the leaf does: of a long list several, as it fits them."""
     match leaf:
         case Between(_, low, high):
-            return f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"
+            yield f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"
         case In(_, values):
-            return f"{name} IN ({', '.join(_constant(v, type) for v in values.to_pylist())})"
+            some: list[str] = []
+            room = 0
+            for constant in (_constant(value, type) for value in values.to_pylist()):
+                if some and len(constant) + 2 > room:
+                    yield f"{name} IN ({', '.join(some)})"
+                    some = []
+                if not some:
+                    room = LONGEST - len(name) - len(" IN ()")
+                some.append(constant)
+                room -= len(constant) + 2
+            yield f"{name} IN ({', '.join(some)})"
         case Compare(_, op, value):
-            return f"{name} {op} {_constant(value, type)}"
-    raise AssertionError(f"a question is for values, not {leaf}")
+            yield f"{name} {op} {_constant(value, type)}"
+        case _:
+            raise AssertionError(f"a question is for values, not {leaf}")
 
 
 def _constant(value: Value, type: str) -> str:
     text = format_value(value, type)
+    if isinstance(value, str):
+        return text.replace("\\", "\\\\")
     match type:
         case "date" | "timestamp_ntz":
             return f"{type.upper()} {text}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.literals import normalise_leaf
-from providers.predicate import Leaf, Predicate, map_leaves
+from providers.predicate import In, Leaf, Predicate, Unknown, map_leaves
 from providers.values import arrow_type, domain_of
 from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import IndexedColumn
 from skipping.tables import Columns, TableColumn
+from skipping.tables.composites import by_identity
 
 __all__ = ["Binding"]
 
@@ -19,8 +22,10 @@ __all__ = ["Binding"]
 class Binding:
     """Gives leaves that name columns the columns' identities and normalised values."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, indexed: Sequence[IndexedColumn] = ()) -> None:
+        """`indexed` are those of the index that is asked, of which there may be composites."""
         self._columns = columns
+        self._composites = {i.identity: i for i in indexed if i.parts}
         self._resolved: dict[str, tuple[TableColumn, pa.DataType]] = {}
         self.columns: dict[str, QueryColumn] = {}
 
@@ -30,12 +35,24 @@ class Binding:
         Raises DefinitionError for a column that is not there or has no index, and for a value that
         is none of the column's.
         """
+        composite = self._composites.get(leaf.column)
+        if composite is not None and isinstance(leaf, In):
+            return self._tuples(composite, leaf)
         column, arrow = self._resolve(leaf.column)
         try:
             asked = normalise_leaf(leaf, arrow)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DefinitionError(f"{column.name} is {column.type}: {error}") from error
         return map_leaves(asked, lambda each: replace(each, column=column.identity))
+
+    def _tuples(self, composite: IndexedColumn, leaf: In) -> Predicate:
+        """Tuples that a join made: in place of names they have identities already."""
+        column = by_identity(composite, self._columns)
+        if column is None:
+            return Unknown(f"{composite.name} is no composite of the table's any more")
+        for part in column.reads:
+            self._resolve(part.name)
+        return leaf
 
     def _resolve(self, name: str) -> tuple[TableColumn, pa.DataType]:
         if name not in self._resolved:

@@ -28,6 +28,7 @@ from providers.predicate import (
     negate,
 )
 from providers.predicate import Unknown as Unanswerable
+from skipping.lookup.networks import network_predicate
 from skipping.parser import condition as tree
 from skipping.parser.condition import (
     Condition,
@@ -111,6 +112,8 @@ class _Translation:
                 return And(below) if isinstance(node, tree.Both) is not negated else Or(below)
             case tree.Comparison():
                 return self._comparison(node, negated)
+            case tree.TupleMembership():
+                return self._tuples(node, negated)
         operand, refuses = node.operand, node.negated is not negated
         if not isinstance(operand, tree.ColumnName):
             return Unanswerable("a test of a constant")
@@ -122,6 +125,11 @@ class _Translation:
                 if column.type != "string":
                     return Unanswerable(f"{column.name} LIKE, which is no text")
                 return _like(column.name, pattern, escape, refuses)
+            case tree.RLike(_, pattern):
+                asked = network_predicate(column.name, pattern)
+                if refuses or asked is None or column.type != "string":
+                    return Unanswerable(f"{column.name} {'NOT ' if refuses else ''}RLIKE")
+                return And((asked, Unanswerable(f"how addresses of {column.name} are spelled")))
             case tree.Membership(_, values):
                 return self._among(column, values, refuses)
             case tree.Between(_, low, high):
@@ -166,6 +174,22 @@ class _Translation:
             for c in constants
         ]
         return In(column.name, keys, refuses)
+
+    def _tuples(self, node: tree.TupleMembership, negated: bool) -> Predicate:
+        """Each tuple by itself. Nothing of its opposite: that is true of nulls, too."""
+        if node.negated is not negated:
+            return Unanswerable("NOT IN of tuples")
+        legs: list[list[Predicate]] = [[] for _ in node.rows]
+        for operand, given in zip(node.operands, zip(*node.rows, strict=True), strict=True):
+            if not isinstance(operand, tree.ColumnName):
+                return Unanswerable("a tuple with a constant")
+            column = self._columns.resolve(join_name(operand.parts))
+            if not _is_alike(given, column):
+                return Unanswerable(f"{column.name} in tuples with values of several types")
+            listed: Any = self._among(column, given, False)
+            for leg, value in zip(legs, listed.values, strict=True):
+                leg.append(Compare(column.name, "=", value))
+        return Or(tuple(And(tuple(leg)) for leg in legs))
 
     def _untyped(self, constant: Constant, column: TableColumn) -> Any:
         """A value that stays as it is; a number would be taken for days or microseconds."""
@@ -214,6 +238,18 @@ class _Translation:
             if first.astimezone(timezone.utc).astimezone(self._zone) != first:
                 raise _UnclearError(f"{name} and a day that begins after midnight")
         return moment
+
+
+def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
+    """Whether values are of one type, so that the column in a tuple is compared as it is alone."""
+    constants = [value for value in given if isinstance(value, Constant)]
+    types = {(type(value.value), value.type) for value in constants}
+    if len(constants) < len(given) or len(types) > 1 or constants[0].value is None:
+        return False
+    if isinstance(constants[0].value, str) and constants[0].type is None:
+        is_date = column.type == "date" and all(_is_date(value.value) for value in constants)
+        return column.type == "string" or is_date
+    return True
 
 
 def _moment(text: str) -> datetime | None:

@@ -15,6 +15,8 @@ from providers.predicate import (
     In,
     Leaf,
     StartsWith,
+    StartsWithAny,
+    Within,
     label,
     wildcards,
 )
@@ -42,9 +44,17 @@ def format_leaf(leaf: Leaf, column: str, type: str) -> str:
             return f"{column} BETWEEN {format_value(low, type)} AND {format_value(high, type)}"
         case In(_, values, negated, source):
             some = [format_value(v, type) for v in values.slice(0, _SHOWN).to_pylist()]
-            more = [f"... {len(values):,} in all"] if len(values) > _SHOWN else []
             whose = f" of {source}" if source else ""
-            return f"{column} {'NOT ' if negated else ''}IN ({', '.join(some + more)}{whose})"
+            return f"{column} {'NOT ' if negated else ''}IN ({_shown(some, len(values))}{whose})"
+        case Within(_, starts, ends, source=source):
+            pairs = zip(*(a.slice(0, _SHOWN).to_pylist() for a in (starts, ends)), strict=True)
+            some = [f"{format_value(a, type)} to {format_value(b, type)}" for a, b in pairs]
+            whose = f" of {source}" if source else ""
+            return f"{column} IN ranges ({_shown(some, len(starts))}{whose})"
+        case StartsWithAny(_, prefixes):
+            texts = [format_value(p, type) for p in prefixes.slice(0, _SHOWN).to_pylist()]
+            patterns = [f"{text[:-1]}%'" for text in texts]
+            return f"{column} LIKE ANY ({_shown(patterns, len(prefixes))})"
         case StartsWith(_, text, negated) | EndsWith(_, text, negated) | Contains(_, text, negated):
             before, after = wildcards(leaf)
             opening, rest = format_value(text, type).split("'", 1)
@@ -52,6 +62,10 @@ def format_leaf(leaf: Leaf, column: str, type: str) -> str:
             return f"{column} {'NOT ' if negated else ''}LIKE {pattern}"
         case _:
             return label(leaf, column)
+
+
+def _shown(some: list[str], count: int) -> str:
+    return ", ".join([*some, f"... {count:,} in all"] if count > len(some) else some)
 
 
 def format_value(value: Value, type: str) -> str:

@@ -102,7 +102,7 @@ class Asking:
         return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
 
     def _bound(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
-        bound = Binding(columns)
+        bound = Binding(columns, self.definition.columns)
         given = as_predicate(predicate, columns, zone=self.zone, strings=self.strings)
         return map_leaves(given, bound.leaf), bound
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from providers.base import SkippingProvider
 from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests, tests
 from providers.predicate import (
     And,
     Between,
     Compare,
     In,
+    InNetworks,
     IsNull,
     Leaf,
     Or,
     Predicate,
     StartsWith,
+    StartsWithAny,
     Unknown,
+    Within,
     fits,
     fold,
     label,
@@ -38,6 +42,9 @@ FEW_TESTS = 4
 
 MOST_FURTHER = 6_144
 """Tests of one question past FEW_TESTS of each leaf: kinds with intervals make dozens of some."""
+
+_NOT_NULL = Compare | Between | Within | In | InNetworks | StartsWith | StartsWithAny
+"""What holds of no null."""
 
 USELESS = 0.5
 """Of the files without a match, the share that an answer worth asking for may keep."""
@@ -143,7 +150,7 @@ class Question:
         text = label(leaf, column.name)
         if self._values:
             text = format_leaf(leaf, column.name, column.type)
-        source = leaf.source if isinstance(leaf, Compare | Between | In) else ""
+        source = leaf.source if isinstance(leaf, Compare | Between | Within | In) else ""
         if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
             return self._labels(text, source, Never())
         found: list[IndexPredicate] = []
@@ -180,7 +187,7 @@ class Question:
                     f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
                 )
                 return None
-            translated = provider.rewrite(leaf)
+            translated = _rewritten(provider, leaf)
         except Exception as error:
             # A kind that is not installed here, or anything somebody's kind may raise; the
             # definition's other columns still serve.
@@ -200,6 +207,22 @@ class Question:
         )
 
 
+def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
+    """What a kind makes of a leaf; of one that was several before, where it does not know that,
+    of each of these.
+    """
+    translated = provider.rewrite(leaf)
+    if translated is not None or not isinstance(leaf, Within | StartsWithAny):
+        return translated
+    legs: list[IndexPredicate] = []
+    for one in leaf.legs():
+        asked = provider.rewrite(one)
+        if asked is None or len(legs) == MOST_LEAVES:
+            return None
+        legs.append(asked)
+    return AnyOf(tuple(legs))
+
+
 def _unknowns(predicate: Predicate) -> Iterator[Unknown]:
     """Those anywhere in a predicate, from left to right; `simplify` drops them from an And."""
     todo = [predicate]
@@ -217,7 +240,7 @@ def _unanswerable(unknown: Unknown) -> str:
 
 def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     """The legs without each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
-    compared = {leg.column for leg in legs if isinstance(leg, Compare | Between | In | StartsWith)}
+    compared = {leg.column for leg in legs if isinstance(leg, _NOT_NULL)}
     for leg in legs:
         if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):
             yield leg

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from providers.keys import Keys
 from providers.predicate import And, Compare, In, Leaf, Or, Predicate, Unknown, fits, fold, leaves
 from providers.tuples import encode_tuples
-from providers.values import Domain
+from providers.values import Domain, encode
+from skipping.model.definition import Definition
 
-__all__ = ["Composite", "with_tuples"]
+__all__ = ["Composite", "joined_tuples", "with_tuples"]
 
 MOST = 200_000
 """Tuples that are made for one question, each time that they are: Ors may be inside each other."""
@@ -69,6 +71,20 @@ class _Found:
             return self.predicate
         own = self.predicate.legs if isinstance(self.predicate, And) else (self.predicate,)
         return And((*leaves, *own))  # first, for of very many leaves not all are asked
+
+
+def joined_tuples(definition: Definition, keys: Mapping[str, Keys]) -> tuple[In, ...]:
+    """Leaves on the composites of an index of which all columns have keys, by identity.
+
+    Keys are those of one dimension, row by row: a row in which one is null has no tuple.
+    """
+    found: dict[str, In] = {}
+    for indexed in definition.columns:
+        parts = [keys[identity].given for identity in indexed.part_identities if identity in keys]
+        if parts and len(parts) == len(indexed.parts) and indexed.identity not in found:
+            tuples = encode_tuples([encode(part) for part in parts])
+            found[indexed.identity] = In.of(indexed.identity, tuples)
+    return tuple(found.values())
 
 
 def with_tuples(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from providers.tuples import domain_of_type
 from providers.values import Domain, arrow_type, domain_of
-from skipping.tables import TableColumn
+from skipping.tables import VARIANT, TableColumn
 
 __all__ = ["Found", "UnknownError", "find", "indexed_domain"]
 
@@ -49,7 +49,7 @@ def indexed_domain(column: TableColumn) -> Domain:
 
 def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     """Where the column is; None where all rows read null; raises UnknownError where in doubt."""
-    domain = indexed_domain(column)
+    domain = None if column.type == VARIANT else indexed_domain(column)
     fields = list(file.schema_arrow)
     branch = _by_name(fields, column) if column.field_id is None else _by_id(fields, column)
     if branch is None:
@@ -58,6 +58,10 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
         return None
     path = tuple(field.name for field in branch)
     type = branch[-1].type
+    if domain is None:
+        if not _is_variant(type):
+            raise UnknownError(f"the file has type {type}, the table {column.type}")
+        return Found(column, path, None)
     if pa.types.is_dictionary(type):
         type = type.value_type
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
@@ -72,6 +76,14 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
         raise UnknownError(f"the file has type {type}, the table {column.type}")
     corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
     return Found(column, path, None if corrected else _OLDEST.get(domain.name))
+
+
+def _is_variant(type: pa.DataType) -> bool:
+    """Whether Spark may read a variant of it; if not it fails, and the file is unknown."""
+    if not pa.types.is_struct(type):
+        return False
+    binary = {field.name for field in type if pa.types.is_binary(field.type)}
+    return {"metadata", "value"} <= binary
 
 
 def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:

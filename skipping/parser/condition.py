@@ -21,8 +21,10 @@ from lark.exceptions import UnexpectedInput
 from skipping.parser import literals
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import Unclosed, blank_comments
+from skipping.parser.networks import network_of
 
 __all__ = [
+    "LONGEST",
     "Between",
     "Both",
     "ColumnName",
@@ -35,13 +37,15 @@ __all__ = [
     "Negation",
     "NullTest",
     "Operand",
+    "RLike",
     "Strings",
+    "TupleMembership",
     "Value",
     "parse_condition",
     "require_same_strings",
 ]
 
-_LONGEST = 1 << 13
+LONGEST = 1 << 13
 """Characters; a condition chooses files, it lists no keys. Reading as many takes 0.1 s."""
 
 _MOST = 1_000
@@ -92,12 +96,33 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class TupleMembership:
+    """`(operand, ...) [NOT] IN ((value, ...), ...)`, of as many values each as operands.
+
+    Spark compares structs: where a column is null this is false, and never null.
+    """
+
+    operands: tuple[Operand, ...]
+    rows: tuple[tuple[Operand, ...], ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """`operand [NOT] LIKE pattern [ESCAPE escape]`."""
 
     operand: Operand
     pattern: str
     escape: str
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RLike:
+    """`operand [NOT] RLIKE pattern`, of a network as `in_network` writes it."""
+
+    operand: Operand
+    pattern: str
     negated: bool
 
 
@@ -140,7 +165,7 @@ class Either:
     legs: tuple[Condition, ...]
 
 
-Test: TypeAlias = Comparison | Membership | Like | Between | NullTest
+Test: TypeAlias = Comparison | Membership | TupleMembership | Like | RLike | Between | NullTest
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
@@ -229,8 +254,8 @@ def _read(text: str) -> Condition | _Wrong:
 
 
 def _parsed(text: str) -> Condition:
-    if len(text) > _LONGEST:
-        raise _Wrong(0, f"a condition has at most {_LONGEST:,} characters, not {len(text):,}")
+    if len(text) > LONGEST:
+        raise _Wrong(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
     try:
         tree = _grammar().parse(blank_comments(text))
     except Unclosed as error:
@@ -285,6 +310,8 @@ class _Reader:
 
 
 def _test(node: Tree[Token]) -> Test:
+    if node.data == "tuples":
+        return _tuples(node)
     operands = tuple(_operand(each) for each in _trees(node))
     words = [token for token in node.children if isinstance(token, Token)]
     negated = any(token.type == "NOT" for token in words)
@@ -300,7 +327,22 @@ def _test(node: Tree[Token]) -> Test:
         case "like":
             pattern, *escape = [token for token in words if token.type == "STRING"]
             return Like(operands[0], _string(pattern), _escape(escape), negated)
+        case "rlike":
+            (text,) = [token for token in words if token.type == "STRING"]
+            if network_of(_string(text)) is None:
+                raise _Wrong(text.start_pos or 0, "RLIKE takes what in_network writes")
+            return RLike(operands[0], _string(text), negated)
     return NullTest(operands[0], negated)
+
+
+def _tuples(node: Tree[Token]) -> TupleMembership:
+    first, *rows = (tuple(map(_operand, _trees(each))) for each in _trees(node))
+    for each, row in zip(_trees(node)[1:], rows, strict=True):
+        if len(row) != len(first):
+            sizes = f"{len(first)} is compared with one of {len(row)}"
+            raise _Wrong(_start(each), f"a tuple of {sizes}")
+    negated = any(isinstance(token, Token) and token.type == "NOT" for token in node.children)
+    return TupleMembership(first, tuple(rows), negated)
 
 
 def _operand(node: Tree[Token]) -> Operand:

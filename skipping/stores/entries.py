@@ -21,6 +21,7 @@ from providers.index_predicate import (
     Escapes,
     FieldCompare,
     Overlaps,
+    OverlapsRange,
     Test,
 )
 from providers.values import Value
@@ -209,7 +210,7 @@ def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
             return _fits(value, kept(name))
         case Overlaps(low, high, keys):
             return bool(keys.type in _SCALARS and kept(low) == kept(high) == keys.type)
-        case Escapes(low, high, starts, ends):
+        case Escapes(low, high, starts, ends) | OverlapsRange(low, high, starts, ends):
             same = starts.type == ends.type and len(starts) == len(ends)
             return bool(same and starts.type in _SCALARS and kept(low) == kept(high) == starts.type)
         case Contains(name, keys) | ContainsOther(name, keys):

@@ -17,7 +17,7 @@ from providers.predicate import Predicate
 from skipping.model.definition import Expression, TableId
 from skipping.stores import Identity
 
-__all__ = ["FILES", "Asked", "Columns", "Table", "TableColumn"]
+__all__ = ["FILES", "VARIANT", "Asked", "Columns", "Table", "TableColumn"]
 
 FILES = pa.schema(
     [
@@ -84,6 +84,9 @@ class TableColumn:
         """Whether a file may have to be opened for its values."""
         return self.in_files or not self.partition
 
+
+VARIANT = "variant"
+"""The Spark type of columns that have no index themselves, only expressions over them."""
 
 Computing: TypeAlias = Callable[[str, Mapping[str, TableColumn], Expression | None], TableColumn]
 """Makes a column of an expression (`skipping.tables.computed`)."""

@@ -23,7 +23,7 @@ from providers.errors import DefinitionError, first_line
 from providers.values import arrow_type, domain_of
 from skipping.model.definition import Expression
 from skipping.parser.literals import split_parts
-from skipping.tables import TableColumn
+from skipping.tables import VARIANT, TableColumn
 
 __all__ = ["Analysed", "Computing", "analyse", "analyse_with"]
 
@@ -107,7 +107,7 @@ class Computing:
         found = analyse(self._spark, expression, named)
         reads = [named[name] for name in json.loads(found.read())]
         for column in reads:
-            if column.refusal is not None:
+            if column.refusal is not None and column.type != VARIANT:
                 raise DefinitionError(f"{sql} reads {column.refusal}")
             if column.partition:
                 raise DefinitionError(

@@ -23,6 +23,8 @@ from skipping.parser.condition import (
     Negation,
     NullTest,
     Operand,
+    RLike,
+    TupleMembership,
     Value,
     parse_condition,
 )
@@ -59,6 +61,11 @@ def _column(condition: Condition) -> Column:
             found = _operand(operand).isin(*map(_operand, values))
         case Like(operand, pattern, escape, negated):
             found = F.like(_operand(operand), F.lit(pattern), F.lit(escape))
+        case TupleMembership(operands, rows, negated):
+            listed = (F.struct(*map(_operand, row)) for row in rows)
+            found = F.struct(*map(_operand, operands)).isin(*listed)
+        case RLike(operand, pattern, negated):
+            found = F.rlike(_operand(operand), F.lit(pattern))
         case Between(operand, low, high, negated):
             found = _operand(operand).between(_operand(low), _operand(high))
         case NullTest(operand, negated):

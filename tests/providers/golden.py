@@ -21,6 +21,7 @@ from providers import (
     StartsWith,
     Unknown,
 )
+from providers.predicate import StartsWithAny, Within
 
 _OPS: dict[type[ast.cmpop], Any] = {
     ast.Eq: "=", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
@@ -56,8 +57,8 @@ def predicate(text: str, *, array: Any = pa.array) -> Predicate:
                 return And(()) if value else Or(())
             case ast.UnaryOp(ast.Not(), ast.Call(ast.Attribute(ast.Name(column), test), [text])):
                 return _TEXTS[test](column, ast.literal_eval(text), negated=True)
-            case ast.Call(ast.Attribute(ast.Name(column), test), [text]):
-                return _TEXTS[test](column, ast.literal_eval(text))
+            case ast.Call(ast.Attribute(ast.Name(column), test), given):
+                return _called(column, test, [ast.literal_eval(each) for each in given])
             case ast.Compare(ast.Name(column), [ast.Is() | ast.IsNot() as op], _):
                 return IsNull(column, negated=isinstance(op, ast.IsNot))
             case ast.Compare(ast.Name(column), [ast.In() | ast.NotIn() as op], [keys]):
@@ -73,3 +74,11 @@ def predicate(text: str, *, array: Any = pa.array) -> Predicate:
         raise ValueError(f"no predicate: {ast.unparse(node)}")
 
     return read(ast.parse(text, mode="eval").body)
+
+
+def _called(column: str, test: str, given: list[Any]) -> Predicate:
+    if test == "within":
+        return Within(column, *(pa.array(ends) for ends in zip(*given, strict=True)))
+    if len(given) > 1:
+        return StartsWithAny(column, pa.array(given))
+    return _TEXTS[test](column, *given)  # type: ignore[no-any-return]

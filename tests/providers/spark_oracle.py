@@ -33,7 +33,7 @@ from providers import (
 )
 from providers.evaluate import disproved_rows
 from providers.index_predicate import disproved, map_tests
-from providers.predicate import Leaf, fits
+from providers.predicate import Leaf, StartsWithAny, Within, fits
 from providers.values import arrow_type, domain_of, encode
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")
@@ -68,6 +68,9 @@ def holds_for(leaf: Leaf, value: Any) -> bool | None:
                 compare(value, "<=" if includes_high else "<", high),
             ]
             return None if None in sides else all(sides)
+        case Within() | StartsWithAny():
+            sides = [holds_for(leg, value) for leg in leaf.legs()]
+            return None if None in sides else any(sides)
         case In(_, values, negated):
             found = [compare(value, "=", other) for other in values]
             answer = True if True in found else None if None in found else False

@@ -15,12 +15,32 @@ import pytest
 from hypothesis import event, given, settings, target
 from hypothesis import strategies as st
 
-from providers import Compare, Contains, EndsWith, In, IsNull, SkippingProvider
+from providers import (
+    Between,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Or,
+    SkippingProvider,
+    StartsWith,
+)
 from providers.errors import DefinitionError
 from providers.intervals import COUNT, TELLING
-from providers.predicate import Leaf
+from providers.predicate import Leaf, StartsWithAny, Within
 from providers.registry import kinds
-from tests.providers.spark_oracle import FILE, VALUES, Index, is_text, leaves_over, matches, order
+from providers.simplify import simplify
+from tests.providers.spark_oracle import (
+    FILE,
+    VALUES,
+    Index,
+    is_text,
+    leaves_over,
+    matches,
+    normalise,
+    order,
+)
 
 KINDS = kinds()
 BOUNDS = ("MIN_MAX", "PARTITION")
@@ -86,6 +106,40 @@ def test_no_file_with_a_match_is_disproved(kind: type[SkippingProvider], spark_t
 
     run()
     assert skipped_in_all > 0
+
+
+@EVERY_KIND
+@EVERYWHERE
+def test_ranges_and_prefixes_together_skip_what_each_by_itself_does(
+    kind: type[SkippingProvider], spark_type: str
+) -> None:
+    @settings(max_examples=15)
+    @given(question(spark_type), st.data())
+    def run(asked: tuple[list[FILE], list[Leaf], int], data: st.DataObject) -> None:
+        files, leaves, at = asked
+        index = _index(kind, spark_type, files, at)
+        alone = [leaf for leaf in leaves if isinstance(leaf, Between | StartsWith)]
+        alone += data.draw(st.lists(_ranges(spark_type), min_size=2, max_size=5))
+        legs = [normalise(leaf, index.type) for leaf in alone]
+        for form in (Between, StartsWith):
+            together = simplify(Or(tuple(leg for leg in legs if isinstance(leg, form))))
+            for leaf in [together] if not isinstance(together, Or) else together.legs:
+                if not isinstance(leaf, Within | StartsWithAny):
+                    continue
+                each = [index.skipped_raw(leg) for leg in leaf.legs()]
+                translated = index.provider.rewrite(leaf)
+                if translated is not None:
+                    assert index.skipped_raw(leaf) == set.intersection(*each), leaf
+
+    run()
+
+
+def _ranges(spark_type: str) -> st.SearchStrategy[Leaf]:
+    values = VALUES[spark_type]
+    ranges: st.SearchStrategy[Leaf] = st.builds(Between, st.just("x"), values, values)
+    if not is_text(spark_type):
+        return ranges
+    return ranges | st.builds(lambda v: StartsWith("x", v[:2]), values)
 
 
 def _must_be_exact(kind: str, leaf: Leaf, file: FILE, known: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from providers.index_predicate import (
     FieldCompare,
     IndexPredicate,
     Overlaps,
+    OverlapsRange,
     Test,
     disproved,
     map_tests,
@@ -83,6 +85,14 @@ def test_bounds_against_brute_force(stored: str) -> None:
             and not any(order(a) <= order(low) and order(high) <= order(b) for a, b in ranges)
             for low, high in zip(lows, highs, strict=True)
         ]
+        for closed in product([False, True], repeat=2):
+            first, last = (("<=" if side else "<") for side in closed)
+            test = OverlapsRange("low", "high", starts, ends, *closed, "s")
+            assert holds(test, files).tolist() == [
+                low is not None
+                and any(compare(a, first, high) and compare(low, last, b) for a, b in ranges)
+                for low, high in zip(lows, highs, strict=True)
+            ]
         for op in OPS:
             assert holds(FieldCompare("low", op, one, "s"), files).tolist() == [
                 compare(low, op, one) is True for low in lows

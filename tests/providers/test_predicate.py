@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from providers import (
     And,
+    Between,
     Compare,
     Contains,
     EndsWith,
@@ -26,7 +27,7 @@ from providers import (
     StartsWith,
     Unknown,
 )
-from providers.predicate import Leaf, fits, leaves, map_leaves, negate
+from providers.predicate import Leaf, StartsWithAny, Within, fits, leaves, map_leaves, negate
 from providers.simplify import simplify
 from providers.values import domain_of
 from tests.providers.golden import cases, predicate
@@ -135,6 +136,22 @@ def test_simplify_is_the_same_where_all_is_known(node: Predicate, row: Row) -> N
         assert (truth(simple, row, None) is True) == (truth(node, row, None) is True)
     else:  # only a leg that is always true makes an Unknown of known legs
         assert truth(node, row, None) is True
+
+
+_RANGE = st.builds(
+    Between, st.sampled_from("ab"), _VALUE, _VALUE, st.booleans(), st.booleans()
+) | st.builds(Between, st.just("t"), _TEXT, _TEXT, st.booleans(), st.booleans())
+RANGES = _trees(_RANGE | _LEAF)
+
+
+@settings(max_examples=250)
+@given(RANGES, ROWS)
+def test_ranges_and_prefixes_that_become_one_hold_where_some_did(node: Predicate, row: Row) -> None:
+    simple = simplify(node)
+    assert (truth(simple, row, True) is True) == (truth(node, row, True) is True)
+    assert simplify(simple) == simple
+    opposite = truth(negate(simple), row, True)
+    assert (opposite is True) == (truth(simple, row, False) is False)
 
 
 def _parts(node: Predicate) -> list[Predicate]:
@@ -259,6 +276,61 @@ def test_two_thousand_legs_are_one_in(shape: str) -> None:
     merged = simplify(whole)
     assert isinstance(merged, In)
     assert merged.values.equals(pa.array(range(1_900), pa.int64()))
+
+
+def test_many_ranges_of_a_column_are_one_leaf() -> None:
+    legs: list[Predicate] = [
+        And((Compare("x", ">=", 10 * n), Compare("x", "<=", 10 * n + 4))) for n in range(3_000)
+    ]
+    (merged,) = leaves(simplify(Or((*legs, *legs[::-1]))))
+    assert isinstance(merged, Within)
+    assert merged.starts.equals(pa.array(range(0, 30_000, 10)))
+    assert merged.ends.equals(pa.array(range(4, 30_000, 10)))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ([(1, 5), (3, 9)], Between("x", 1, 9)),
+        ([(1, 5), (5, 9)], Between("x", 1, 9)),
+        ([(1, 9), (2, 3)], Between("x", 1, 9)),
+        ([(5, 6), (1, 2), (9, 8)], Within("x", pa.array([1, 5]), pa.array([2, 6]))),
+        ([("a", "b"), ("c", "d")], Within("x", pa.array(["a", "c"]), pa.array(["b", "d"]))),
+    ],
+)
+def test_ranges_that_meet_are_one(ranges: list[tuple[Any, Any]], expected: Predicate) -> None:
+    assert simplify(Or(tuple(Between("x", *ends) for ends in ranges))) == expected
+
+
+def test_ranges_that_leave_out_where_they_meet_are_two() -> None:
+    legs = (Between("x", 1, 5, False, False), Between("x", 5, 9, False, False))
+    merged = simplify(Or(legs))
+    assert isinstance(merged, Within)
+    assert list(merged.legs()) == list(legs)
+
+
+@pytest.mark.parametrize(
+    "legs",
+    [
+        (Between("x", 1, 2), Between("y", 5, 6)),
+        (Between("x", 1, 2), Between("x", "5", "6")),
+        (Between("x", 1, 2), Between("x", 5, 2**63)),  # no number of Arrow's
+        (Between("x", 1, 2), Between("x", 5, 6, True, False)),
+        (Between("x", 4, 3), Between("x", 2, 1)),
+        (StartsWith("x", "a"), StartsWith("x", b"b")),
+        (StartsWith("x", "a"), StartsWith("x", "\ud800")),
+        (StartsWith("x", "a", negated=True), StartsWith("x", "b", negated=True)),
+    ],
+)
+def test_what_cannot_stand_in_one_array_stays_apart(legs: tuple[Leaf, ...]) -> None:
+    assert simplify(Or(legs)) == Or(legs)
+
+
+def test_prefixes_of_a_column_are_one_leaf_without_those_that_others_begin() -> None:
+    texts = ["b", "abc", "", "ab", "\U0010ffff"]
+    merged = simplify(Or(tuple(StartsWith("x", text) for text in texts if text)))
+    assert merged == StartsWithAny("x", pa.array(["ab", "b", "\U0010ffff"]))
+    assert simplify(Or(tuple(StartsWith("x", text) for text in texts))) == StartsWith("x", "")
 
 
 def test_a_tree_of_5000_levels_is_walked_without_recursion() -> None:

@@ -20,6 +20,7 @@ from providers.index_predicate import (
     FieldCompare,
     Never,
     Overlaps,
+    OverlapsRange,
 )
 from providers.index_predicate import AnyOf as Some
 from providers.predicate import And, Or, Unknown, fits
@@ -60,10 +61,18 @@ def words(test: IndexPredicate | None) -> str:
             return f"{field} has {listed(keys)}"
         case ContainsOther(field, keys):
             return f"{field} has not {listed(keys)}"
-        case ContainsRange(field, low, high, includes_low, includes_high):
-            left = f"{'[' if includes_low and low is not None else '('}{_end(low)}"
-            right = f"{_end(high)}{']' if includes_high and high is not None else ')'}"
-            return f"{field} in {left}, {right}"
+        case OverlapsRange() | ContainsRange():
+            return _of_ranges(test)
+
+
+def _of_ranges(test: OverlapsRange | ContainsRange) -> str:
+    left, right = "[" if test.includes_low else "(", "]" if test.includes_high else ")"
+    if isinstance(test, ContainsRange):
+        left, right = ("(" if test.low is None else left), (")" if test.high is None else right)
+        return f"{test.field} in {left}{_end(test.low)}, {_end(test.high)}{right}"
+    pairs = zip(test.starts.to_pylist(), test.ends.to_pylist(), strict=True)
+    ranges = ", ".join(f"{left}{a!a}, {b!a}{right}" for a, b in pairs)
+    return f"{test.low}..{test.high} meets {ranges}"
 
 
 def _end(value: Any) -> str:

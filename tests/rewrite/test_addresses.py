@@ -8,7 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping import in_network
-from tests.rewrite.differential import FORMATS, batch, exact_batch, in_catalog_of, make_table, skips
+from tests.rewrite.differential import (
+    FORMATS,
+    batch,
+    exact_batch,
+    in_catalog_of,
+    make_table,
+    matching,
+    skips,
+)
 
 NETWORKS = [(10, 1), (10, 19), (10, 2), (10, 200), (100, 1), (192, 168), (172, 16), (1, 0)]
 
@@ -22,6 +30,8 @@ def visits(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]
     rows += [(f, "-") for f in range(1, len(NETWORKS), 2)]
     rows += [(len(NETWORKS), text) for text in ("2001:db8::1", "2001:DB8:0:0:0:0:0:ff", "fe80::1")]
     rows += [(len(NETWORKS) + 1, None)]
+    # No addresses of ours, which regular expressions may take for some.
+    rows += [(len(NETWORKS) + 2, text) for text in ("2001:db8::1\n", "::ffff:10.1.0.1")]
     with in_catalog_of(spark, request.param):
         data = spark.createDataFrame(rows, "_f int, ip string")
         table = make_table(spark, "visits", data, "ip ADDRESSES(4)")
@@ -43,6 +53,28 @@ def test_exactly_the_needed_files_are_opened(spark: SparkSession, visits: str) -
     exact_batch(spark, visits, conditions)
 
 
+def test_networks_of_ipv6_in_any_spelling(spark: SparkSession, visits: str) -> None:
+    """The file with texts that are no addresses to the index, but may be to the expression, too."""
+    for network, files in (("2001:db8::/32", 2), ("fe80::/10", 1), ("2001:db8::ff/128", 1),
+                           ("2001:db9::/32", 0)):  # fmt: skip
+        condition = in_network("ip", network)
+        assert len(matching(spark, visits, condition)) == files
+        found = skips(spark, f"SELECT * FROM {visits} WHERE {condition}")
+        assert found.opened <= 2, network
+    two = f"{in_network('ip', 'fe80::/16')} OR {in_network('ip', '10.19.0.0/16')}"
+    assert skips(spark, f"SELECT * FROM {visits} WHERE {two}").opened == 3
+
+
+def test_hundreds_of_networks_are_one_condition(spark: SparkSession, visits: str) -> None:
+    others = [f"10.{n}.{m}.0/24" for n in range(30, 60) for m in range(10)]
+    blocked = " OR ".join(in_network("ip", network) for network in ["10.19.0.0/16", *others])
+    assert blocked.count("LIKE") == 301
+    found = skips(spark, f"SELECT * FROM {visits} WHERE {blocked}")
+    assert (found.opened, found.skipped) == (1, 10)
+    assert "301 prefixes" in str(found.explained)
+    exact_batch(spark, visits, [blocked])
+
+
 def test_what_is_no_question_of_addresses_loses_no_row(spark: SparkSession, visits: str) -> None:
     conditions = [
         "ip LIKE '1%'", "ip LIKE '10.1'", "ip LIKE '10.1%'", "ip NOT LIKE '10.1.%'",
@@ -50,7 +82,8 @@ def test_what_is_no_question_of_addresses_loses_no_row(spark: SparkSession, visi
         "split_part(ip, '.', 1) = '10'", "ip <=> '10.1.4.1'", "lower(ip) = '2001:db8::1'",
         "ip = '2001:DB8::1'", "ip LIKE '2001:%'", "ip LIKE 'fe80%'", "ip = ''", "ip LIKE '%'",
         "ip COLLATE UTF8_LCASE = '2001:DB8::1'", "ip COLLATE UTF8_LCASE LIKE '2001:DB8:%'",
-        f"NOT {in_network('ip', '10.0.0.0/9')}",
+        f"NOT {in_network('ip', '10.0.0.0/9')}", f"NOT {in_network('ip', '2001:db8::/32')}",
+        in_network("ip", "::/0"), "ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0}.*'",
     ]  # fmt: skip
     assert batch(spark, visits, conditions).skipped > 0
 

@@ -92,6 +92,7 @@ public final class Conditions {
     }
     if (e instanceof GetStructField) {
       GetStructField field = (GetStructField) e;
+      if (VariantFields.isOne(field)) return null;
       List path = path(field.child());
       if (path == null) return null;
       path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());

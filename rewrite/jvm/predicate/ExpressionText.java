@@ -61,7 +61,7 @@ public final class ExpressionText {
     "ShiftRight", "ShiftRightUnsigned", "StartsWith", "StringInstr", "StringLocate",
     "StringReplace", "StringTranslate", "StringTrim", "StringTrimLeft", "StringTrimRight",
     "Substring", "SubstringIndex", "Subtract", "TruncDate", "TruncTimestamp", "UnaryMinus",
-    "Unhex", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
+    "Unhex", "Upper", "VariantGet", "WeekDay", "WeekOfYear", "XxHash64", "Year", "YearOfWeek"
   }));
 
   private static final Set COMMUTATIVE = new HashSet(Arrays.asList(new Object[] {
@@ -94,8 +94,10 @@ public final class ExpressionText {
 
   /** Whether a function, or a literal, depends on nothing but its arguments. */
   static boolean isListed(Expression e) {
-    return e.getClass().getName().equals(PACKAGE + e.getClass().getSimpleName())
-        && FUNCTIONS.contains(e.getClass().getSimpleName());
+    String name = e.getClass().getSimpleName();
+    String path = e.getClass().getName();
+    boolean isSparks = path.equals(PACKAGE + name) || path.equals(PACKAGE + "variant." + name);
+    return isSparks && FUNCTIONS.contains(name);
   }
 
   static String unlisted(Expression e) {
@@ -140,6 +142,7 @@ public final class ExpressionText {
 
   private void write(Expression e, int depth) {
     if (refusal != null) return;
+    e = VariantFields.restored(e);
     if (depth > DEEPEST || out.length() > LONGEST) {
       refuse(TOO_LONG);
       return;
@@ -283,7 +286,9 @@ public final class ExpressionText {
       return;
     }
     read.add(column.get(Protocol.NAME));
-    out.append("Column<").append(e.dataType().catalogString()).append(">(");
+    String type =
+        VariantFields.isVariant(e.dataType()) ? "variant" : e.dataType().catalogString();
+    out.append("Column<").append(type).append(">(");
     quote(identity(column));
     out.append(')');
   }

@@ -1,5 +1,6 @@
 package rewrite.jvm.predicate;
 
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -11,8 +12,12 @@ import rewrite.jvm.bridge.Protocol;
 
 /** What a table's index may have a column for: columns of the table, and expressions over them. */
 public final class IndexedColumns {
+  /** Expressions whose texts are made for one question; the others are as ones without an index. */
+  private static final int MOST = 1000;
+
   private final ColumnResolver columns;
   private final Set expressions;
+  private final Map texts = new HashMap(); // by expression: of thousands of legs most have a few
   private Boolean isAsIndexed; // not looked for before there is such an expression
 
   /** `expressions` are the identities of those that the index has (ExpressionText); none is asked
@@ -52,7 +57,11 @@ public final class IndexedColumns {
 
   private String computed(Expression bare) {
     if (expressions.isEmpty() || bare instanceof Literal) return null;
-    String text = ExpressionText.of(bare, columns).text();
+    if (!texts.containsKey(bare)) {
+      if (texts.size() == MOST) return null;
+      texts.put(bare, ExpressionText.of(bare, columns).text());
+    }
+    String text = (String) texts.get(bare);
     return text != null && expressions.contains(text) && isAsIndexed() ? text : null;
   }
 }

@@ -20,7 +20,15 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import BitsSet, ContainsOther, Escapes, FieldCompare, Overlaps, Test
+from providers.index_predicate import (
+    BitsSet,
+    ContainsOther,
+    Escapes,
+    FieldCompare,
+    Overlaps,
+    OverlapsRange,
+    Test,
+)
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of, is_scalar
@@ -46,7 +54,7 @@ _RANGES = 512
 """Ranges of values in one search; for more the fields are read. Each takes its time: 3,200 of them,
 200 keys for 16 intervals, took 30 s with 20,000 files on a busy machine."""
 
-_SCALAR = (FieldCompare, Overlaps, Escapes)
+_SCALAR = (FieldCompare, Overlaps, OverlapsRange, Escapes)
 
 
 class Answers:

@@ -24,6 +24,7 @@ from providers.index_predicate import (
     Escapes,
     FieldCompare,
     Overlaps,
+    OverlapsRange,
     Test,
 )
 from providers.values import Value
@@ -66,7 +67,7 @@ def clauses(test: Test) -> int:
     match test:
         case Overlaps(_, _, keys):
             return len(keys)
-        case Escapes(_, _, starts):
+        case Escapes(_, _, starts) | OverlapsRange(_, _, starts):
             return len(starts)
         case FieldCompare():
             return 1
@@ -137,7 +138,9 @@ def _bounds(test: Test) -> Sequence[Value | None]:
         case Overlaps(_, _, keys) | ContainsOther(_, keys) if len(keys) <= _CLAUSES:
             listed: list[Value] = keys.to_pylist()
             return listed
-        case Escapes(_, _, starts, ends) if len(starts) <= _CLAUSES:
+        case Escapes(_, _, starts, ends) | OverlapsRange(_, _, starts, ends) if (
+            len(starts) <= _CLAUSES
+        ):
             listed = [*starts.to_pylist(), *ends.to_pylist()]
             return listed
         case _:
@@ -149,14 +152,23 @@ def _is_too_long(value: Value | None) -> bool:
 
 
 def _holds(
-    test: FieldCompare | Overlaps | Escapes | Contains | ContainsOther | ContainsRange,
+    test: FieldCompare
+    | Overlaps
+    | OverlapsRange
+    | Escapes
+    | Contains
+    | ContainsOther
+    | ContainsRange,
 ) -> Body | None:
     sketch = f"{test.sketch}_"
     match test:
         case FieldCompare(name, op, value):
             return _compare(sketch + name, op, value)
         case Overlaps(low, high, keys):
-            return _overlaps(sketch + low, sketch + high, keys)
+            return _overlaps(sketch + low, sketch + high, keys, keys)
+        case OverlapsRange(low, high, starts, ends, includes_low, includes_high):
+            sides = "<=" if includes_high else "<", ">=" if includes_low else ">"
+            return _overlaps(sketch + low, sketch + high, starts, ends, *sides)
         case Escapes(low, high, starts, ends):
             return _escapes(sketch + low, sketch + high, starts, ends)
         case Contains(name, keys):
@@ -187,12 +199,14 @@ def _within(field: str, bounds: Sequence[tuple[str, Value]]) -> Body:
     return {"range": {field: {_OPS[op]: _json(value) for op, value in bounds}}}
 
 
-def _overlaps(low: str, high: str, keys: pa.Array) -> Body | None:
-    if len(keys) > _CLAUSES:
+def _overlaps(
+    low: str, high: str, starts: pa.Array, ends: pa.Array, below: str = "<=", above: str = ">="
+) -> Body | None:
+    if len(starts) > _CLAUSES:
         return None
     return _some(
-        {"bool": {"filter": [_within(low, [("<=", key)]), _within(high, [(">=", key)])]}}
-        for key in keys.to_pylist()
+        {"bool": {"filter": [_within(low, [(below, end)]), _within(high, [(above, start)])]}}
+        for start, end in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from typing import Any
 
 import pytest
@@ -40,6 +40,20 @@ BAD = "a comparison that is not of a column with a constant"
         ("ID <> 5", Compare("id", "!=", 5)),
         ("5 <= id", Compare("id", ">=", 5)),
         ("NOT (5 < id)", Compare("id", "<=", 5)),
+        ("(id, s) IN ((5, 'x'))", Or((And((Compare("id", "=", 5), Compare("s", "=", "x"))),))),
+        ("NOT (id, s) NOT IN ((5, 'x'))",
+         Or((And((Compare("id", "=", 5), Compare("s", "=", "x"))),))),
+        ("(id, s) NOT IN ((5, 'x'))", Unknown("NOT IN of tuples")),
+        ("NOT (id, s) IN ((5, 'x'))", Unknown("NOT IN of tuples")),
+        ("(id, s) IN ((5, 'x'), (NULL, 'x'))",
+         Unknown("id in tuples with values of several types")),
+        ("(id, s) IN ((5, 1))",
+         Or((And((Compare("id", "=", 5), Compare("s", "=", 1))),))),
+        ("(id, s) IN (('5', 'x'))", Unknown("id in tuples with values of several types")),
+        ("(id, s) IN ((5, s))", Unknown("s in tuples with values of several types")),
+        ("(1, s) IN ((1, 'x'))", Unknown("a tuple with a constant")),
+        ("(day, s) IN ((DATE '2024-01-02', 'x'))",
+         Or((And((Compare("day", "=", date(2024, 1, 2)), Compare("s", "=", "x"))),))),
         ("id = NULL", Compare("id", "=", None)),
         ("id <=> NULL", IsNull("id")),
         ("NOT id <=> NULL", IsNull("id", negated=True)),

@@ -21,6 +21,7 @@ from skipping.parser.condition import (
     Membership,
     Negation,
     NullTest,
+    TupleMembership,
     parse_condition,
 )
 from skipping.tables.conditions import spark_condition
@@ -38,6 +39,11 @@ ONE = Constant(1)
         ("1 <=> b.`c d`", Comparison(ONE, "<=>", B)),
         ("a IS NOT NULL", NullTest(A, True)),
         ("a in (1, NULL, TRUE)", Membership(A, (ONE, Constant(None), Constant(True)), False)),
+        (
+            "(a, b.`c d`) NOT IN ((1, 1), (NULL, 1))",
+            TupleMembership((A, B), ((ONE, ONE), (Constant(None), ONE)), True),
+        ),
+        ("(a = 1) AND (a IN (1))", Both((Comparison(A, "=", ONE), Membership(A, (ONE,), False)))),
         ("a NOT LIKE 'x!%%' ESCAPE '!'", Like(A, "x!%%", "!", True)),
         ("a LIKE r'\\d%'", Like(A, "\\d%", "\\", False)),
         ("a BETWEEN -1.50 AND 2e3", Between(A, Constant(Decimal("-1.50")), Constant(2e3), False)),
@@ -126,6 +132,10 @@ def test_in_a_statement_the_mark_is_under_the_word() -> None:
         "s LIKE '%\\_%'",
         "a IN (1, 3, NULL)",
         "a NOT IN (1, 3)",
+        "(a, s) IN ((1, 'x_y'), (3, 'it''s \\''))",
+        "(a, s) NOT IN ((1, 'x_y'), (NULL, 'x'))",
+        "(a, s) IN ((0, 'x'))",
+        "(a, d) IN ((5, DATE '2024-01-06'), (4, DATE '2024-01-05'))",
         "a NOT BETWEEN 1 AND 2",
         "a >= 1.5 AND a < 123456789012345678901234567890",
         "d > DATE '2024-01-02' AND d < '2024-01-05'",

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import random
+import re
 
 import pytest
 
-from providers import Or, Predicate
-from providers.predicate import Leaf
+from providers import Or, Predicate, Unknown
+from providers.predicate import InNetworks, Leaf, leaves, negate
+from providers.simplify import simplify
 from skipping import in_network
 from skipping.lookup.conditions import as_predicate
+from skipping.lookup.networks import network_predicate
+from skipping.parser.errors import StatementError
+from skipping.parser.networks import network_of
 from skipping.tables import Columns, TableColumn
+from tests.providers import test_addresses as addresses
 from tests.providers.spark_oracle import matches
 
 COLUMNS = Columns((TableColumn("ip", "ip", "string", ("ip",)),))
@@ -37,7 +43,77 @@ def test_a_network_has_its_addresses_and_no_others(length: int) -> None:
             assert holds(asked, str(address)) == (address in network), (network, address)
 
 
-@pytest.mark.parametrize("text", ["10.1.0.1/16", "2001:db8::/32", "10.1", "x", "", "10.0.0.0/33"])
-def test_what_is_no_network_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no IPv4 network"):
-        in_network("ip", text)
+def spelled(rng: random.Random, number: int) -> str:
+    """An IPv6 address in some spelling: zeros in front, upper case, `::` for some of the zeros."""
+    groups = [number >> 112 - 16 * i & 0xFFFF for i in range(8)]
+    texts = [rng.choice([f"{g:x}", f"{g:X}", f"{g:03x}", f"{g:04X}"]) for g in groups]
+    zeros = [(a, b) for a in range(8) for b in range(a + 1, 9) if not any(groups[a:b])]
+    if zeros and rng.random() < 0.7:
+        a, b = rng.choice(zeros)
+        return ":".join(texts[:a]) + "::" + ":".join(texts[b:])
+    return ":".join(texts)
+
+
+def pattern(network: ipaddress.IPv6Network) -> str:
+    return in_network("ip", str(network)).removeprefix("(ip RLIKE '").removesuffix("')")
+
+
+@pytest.mark.parametrize("length", [*range(0, 128, 5), 16, 32, 48, 64, 96, 112, 127, 128])
+def test_all_spellings_of_a_network_of_ipv6_and_no_others(length: int) -> None:
+    rng = random.Random(length)
+    for _ in range(4):
+        groups = [rng.choice([0, 0, 1, 0xDB8, 0x2001, rng.getrandbits(16)]) for _ in range(8)]
+        base = int.from_bytes(b"".join(group.to_bytes(2, "big") for group in groups), "big")
+        network = ipaddress.IPv6Network((base, length), strict=False)
+        wanted = pattern(network)
+        assert network_of(wanted) == (network[0].packed, network[-1].packed)
+        ends = [int(network[0]), int(network[-1]), base]
+        near = [end + by for end in ends for by in (-1, 0, 1)] + [base ^ 1 << rng.randrange(128)]
+        for number in [n for n in near if 0 <= n < 1 << 128]:
+            for text in (spelled(rng, number) for _ in range(3)):
+                found = re.search(wanted, text) is not None
+                assert found == (ipaddress.IPv6Address(text) in network), (network, text)
+
+
+def test_only_its_own_expression_is_that_of_a_network() -> None:
+    wanted = pattern(ipaddress.IPv6Network("2001:db8::/32"))
+    others = [wanted + "x", wanted.replace("db8", "db9", 1), wanted[:-1], "", "(?i)^(?:x/1){0}"]
+    for other in others:
+        assert network_of(other) is None
+    with pytest.raises(StatementError, match="RLIKE takes what in_network writes"):
+        as_predicate("ip RLIKE '^2001:'", COLUMNS)
+
+
+def test_what_nothing_says_of_a_negation_is_unknown() -> None:
+    condition = in_network("ip", "2001:db8::/32")
+    asked = as_predicate(f"{condition} OR {in_network('ip', 'fe80::/10')}", COLUMNS)
+    (leaf,) = leaves(simplify(asked))
+    assert isinstance(leaf, InNetworks)
+    assert len(leaf.starts) == 2
+    assert isinstance(simplify(as_predicate(f"NOT {condition}", COLUMNS)), Unknown)
+    assert isinstance(simplify(negate(asked)), Unknown)
+
+
+def test_no_text_that_the_expression_takes_is_lost() -> None:
+    rng = random.Random(8)
+    skipped_in_all = 0
+    for _ in range(40):
+        files = [[addresses.text(rng) for _ in range(rng.choice([1, 4, 20]))] for _ in range(6)]
+        kept = addresses.index(files, n=rng.choice([2, 4, 16]))
+        for base in (0x20010DB8 << 96, 0xFFFF << 32 | 0x0A010203, rng.getrandbits(64), 1 << 112):
+            network = ipaddress.IPv6Network((base, rng.choice([8, 16, 32, 100, 120])), strict=False)
+            leaf = network_predicate("x", pattern(network))
+            assert leaf is not None
+            skipped = kept.skipped_raw(leaf)
+            for i in skipped:
+                assert not any(re.search(pattern(network), each) for each in files[i]), network
+            skipped_in_all += len(skipped)
+    assert skipped_in_all > 200
+
+
+@pytest.mark.parametrize(
+    "given", ["10.1.0.1/16", "2001:db8::1/32", "fe80::%1/10", "10.1", "x", "", "10.0.0.0/33"]
+)
+def test_what_is_no_network_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match="is no network"):
+        in_network("ip", given)

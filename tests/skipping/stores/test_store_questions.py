@@ -27,6 +27,7 @@ from providers.index_predicate import (
     Escapes,
     FieldCompare,
     Overlaps,
+    OverlapsRange,
     Test,
     disproved,
 )
@@ -87,6 +88,10 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
         FieldCompare(draw(st.sampled_from(["low", "high"])), op, draw(values), "s1"),
         Overlaps("low", "high", pa.array(keys(), type), "s1"),
         Escapes("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type), "s1"),
+        OverlapsRange(
+            *("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type)),
+            *(draw(flags), draw(flags), "s1"),
+        ),
         Contains("values", pa.array(keys(), type), "s2"),
         ContainsOther("values", pa.array(keys(), type), "s2"),
         ContainsRange("values", draw(maybe), draw(maybe), draw(flags), draw(flags), "s2"),

@@ -173,6 +173,32 @@ def test_a_join_on_columns_whose_tuples_are_many(tmp_path: Path) -> None:
     assert index.join(table.slice(0, 0), ["a", "b"]).count() == 0
 
 
+@pytest.mark.parametrize("kind", ["VALUE_LIST", "BLOOM_FILTER"])
+def test_a_join_asks_composites_for_the_tuples_of_the_dimension(tmp_path: Path, kind: str) -> None:
+    """Every file has all values of each column, and a few of their tuples."""
+    for shift in range(8):
+        rows = [(a, f"{(a + shift) % 8}", shift) for a in range(8)]
+        names = {"a": [a for a, _, _ in rows], "b": [b for _, b, _ in rows], "id": [shift] * 8}
+        write_deltalake(tmp_path / "t", pa.table(names), mode="append")
+    table = DeltaTable(tmp_path / "t")
+    index = SkippingIndex.create(table, f"(b, a) {kind}", store=MemoryStore())
+    dimension = pa.table({"x": [3, 7, None, 9], "b": ["5", "1", "0", "5"], "n": list("pqrs")})
+    on = {"a": "x", "b": "b"}
+    joined = index.join(dimension, on)
+    assert sorted(joined.to_arrow().select(["id", "n"]).to_pylist(), key=str) == [
+        {"id": 2, "n": "p"}, {"id": 2, "n": "q"}
+    ]  # fmt: skip
+    assert len(list(joined.plan_files())) == 1
+    assert index.join(dimension, {"a": "x"}).count() == 16  # no composite is asked
+    assert len(list(index.join(dimension, {"a": "x"}).plan_files())) == 8
+    assert index.join(dimension.slice(2), on).count() == 0
+    assert len(list(index.join(dimension.slice(2), on).plan_files())) == 0
+    assert len(list(index.scan("(a, b) IN ((3, '5'), (9, '5'))").plan_files())) == 1
+    assert index.scan("(a, b) IN ((3, '5'), (4, '5'))").count() == 2
+    # Keys that are given column by column are no tuples.
+    assert index.scan(keys={"a": [3], "b": ["5", "6"]}).count() == 2
+
+
 def test_what_a_join_takes(world: World) -> None:
     index, dimension = world.index, pa.table({"i": [7], "s": ["x"]})
     relation = duckdb.from_arrow(dimension)
