@@ -75,6 +75,11 @@ class Catalogue:
     files: pa.Table
     removed: pa.Array
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the files take."""
+        return int(self.files.nbytes)
+
     def after(self, change: Catalogue) -> Catalogue:
         """A catalogue of all entries brought up to date by what changed since its generation."""
         if change.generation == self.generation:

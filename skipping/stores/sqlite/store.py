@@ -234,7 +234,7 @@ class SqliteStore:
             with self._reading() as connection:
                 return sketch_fields(connection, open_head(connection, index), sketch)
 
-        held = self._fields.held(index, sketch)
+        held = self._fields.held(index, sketch, Catalogue)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
 
     def _newest(
