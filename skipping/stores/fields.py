@@ -16,14 +16,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from providers.errors import StoreError
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.forking import Lock
 from skipping.stores.single_flight import SingleFlight
-from skipping.stores.slices import Slices
+from skipping.stores.slices import Slices, TooLarge
 
-__all__ = ["KEPT", "Fields", "TooLarge", "apply_change"]
+__all__ = ["KEPT", "Fields", "apply_change"]
 
 KEPT = 256 << 20
 """Bytes that are kept unless told otherwise."""
@@ -31,10 +30,6 @@ KEPT = 256 << 20
 _SHARE = 0.5  # of the time left that is spent on waiting
 
 _Kept = TypeVar("_Kept", Catalogue, Slices)
-
-
-class TooLarge(StoreError):
-    """It is more than may be kept, so it is not read to its end."""
 
 
 class Fields:

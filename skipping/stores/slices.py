@@ -18,15 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from providers.errors import StoreError
 from providers.index_predicate import BitsSet
 from skipping.stores import Generation
 from skipping.stores.entries import bitmap_of
 
-__all__ = ["Block", "Slices", "block_of"]
+__all__ = ["Block", "Slices", "TooLarge", "block_of", "gathered", "is_heavy", "slices_name"]
 
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
+
+HEAVY = 100_000_000
+"""Keys times files that are looked at one by one for one test, which takes up to a second."""
 
 NOBODY = -1
 """In the place of an ordinal, where there is no file, or none any more."""
@@ -34,6 +38,10 @@ NOBODY = -1
 _TURNED = 1 << 22  # bytes that are turned round at a time
 _LOOK = 256  # keys after which the clock is looked at
 _STEPS = 4  # rows after which it is looked whether a file is left
+
+
+class TooLarge(StoreError):
+    """It is more than may be kept, so it is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +120,39 @@ class Slices:
         return bitmap_of(files[files < below])
 
 
-def block_of(layout: int, files: _Numbers, values: _Octets) -> Block:
-    """A block of these files; `values` has a row a file."""
-    n, length = values.shape
+def gathered(generation: Generation, blocks: Iterable[Block], *, most: int) -> Slices:
+    """Slices of these blocks, taken one by one; raises TooLarge for more than `most` bytes."""
+    held: list[Block] = []
+    for block in blocks:
+        held.append(block)
+        if sum(each.nbytes for each in held) > most:
+            raise TooLarge(f"the values of a field are more than the {most >> 20} MB to be kept")
+    return Slices(generation, tuple(_merged(held)))
+
+
+def is_heavy(test: BitsSet, files: int) -> bool:
+    """Whether so many files had better be asked of slices."""
+    return files * max((len(keys) for _, keys in test.probes), default=0) > HEAVY
+
+
+def slices_name(test: BitsSet) -> str:
+    """The field a test asks about, in its full spelling."""
+    return f"{test.sketch}_{test.field}"
+
+
+def block_of(layout: int, files: _Numbers, turned: _Octets) -> Block:
+    """A block of these files; `turned` has a row a byte of the values, and a column a file."""
+    length, n = turned.shape
     places = np.full(-(-n // 64) * 64, NOBODY, np.int64)
     places[:n] = files
     octets = np.zeros((8 * length, len(places) // 8), np.uint8)
     step = max(64, _TURNED // max(length, 1) // 64 * 64)
     for start in range(0, n, step):
-        turned = np.ascontiguousarray(values[start : start + step].T)
-        to = slice(start // 8, start // 8 + -(-turned.shape[1] // 8))
+        some = np.ascontiguousarray(turned[:, start : start + step])
+        to = slice(start // 8, start // 8 + -(-some.shape[1] // 8))
         for bit in range(8):
             mask = np.uint8(1 << bit)
-            octets[bit::8, to] = np.packbits(turned & mask, axis=1, bitorder="little")
+            octets[bit::8, to] = np.packbits(some & mask, axis=1, bitorder="little")
     return Block(layout, places, octets.view(np.uint64))
 
 

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.index_predicate import BitsSet
-from skipping.stores.fields import TooLarge
 from skipping.stores.opensearch.client import PAGE_SIZE, Body
 from skipping.stores.opensearch.documents import BYTES, decode_values
 from skipping.stores.opensearch.index import ORDER, Entries
 from skipping.stores.opensearch.registry import Head
-from skipping.stores.slices import Block, Slices, block_of
+from skipping.stores.slices import Block, Slices, block_of, gathered
 
 __all__ = ["read_slices"]
 
@@ -34,16 +33,15 @@ def read_slices(
     Raises TooLarge for more than `most` bytes.
     """
     after: Body = {"range": {"generation": {"gt": kept.generation if kept is not None else 0}}}
-    read, removed = Slices(head.generation), entries.unswept()
-    for layout, keys in test.probes:
-        for block in _blocks(entries, test, layout, keys, after):
-            # One by one, so that no more is in memory than is counted here.
-            read = read.after(Slices(head.generation, (block,)), ())
-            if read.nbytes > most:
-                raise TooLarge(f"the values of {test.field} are more than {most >> 20} MB")
+    blocks = (
+        block
+        for layout, keys in test.probes
+        for block in _blocks(entries, test, layout, keys, after)
+    )
+    read = gathered(head.generation, blocks, most=most)
     if kept is None:
-        return read.after(Slices(head.generation), removed)
-    return kept.after(read, [*removed, *entries.removed(after)])
+        return read.after(Slices(head.generation), entries.unswept())
+    return kept.after(read, [*entries.unswept(), *entries.removed(after)])
 
 
 def _blocks(
@@ -71,4 +69,4 @@ def _blocks(
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
             octets = np.frombuffer(b"".join([values[row] for row in rows]), np.uint8)
-            yield block_of(layout, files[rows], octets.reshape(len(rows), length))
+            yield block_of(layout, files[rows], octets.reshape(len(rows), length).T)

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from itertools import accumulate
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from providers.index_predicate import BitsSet, ContainsOther, Escapes, FieldComp
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of, is_scalar
-from skipping.stores.fields import Fields, TooLarge, apply_change
+from skipping.stores.fields import Fields, apply_change
 from skipping.stores.opensearch.bits import read_slices
 from skipping.stores.opensearch.client import Body, Refused
 from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
@@ -40,7 +39,7 @@ from skipping.stores.opensearch.queries import (
 )
 from skipping.stores.opensearch.registry import Head
 from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap_words
-from skipping.stores.slices import Slices
+from skipping.stores.slices import Slices, TooLarge, is_heavy, slices_name
 
 __all__ = ["Answers"]
 
@@ -48,10 +47,6 @@ _CANDIDATES = 10_000
 _RANGES = 512
 """Ranges of values in one search; for more the fields are read. Each takes its time: 3,200 of them,
 200 keys for 16 intervals, took 30 s with 20,000 files on a busy machine."""
-
-_SCRIPTED = 100_000_000
-"""Keys times files that scripts look at for one test, in a quarter of a second; for more the bytes
-are read."""
 
 _SCALAR = (FieldCompare, Overlaps, Escapes)
 _HELD = (*_SCALAR, BitsSet)
@@ -96,28 +91,15 @@ class Answers:
         if below <= 0 or not head.generation:
             return answers
         types = types_of(head.fields)
-        queries: dict[int, Body] = {}
-        ranges = list(accumulate(clauses(test) for test in tests))
-        for i, test in enumerate(tests):
-            if not answerable(test, types):
-                continue
-            if isinstance(test, _HELD):
-                is_many = ranges[i] > _RANGES
-                if isinstance(test, BitsSet):
-                    is_many = not self._runs_filters or _keys(test) * below > _SCRIPTED
-                if is_many or _is_of(head, held[_name(test)]):
-                    continue
-            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
-            query = disproved_query(test, bitmaps=bitmaps)
-            if query is not None:
-                queries[i] = query
-            elif isinstance(test, ContainsOther):
-                answers[i] = _without_other(head, entries, test, below, deadline)
+        asked = {i: test for i, test in enumerate(tests) if answerable(test, types)}
+        queries = self._queries(head, entries, asked, held, below, deadline)
         scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
         for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
             answers[i] = found
-        for i, test in enumerate(tests):
-            if not isinstance(test, _HELD) or not answerable(test, types):
+        for i, test in asked.items():
+            if isinstance(test, ContainsOther) and i not in queries:
+                answers[i] = _without_other(head, entries, test, below, deadline)
+            if not isinstance(test, _HELD):
                 continue
             kept = held[_name(test)]
             if i not in queries:
@@ -132,6 +114,32 @@ class Answers:
                     self._kept(index, head, entries, test, kept, -math.inf)
         gone = BitMap(entries.unswept(timeout=_left(deadline)))
         return [answer - gone for answer in answers]
+
+    def _queries(
+        self,
+        head: Head,
+        entries: Entries,
+        tests: Mapping[int, Test],
+        held: Held,
+        below: int,
+        deadline: float,
+    ) -> dict[int, Body]:
+        """Of each test that the cluster had better answer the query."""
+        queries: dict[int, Body] = {}
+        ranges = 0
+        for i, test in tests.items():
+            ranges += clauses(test)
+            if isinstance(test, _HELD):
+                is_many = ranges > _RANGES
+                if isinstance(test, BitsSet):
+                    is_many = not self._runs_filters or is_heavy(test, below)
+                if is_many or _is_of(head, held[_name(test)]):
+                    continue
+            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
+            query = disproved_query(test, bitmaps=bitmaps)
+            if query is not None:
+                queries[i] = query
+        return queries
 
     def _kept(
         self,
@@ -253,11 +261,7 @@ class Answers:
 
 def _name(test: FieldCompare | Overlaps | Escapes | BitsSet) -> str:
     """What is kept for a test is kept under this name."""
-    return f"{test.sketch}_{test.field}" if isinstance(test, BitsSet) else test.sketch
-
-
-def _keys(test: BitsSet) -> int:
-    return max((len(keys) for _, keys in test.probes), default=0)
+    return slices_name(test) if isinstance(test, BitsSet) else test.sketch
 
 
 def _is_of(head: Head, kept: Catalogue | Slices | None) -> bool:

@@ -48,7 +48,9 @@ class Entries:
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
         assert self._head.definition is not None
-        body = describe_mapping(Definition.from_json(self._head.definition), fields)
+        # Who builds an index reserves the ordinals of all files before the first is written.
+        made = Definition.from_json(self._head.definition)
+        body = describe_mapping(made, fields, files=self._head.next)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
         if not self._head.generation:
             try:
@@ -140,8 +142,7 @@ class Entries:
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
-            files, below = packed
-            return Catalogue(head.generation, below, files, pa.array([], pa.int64()))
+            return Catalogue(head.generation, _below(packed), packed, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         # All of a source takes less time than parts of it; no terms or bytes are in it.
@@ -154,14 +155,13 @@ class Entries:
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
         removed = [] if since is None else self.removed(after, timeout=timeout)
-        below = self._below(gone, timeout=timeout)
-        return Catalogue(head.generation, below, files, pa.array(removed, pa.int64()))
+        return Catalogue(head.generation, _below(files), files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
         head = self._head
         if since is None and (packed := self._packed(fields)) is not None:
-            files = packed[0].select(["ordinal", *fields])
+            files = packed.select(["ordinal", *fields])
             return Catalogue(head.generation, head.next, files, pa.array([], pa.int64()))
         wanted = [name for name in fields if name in head.fields]
         after = {"range": {"generation": {"gt": since or 0}}}
@@ -277,10 +277,8 @@ class Entries:
             if error.status != 404:
                 raise
 
-    def _packed(
-        self, fields: Sequence[str], *, timeout: float | None = None
-    ) -> tuple[pa.Table, int] | None:
-        """The entries out of pages, and one more than the greatest ordinal.
+    def _packed(self, fields: Sequence[str], *, timeout: float | None = None) -> pa.Table | None:
+        """The entries out of pages.
 
         None if the pages do not tell of all files: some writer left none, or a removal goes on.
         """
@@ -302,23 +300,7 @@ class Entries:
         left = self._client.patience if timeout is None else timeout
         if self.search(counted, timeout=left)["hits"]["total"]["value"] != len(files):
             return None
-        return files, files["ordinal"][-1].as_py() + 1 if len(files) else 0
-
-    def _below(self, gone: set[int], *, timeout: float | None) -> int:
-        """One more than the greatest ordinal there is, changed or not."""
-        query = self.visible(_ENTRY)
-        if gone:
-            query["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
-        body = {
-            "query": query,
-            "_source": False,
-            "size": 1,
-            "sort": [{"ordinal": "desc"}],
-            "track_total_hits": False,
-        }
-        left = self._client.patience if timeout is None else timeout
-        hits = self.search(body, timeout=left)["hits"]["hits"]
-        return hits[0]["sort"][0] + 1 if hits else 0
+        return files
 
     def _with(
         self,
@@ -346,6 +328,11 @@ class Entries:
                 f"{self._client.server} no longer has index {self._name}: drop the skipping "
                 "index and create it anew"
             ) from error
+
+
+def _below(files: pa.Table) -> int:
+    """One more than the greatest ordinal; a search for it would take as long as a test."""
+    return files["ordinal"][-1].as_py() + 1 if len(files) else 0
 
 
 def _flat(hit: Body) -> Body:

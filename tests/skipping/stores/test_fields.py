@@ -30,7 +30,12 @@ def test_those_asked_for_last_stay() -> None:
         kept.keep(name, "s1", fields(1, 0))
     assert kept.held("a", "s1", Catalogue) is not None
     kept.keep("d", "s1", fields(1, 0))
-    assert [kept.held(name, "s1", Catalogue) is None for name in "abcd"] == [False, True, False, False]
+    assert [kept.held(name, "s1", Catalogue) is None for name in "abcd"] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     kept.keep("e", "s1", fields(1, *range(9)))  # more than there is room for
     assert [kept.held(name, "s1", Catalogue) for name in "abcde"] == [None] * 5
 
@@ -70,7 +75,9 @@ def test_a_load_goes_on_for_who_comes_later() -> None:
     assert kept.loaded("i", "s1", read, deadline=deadline) is None
     assert kept.loaded("i", "s1", read, deadline=deadline) is None
     threading.Timer(0.05, go.set).start()
-    assert kept.loaded("i", "s1", read, deadline=soon()) is kept.held("i", "s1", Catalogue) is not None
+    assert (
+        kept.loaded("i", "s1", read, deadline=soon()) is kept.held("i", "s1", Catalogue) is not None
+    )
     assert times == [1]
 
 

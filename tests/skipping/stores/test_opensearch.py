@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from providers.errors import Conflict, StoreError

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skipping.stores.opensearch import evaluate
+from skipping.stores import slices
 from tests.skipping.stores.cluster import at, make
 from tests.skipping.stores.proxy import Answer, Front, Request
 from tests.skipping.stores.small import EXPECTED, TESTS, bit, bits_of
@@ -28,7 +28,7 @@ def test_bits_of_many_keys_are_asked_of_a_copy(
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     assert list(store.disproved("i", [bit(0)], below=99, timeout=30)[0]) == [0, 2, 4, 5, 8, 9]
     assert _scripts(between) == 1
-    monkeypatch.setattr(evaluate, "_SCRIPTED", 0)
+    monkeypatch.setattr(slices, "HEAVY", 0)
     assert list(store.disproved("i", [bit(0)], below=99, timeout=30)[0]) == [0, 2, 4, 5, 8, 9]
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     store.remove("i", pa.array([2, 12]))
@@ -46,7 +46,7 @@ def test_bits_of_more_bytes_than_are_kept(
 ) -> None:
     store = at(make(opensearch, files=0), between.address, kept=100)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
-    monkeypatch.setattr(evaluate, "_SCRIPTED", 0)
+    monkeypatch.setattr(slices, "HEAVY", 0)
     for _ in range(2):
         found = store.disproved("i", [bit(0), *TESTS], below=10, timeout=30)
         assert [list(a) for a in found] == [[], *EXPECTED]
@@ -60,7 +60,7 @@ def test_bits_that_are_cut_or_lost_keep_their_files(
 ) -> None:
     store = at(make(opensearch, files=0), between.address, kept=1 << 20)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
-    monkeypatch.setattr(evaluate, "_SCRIPTED", 0)
+    monkeypatch.setattr(slices, "HEAVY", 0)
 
     def alter(answer: dict[str, Any]) -> None:
         for hit in answer["hits"]["hits"]:
@@ -69,7 +69,6 @@ def test_bits_that_are_cut_or_lost_keep_their_files(
             elif hit["sort"][0] == 4:
                 hit["fields"]["bytes.s3_filter"] = [cut]
 
-    
     def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
         answer = to_node(request.body)
         if b'"docvalue_fields"' in request.body:
