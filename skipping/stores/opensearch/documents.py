@@ -86,7 +86,7 @@ _IDENTITY: Body = {
 }
 
 
-_URL_SAFE = str.maketrans("-_", "+/")
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,8 @@ def decode_values(type: pa.DataType, values: list[Any]) -> Any:
     """What doc values say of a TERMS or BYTES field, as it was before `encode_values`."""
     if pa.types.is_large_binary(type):
         # The server spells it without padding; versions differ in the last two signs.
-        return b64decode(values[0].translate(_URL_SAFE) + "=" * (-len(values[0]) % 4))
+        text = values[0].encode("ascii").translate(_URL_SAFE)
+        return b64decode(text + b"=" * (-len(text) % 4))
     if type.value_type == pa.binary():
         return [bytes.fromhex(value) for value in values]
     return values

@@ -1,4 +1,4 @@
-"""Questions of bits: by script, of a copy, and where neither can be."""
+"""Questions of bits and ranges: in the cluster, of what is kept, and where neither can be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from skipping.stores import slices
-from tests.skipping.stores.cluster import at, make
+from skipping.stores.opensearch import evaluate
+from tests.skipping.stores.cluster import answers, at, make
 from tests.skipping.stores.proxy import Answer, Front, Request
 from tests.skipping.stores.small import EXPECTED, TESTS, bit, bits_of
 
@@ -78,3 +79,14 @@ def test_bits_that_are_cut_or_lost_keep_their_files(
     between.rule = rule
     found = list(store.disproved("i", [bit(0)], below=99, timeout=30)[0])
     assert found == [0, 2, 5, 8, 9]
+
+
+def test_ranges_of_many_files_are_asked_of_what_is_kept(
+    opensearch: str, between: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "_RANGED", 0)
+    store = make(opensearch)
+    for kept, asks in ((0, True), (1 << 20, False)):
+        between.seen.clear()
+        assert answers(at(store, between.address, kept=kept)) == EXPECTED
+        assert any(b'"range": {"s1_low"' in request.body for request in between.seen) is asks
