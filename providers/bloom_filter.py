@@ -38,7 +38,7 @@ LEAST, MOST = 64, 1 << 22
 CANDIDATES, FIXED = 10, 10_000
 """Flint's: its filters grow from 1,024 values in so many steps; or all are for so many values."""
 
-MOST_KEYS = 1_000
+MOST_KEYS = 10_000
 """Keys of one question; every file is asked about every key, so more cost more than they save."""
 
 LARGEST = 1 << 27

@@ -30,6 +30,7 @@ EXTENDED = (
     "rewrite/test_iceberg_catalogs.py",
     "rewrite/test_commands.py",
     "rewrite/test_composites.py",
+    "skipping/stores/test_opensearch_cluster.py",
     "rewrite/test_dbt.py",
     "rewrite/test_dml_concurrency.py",
     "rewrite/test_dml_random.py",

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,9 @@ MODULES = ",".join(
         "index.mapper.MapperExtras",
     )
 )
+ALONE = "discovery.type: single-node"
 CONFIG = """\
-discovery.type: single-node
+{discovery}
 network.host: 127.0.0.1
 force.http.port: {port}
 force.transport.port: 0
@@ -93,14 +95,26 @@ def choose() -> tuple[Path, int, Release]:
 
 
 class Node:
-    """One node; `start` returns its address, `host:port`, which stays when it is started again."""
+    """One node; `start` returns its address, `host:port`, which stays when it is started again.
 
-    def __init__(self, *, config: str = "", fast: bool = False) -> None:
+    `discovery` says how it finds others, `heap` is how much memory its Java has.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: str = "",
+        fast: bool = False,
+        discovery: str = ALONE,
+        heap: str = "512m",
+    ) -> None:
         # The optimizing compiler costs a test more than it brings.
         self._flags = [] if fast else ["-XX:TieredStopAtLevel=1"]
         self._java, self._major, self.release = choose()
         self._jars = self.release.jars(self._java)
         self._config = config
+        self._discovery = discovery
+        self._heap = heap
         self._base = Path(tempfile.mkdtemp(prefix="opensearch-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
@@ -110,7 +124,7 @@ class Node:
         folder = self._base / "node_1"
         (folder / "config").mkdir(parents=True, exist_ok=True)
         port = int(self.address.rpartition(":")[2] or 0)
-        text = CONFIG.format(port=port, more=self._config)
+        text = CONFIG.format(discovery=self._discovery, port=port, more=self._config)
         (folder / "config" / "opensearch.yml").write_text(text)
         ports = folder / "logs" / "http.ports"
         ports.unlink(missing_ok=True)  # it stays behind when a node stops
@@ -135,7 +149,13 @@ class Node:
     def _command(self) -> list[str | Path]:
         native = ["--enable-native-access=ALL-UNNAMED"] if self._major >= 21 else []
         return [
-            *(self._java, "-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", *self._flags),
+            *(
+                self._java,
+                f"-Xms{self._heap}",
+                f"-Xmx{self._heap}",
+                "-XX:+UseSerialGC",
+                *self._flags,
+            ),
             *("-Dlog4j2.disable.jmx=true", "--add-opens=java.base/java.nio=ALL-UNNAMED", *native),
             *("-cp", f"{self._jars}{os.sep}*", MAIN, "-basePath", self._base),
             *("-numOfNode", "1", "-clusterName", "skipping", "-moduleTypes", MODULES),
@@ -152,6 +172,11 @@ class Node:
                 return bool(response.status == 200)
         except OSError:
             return False
+
+    @property
+    def transport(self) -> str:
+        """Where other nodes reach it, once it is started."""
+        return (self._base / "node_1" / "logs" / "transport.ports").read_text().split()[0]
 
     def signal(self, number: signal.Signals) -> None:
         """Kill, stop or continue it."""
@@ -175,6 +200,25 @@ class Node:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def nodes(count: int, *, heap: str = "384m") -> Iterator[list[Node]]:
+    """A cluster of so many nodes, each a process of its own."""
+    made: list[Node] = []
+    try:
+        for number in range(count):
+            seeds = ", ".join(node.transport for node in made)
+            # Only the first may begin a cluster: the others would begin one of their own.
+            first = "" if number else "Node 1"
+            found = f"force.discovery.type: zen\ndiscovery.seed_hosts: [{seeds}]\n"
+            found += f"cluster.initial_cluster_manager_nodes: [{first}]"
+            made.append(Node(heap=heap, discovery=found))
+            made[-1].start()
+        yield made
+    finally:
+        for node in made:
+            node.stop()
 
 
 def main(command: list[str]) -> int:

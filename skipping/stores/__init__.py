@@ -65,15 +65,21 @@ def identities(files: pa.Table) -> Iterator[Identity]:
 class Catalogue:
     """The entries of an index, or how they changed since a generation.
 
-    `below` is one more than the greatest ordinal there is: whoever asks about files of this
-    catalogue names it, so that a file which came later is unknown to the answer. `files` has the
-    IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if all).
+    `below` is one more than the greatest ordinal of these files, or more: whoever asks about files
+    of this catalogue names it, so that a file which came later is unknown to the answer. `files`
+    has the IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if
+    all).
     """
 
     generation: Generation
     below: int
     files: pa.Table
     removed: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the files take."""
+        return int(self.files.nbytes)
 
     def after(self, change: Catalogue) -> Catalogue:
         """A catalogue of all entries brought up to date by what changed since its generation."""
@@ -83,7 +89,8 @@ class Catalogue:
         gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
         stay = pc.invert(pc.is_in(self.files["ordinal"], value_set=gone))
         files = pa.concat_tables([self.files.filter(stay), change.files], promote_options="default")
-        return Catalogue(change.generation, change.below, files, pa.array([], pa.int64()))
+        below = max(self.below, change.below)
+        return Catalogue(change.generation, below, files, pa.array([], pa.int64()))
 
 
 class IndexStore(Protocol):

@@ -1,7 +1,8 @@
-"""SCALAR fields of sketches, kept on the driver: what is asked of them needs no store.
+"""Fields of sketches, kept on the driver: what is asked of them needs no store.
 
-A sketch's fields are one Arrow table of all its files, as of one generation, and follow the store
-by what changed since. At most so many bytes are kept; those asked for last stay.
+A sketch's SCALAR fields are one Arrow table of all its files, a BYTES field is laid down by bit
+(`slices`). Each is as of one generation, and follows the store by what changed since. At most so
+many bytes are kept; those asked for last stay.
 
 An answer has to be of one generation. So who asks takes what is held *before* looking which
 generation the store is at: it can only be older than that, and is then brought up to it.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +20,7 @@ from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.forking import Lock
 from skipping.stores.single_flight import SingleFlight
+from skipping.stores.slices import Slices, TooLarge
 
 __all__ = ["KEPT", "Fields", "apply_change"]
 
@@ -25,6 +28,8 @@ KEPT = 256 << 20
 """Bytes that are kept unless told otherwise."""
 
 _SHARE = 0.5  # of the time left that is spent on waiting
+
+_Kept = TypeVar("_Kept", Catalogue, Slices)
 
 
 class Fields:
@@ -35,52 +40,58 @@ class Fields:
 
     def __init__(self, most: int = KEPT) -> None:
         self.most = most
-        self._held: dict[tuple[IndexId, str], Catalogue] = {}
+        self._held: dict[tuple[IndexId, str], Catalogue | Slices] = {}
         self._too_large: set[tuple[IndexId, str]] = set()
-        self._loading = SingleFlight[Catalogue]()
+        self._loading = SingleFlight[Any]()
         self._lock = Lock()
 
-    def held(self, index: IndexId, sketch: str) -> Catalogue | None:
-        """What is kept of a sketch."""
+    def held(self, index: IndexId, name: str, sort: type[_Kept]) -> _Kept | None:
+        """What is kept under a name: of a sketch a Catalogue, of a BYTES field Slices."""
         with self._lock:
-            found = self._held.pop((index, sketch), None)
+            found = self._held.pop((index, name), None)
             if found is not None:
-                self._held[index, sketch] = found  # now the last to be dropped
-            return found
+                self._held[index, name] = found  # now the last to be dropped
+            return found if isinstance(found, sort) else None
 
-    def keep(self, index: IndexId, sketch: str, newest: Catalogue) -> None:
+    def keep(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
         """Keep it, unless something newer is, and drop what there is no room for then."""
         with self._lock:
-            held = self._held.pop((index, sketch), newest)
+            held = self._held.pop((index, name), newest)
             later = held if held.generation > newest.generation else newest
-            self._held[index, sketch] = later
-            if newest.files.nbytes > self.most:
-                self._too_large.add((index, sketch))
-            bytes = sum(kept.files.nbytes for kept in self._held.values())
+            self._held[index, name] = later
+            if newest.nbytes > self.most:
+                self._too_large.add((index, name))
+            bytes = sum(kept.nbytes for kept in self._held.values())
             for key in list(self._held):
                 if bytes <= self.most:
                     break
-                bytes -= self._held.pop(key).files.nbytes
+                bytes -= self._held.pop(key).nbytes
 
-    def fits(self, index: IndexId, sketch: str) -> bool:
+    def fits(self, index: IndexId, name: str) -> bool:
         """Whether it may be kept, as far as is known: then it is worth reading ahead."""
-        return self.most > 0 and (index, sketch) not in self._too_large
+        return self.most > 0 and (index, name) not in self._too_large
 
     def loaded(
-        self, index: IndexId, sketch: str, read: Callable[[], Catalogue], *, deadline: float
-    ) -> Catalogue | None:
+        self, index: IndexId, name: str, read: Callable[[], _Kept], *, deadline: float
+    ) -> _Kept | None:
         """What `read` gives, which is kept; None if it takes too long, it goes on then.
 
         Somebody else may be reading already; then it is of the generation that they saw.
         """
 
-        def work() -> Catalogue:
-            newest = read()
-            self.keep(index, sketch, newest)
+        def work() -> _Kept:
+            try:
+                newest = read()
+            except TooLarge:
+                with self._lock:
+                    self._too_large.add((index, name))
+                raise
+            self.keep(index, name, newest)
             return newest
 
         wait = _SHARE * (deadline - time.monotonic())
-        return self._loading.result((index, sketch), work, timeout=wait)
+        found: _Kept | None = self._loading.result((index, name), work, timeout=wait)
+        return found
 
     def drop(self, index: IndexId) -> None:
         """Forget an index."""

@@ -1,9 +1,9 @@
 """Which files tests disprove, asked of one index: one search for all that a query can say.
 
-The others have too many keys. Those on SCALAR fields are evaluated here, on the fields that are
-kept (`fields`), and so are those with few keys once the fields are there. "Some term is none of
-these many keys" is answered from the terms of the few files that it could disprove. What is left
-disproves nothing.
+The others have too many keys. Those on SCALAR and BYTES fields are evaluated here, on the fields
+that are kept (`fields`), and so are those with few keys once the fields are there. "Some term is
+none of these many keys" is answered from the terms of the few files that it could disprove. What is
+left disproves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from itertools import accumulate
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of, is_scalar
 from skipping.stores.fields import Fields, apply_change
+from skipping.stores.opensearch.bits import read_slices
 from skipping.stores.opensearch.client import Body, Refused
 from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
 from skipping.stores.opensearch.index import Entries
@@ -46,19 +47,27 @@ from skipping.stores.opensearch.queries import (
 )
 from skipping.stores.opensearch.registry import Head
 from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap_words
+from skipping.stores.slices import Slices, TooLarge, is_heavy, slices_name
 
 __all__ = ["Answers"]
 
 _CANDIDATES = 10_000
 _RANGES = 512
-"""Ranges of values in one search; for more the fields are read. Each takes its time: 3,200 of them,
-200 keys for 16 intervals, took 30 s with 20,000 files on a busy machine."""
+"""Ranges of values in one search; for more the fields are read. With 20,000 files 128 of them took
+0.3 s of a core of the node, 512 took 0.6 s and 2,048 took 4.3 s; here each number takes 0.03 s."""
+
+_RANGED = 3_000_000
+"""Ranges times files in one search, where the fields can be kept: those 0.3 s."""
 
 _SCALAR = (FieldCompare, Overlaps, OverlapsRange, Escapes)
+_HELD = (*_SCALAR, BitsSet)
+
+Held: TypeAlias = Mapping[str, Catalogue | Slices | None]
+"""What was kept for tests before the head was read, by their `_name`."""
 
 
 class Answers:
-    """Asks the indexes of one store; knows what the cluster can, and keeps SCALAR fields."""
+    """Asks the indexes of one store; knows what the cluster can, and keeps fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._runs_aggregations = True  # scripts as such, until a question fails for it
@@ -66,83 +75,150 @@ class Answers:
         self._has_bitmaps: bool | None = None
         self._fields = fields
 
+    def held(self, index: IndexId, tests: Sequence[Test]) -> Held:
+        """What is kept for tests; to be asked before the head is read."""
+        found: dict[str, Catalogue | Slices | None] = {}
+        for test in tests:
+            if isinstance(test, BitsSet):
+                found[_name(test)] = self._fields.held(index, _name(test), Slices)
+            elif isinstance(test, _SCALAR):
+                found[_name(test)] = self._fields.held(index, _name(test), Catalogue)
+        return found
+
     def disproved(
         self,
         index: IndexId,
         head: Head,
         entries: Entries,
         tests: Sequence[Test],
-        held: Mapping[str, Catalogue | None],
+        held: Held,
         *,
         below: int,
         deadline: float,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`.
-
-        `held` are the sketches' fields that were kept before the head was read.
-        """
+        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         below = min(below, head.next)
         answers = [BitMap() for _ in tests]
         if below <= 0 or not head.generation:
             return answers
         types = types_of(head.fields)
+        asked = {i: test for i, test in enumerate(tests) if answerable(test, types)}
+        queries = self._queries(index, head, entries, asked, held, below, deadline)
+        scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
+        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
+            answers[i] = found
+        for i, test in asked.items():
+            if isinstance(test, ContainsOther) and i not in queries:
+                answers[i] = _without_other(head, entries, test, below, deadline)
+            if not isinstance(test, _HELD):
+                continue
+            kept = held[_name(test)]
+            if i not in queries:
+                kept = self._kept(index, head, entries, test, kept, deadline)
+                if kept is not None:
+                    answers[i] = _evaluated(test, kept, below, deadline)
+                _left(deadline)
+            # Bytes are much: they are read for who asks about many keys, and then kept up.
+            elif self._fields.fits(index, _name(test)) and not (i in scripted and kept is None):
+                # For the questions to come; nobody waits for it, or minds if it fails.
+                with suppress(StoreError):
+                    self._kept(index, head, entries, test, kept, -math.inf)
+        gone = BitMap(entries.unswept(timeout=_left(deadline)))
+        return [answer - gone for answer in answers]
+
+    def _queries(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        tests: Mapping[int, Test],
+        held: Held,
+        below: int,
+        deadline: float,
+    ) -> dict[int, Body]:
+        """Of each test that the cluster had better answer the query."""
         queries: dict[int, Body] = {}
-        ranges = list(accumulate(clauses(test) for test in tests))
-        for i, test in enumerate(tests):
-            if not answerable(test, types):
-                continue
-            is_many = ranges[i] > _RANGES
-            if isinstance(test, _SCALAR) and (is_many or _is_of(head, held[test.sketch])):
-                continue
+        ranges = 0
+        for i, test in tests.items():
+            ranges += clauses(test)
+            if isinstance(test, _HELD):
+                is_many = ranges > _RANGES or (
+                    ranges * below > _RANGED and self._fields.fits(index, _name(test))
+                )
+                if isinstance(test, BitsSet):
+                    is_many = not self._runs_filters or is_heavy(test, below)
+                if is_many or _is_of(head, held[_name(test)]):
+                    continue
             bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
             query = disproved_query(test, bitmaps=bitmaps)
             if query is not None:
                 queries[i] = query
-            elif isinstance(test, ContainsOther):
-                answers[i] = _without_other(head, entries, test, below, deadline)
-        scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
-        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
-            answers[i] = found
-        for i, test in enumerate(tests):
-            if not isinstance(test, _SCALAR) or not answerable(test, types):
-                continue
-            if i not in queries:
-                kept = self._kept(index, head, entries, test.sketch, held[test.sketch], deadline)
-                if kept is not None:
-                    answers[i] = _evaluated(test, kept.files, below)
-                _left(deadline)
-            elif self._fields.fits(index, test.sketch):
-                # For the questions to come; nobody waits for it, or minds if it fails.
-                with suppress(StoreError):
-                    self._kept(index, head, entries, test.sketch, held[test.sketch], -math.inf)
-        gone = BitMap(entries.unswept(timeout=_left(deadline)))
-        return [answer - gone for answer in answers]
+        return queries
 
     def _kept(
         self,
         index: IndexId,
         head: Head,
         entries: Entries,
-        sketch: str,
-        held: Catalogue | None,
+        test: FieldCompare | Overlaps | Escapes | BitsSet,
+        held: Catalogue | Slices | None,
         deadline: float,
-    ) -> Catalogue | None:
-        """The sketch's fields as of the head; None if they cannot be had in time."""
+    ) -> Catalogue | Slices | None:
+        """The fields of a test as of the head; None if they cannot be had in time, or are much."""
         if held is not None and not head.has_been(held.generation):  # of before a restore
             self._fields.drop(index)
             held = None
-        if held is not None and _is_of(head, held):
+        if _is_of(head, held):
             return held
-        names = [n for n in head.fields if n.startswith(f"{sketch}_")]
-        names = [n for n in names if is_scalar(types_of(head.fields)[n])]
+        newest: Catalogue | Slices | None
+        if isinstance(test, BitsSet):
+            newest = self._slices(
+                index, head, entries, test, held if isinstance(held, Slices) else None, deadline
+            )
+        else:
+            newest = self._scalars(
+                index, head, entries, test, held if isinstance(held, Catalogue) else None, deadline
+            )
+        return newest if _is_of(head, newest) else None
+
+    def _scalars(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        test: FieldCompare | Overlaps | Escapes,
+        held: Catalogue | None,
+        deadline: float,
+    ) -> Catalogue | None:
+        types = types_of(head.fields)
+        names = [n for n in types if n.startswith(f"{test.sketch}_") and is_scalar(types[n])]
 
         def read() -> Catalogue:
             if held is None:
                 return entries.scalars(names)
             return apply_change(held, entries.scalars(names, since=held.generation))
 
-        newest = self._fields.loaded(index, sketch, read, deadline=deadline)
-        return newest if _is_of(head, newest) else None
+        return self._fields.loaded(index, _name(test), read, deadline=deadline)
+
+    def _slices(
+        self,
+        index: IndexId,
+        head: Head,
+        entries: Entries,
+        test: BitsSet,
+        held: Slices | None,
+        deadline: float,
+    ) -> Slices | None:
+        if not self._fields.fits(index, _name(test)):
+            return None
+
+        def read() -> Slices:
+            return read_slices(head, entries, test, held, most=self._fields.most)
+
+        try:
+            return self._fields.loaded(index, _name(test), read, deadline=deadline)
+        except TooLarge:
+            return None
 
     def _searched(
         self,
@@ -197,7 +273,12 @@ class Answers:
         return before != (self._runs_aggregations, self._runs_filters)
 
 
-def _is_of(head: Head, kept: Catalogue | None) -> bool:
+def _name(test: FieldCompare | Overlaps | Escapes | BitsSet) -> str:
+    """What is kept for a test is kept under this name."""
+    return slices_name(test) if isinstance(test, BitsSet) else test.sketch
+
+
+def _is_of(head: Head, kept: Catalogue | Slices | None) -> bool:
     return kept is not None and kept.generation == head.generation
 
 
@@ -209,8 +290,11 @@ def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> 
     return True
 
 
-def _evaluated(test: Test, files: pa.Table, below: int) -> BitMap:
-    files = files.filter(pc.less(files["ordinal"], below)).combine_chunks()
+def _evaluated(test: Test, kept: Catalogue | Slices, below: int, deadline: float) -> BitMap:
+    if isinstance(kept, Slices):
+        assert isinstance(test, BitsSet)
+        return kept.disproved(test, below=below, in_time=lambda: _left(deadline))
+    files = kept.files.filter(pc.less(kept.files["ordinal"], below)).combine_chunks()
     return bitmap_of(files["ordinal"].to_numpy()[disproved_rows(test, files)])
 
 

@@ -27,12 +27,14 @@ from skipping.stores.opensearch.documents import (
 from skipping.stores.opensearch.pages import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import Head
 
-__all__ = ["Entries"]
+__all__ = ["ORDER", "Entries"]
 
 _MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
 _PACKED = 16  # pages at once, each of which may have MB
-_ORDER = ("ordinal", "generation")  # of two writes about one file the later comes later
+
+ORDER = ("ordinal", "generation")
+"""Of two writes about one file the later comes later."""
 
 
 class Entries:
@@ -46,7 +48,9 @@ class Entries:
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
         assert self._head.definition is not None
-        body = describe_mapping(Definition.from_json(self._head.definition), fields)
+        # Who builds an index reserves the ordinals of all files before the first is written.
+        made = Definition.from_json(self._head.definition)
+        body = describe_mapping(made, fields, files=self._head.next)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
         if not self._head.generation:
             try:
@@ -65,7 +69,7 @@ class Entries:
             return found
         for field, values in (("ordinal", ordinals), ("identity", names)):
             wanted = ["ordinal", "identity", "*_known"]
-            for source in self._with(field, values, wanted, _ORDER):
+            for source in self._with(field, values, wanted, ORDER):
                 ordinal = source["ordinal"]
                 flags = {name for name in source if name.endswith("_known")}
                 found.flags.setdefault(ordinal, set()).update(flags)
@@ -111,13 +115,13 @@ class Entries:
 
     def sweep(self, generation: Generation, *, beat: Callable[[], None]) -> None:
         """Delete the documents of what was removed at a generation; the tombstones stay."""
-        ordinals = self._removed({"term": {"generation": generation}})
+        ordinals = self.removed({"term": {"generation": generation}})
         for start in range(0, len(ordinals), _MANY):
             beat()
             part = ordinals[start : start + _MANY]
             query = {"terms": {"ordinal": part}}
             body = {"query": query, "_source": False}
-            items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self._pages(body, _ORDER)]
+            items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self.pages(body, ORDER)]
             self._client.bulk(self._name, items, beat=beat)
         self._client.call("POST", f"/{self._name}/_refresh")
 
@@ -138,50 +142,48 @@ class Entries:
         if not head.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
-            files, below = packed
-            return Catalogue(head.generation, below, files, pa.array([], pa.int64()))
+            return Catalogue(head.generation, _below(packed), packed, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         # All of a source takes less time than parts of it; no terms or bytes are in it.
-        body = {"query": self._visible(after, _ENTRY)}
-        sources = [hit["_source"] for hit in self._pages(body, _ORDER, timeout=timeout)]
+        body = {"query": self.visible(after, _ENTRY)}
+        sources = [hit["_source"] for hit in self.pages(body, ORDER, timeout=timeout)]
         # Of an entry that only got more sketches, the rest was written before.
         whole = {source["ordinal"] for source in sources if "path" in source}
         partial = sorted({source["ordinal"] for source in sources} - whole)
-        sources[:0] = self._with("ordinal", partial, wanted, _ORDER, timeout=timeout)
+        sources[:0] = self._with("ordinal", partial, wanted, ORDER, timeout=timeout)
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
-        removed = [] if since is None else self._removed(after, timeout=timeout)
-        below = self._below(gone, timeout=timeout)
-        return Catalogue(head.generation, below, files, pa.array(removed, pa.int64()))
+        removed = [] if since is None else self.removed(after, timeout=timeout)
+        return Catalogue(head.generation, _below(files), files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
         head = self._head
         if since is None and (packed := self._packed(fields)) is not None:
-            files = packed[0].select(["ordinal", *fields])
+            files = packed.select(["ordinal", *fields])
             return Catalogue(head.generation, head.next, files, pa.array([], pa.int64()))
         wanted = [name for name in fields if name in head.fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         body = {
-            "query": self._visible(after, _ENTRY),
+            "query": self.visible(after, _ENTRY),
             "_source": False,
             "stored_fields": "_none_",
             "docvalue_fields": wanted,
         }
-        sources = [_flat(hit) for hit in self._pages(body, _ORDER)]
+        sources = [_flat(hit) for hit in self.pages(body, ORDER)]
         if since is not None:
             # What was written before about the same entries.
             ordinals = sorted({source["ordinal"] for source in sources})
             before = {"range": {"generation": {"lte": since}}}
             for start in range(0, len(ordinals), _MANY):
                 some = {"terms": {"ordinal": ordinals[start : start + _MANY]}}
-                body["query"] = self._visible(before, some)
-                sources[:0] = [_flat(hit) for hit in self._pages(body, _ORDER)]
+                body["query"] = self.visible(before, some)
+                sources[:0] = [_flat(hit) for hit in self.pages(body, ORDER)]
         gone = set(self.unswept())
         kept = [source for source in sources if source["ordinal"] not in gone]
         files = table_of(kept, fields, types_of(head.fields), identity=("ordinal",))
-        removed = [] if since is None else self._removed(after)
+        removed = [] if since is None else self.removed(after)
         return Catalogue(head.generation, head.next, files, pa.array(removed, pa.int64()))
 
     def entries(self) -> Iterator[pa.Table]:
@@ -198,13 +200,13 @@ class Entries:
             part = whole.files.filter(within)
             some = {"range": {"ordinal": {"gte": start, "lt": start + _MANY}}}
             body = {
-                "query": self._visible(some),
+                "query": self.visible(some),
                 "_source": False,
                 "stored_fields": "_none_",
                 "docvalue_fields": list(packed),
             }
             found: dict[str, dict[int, Any]] = {field: {} for field in packed}
-            for hit in self._pages(body, _ORDER):
+            for hit in self.pages(body, ORDER):
                 for field, values in hit.get("fields", {}).items():
                     found[field][hit["sort"][0]] = decode_values(packed[field][1], values)
             for field, (name, type) in packed.items():
@@ -229,7 +231,18 @@ class Entries:
         """Ordinals that were removed and may still have documents."""
         if self._head.unswept is None:
             return []
-        return self._removed({"term": {"generation": self._head.unswept}}, timeout=timeout)
+        return self.removed({"term": {"generation": self._head.unswept}}, timeout=timeout)
+
+    def visible(self, *also: Body) -> Body:
+        """What selects the documents that count, and that these queries select."""
+        return {"bool": {"filter": [self._head.visible, *also]}}
+
+    def removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
+        """Ordinals whose tombstones a query selects."""
+        query = self.visible(which, {"exists": {"field": "removed"}})
+        body = {"query": query, "_source": False}
+        hits = self.pages(body, ("removed", "generation"), timeout=timeout)
+        return [hit["sort"][0] for hit in hits]
 
     def search(self, body: Body, *, timeout: float) -> Body:
         """One complete answer."""
@@ -237,10 +250,22 @@ class Entries:
             answer: Body = self._client.search(self._name, body, timeout=timeout)
             return answer
 
+    def pages(
+        self,
+        body: Body,
+        order: Sequence[str],
+        *,
+        size: int = PAGE_SIZE,
+        timeout: float | None = None,
+    ) -> Iterator[Body]:
+        """Every hit, in the order of fields that together are unique; `size` at once."""
+        with self._there():
+            yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
+
     def ordinals(self, query: Body, *, timeout: float) -> list[int]:
         """The ordinals of all documents that a query selects."""
-        pages = self._pages({"query": query, "_source": False}, _ORDER, timeout=timeout)
-        return [hit["sort"][0] for hit in pages]
+        hits = self.pages({"query": query, "_source": False}, ORDER, timeout=timeout)
+        return [hit["sort"][0] for hit in hits]
 
     def drop(self) -> None:
         """Delete it, if it is there; its name was derived, and stands for itself only."""
@@ -252,16 +277,14 @@ class Entries:
             if error.status != 404:
                 raise
 
-    def _packed(
-        self, fields: Sequence[str], *, timeout: float | None = None
-    ) -> tuple[pa.Table, int] | None:
-        """The entries out of pages, and one more than the greatest ordinal.
+    def _packed(self, fields: Sequence[str], *, timeout: float | None = None) -> pa.Table | None:
+        """The entries out of pages.
 
         None if the pages do not tell of all files: some writer left none, or a removal goes on.
         """
-        body = {"query": self._visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
-        hits = self._pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
-        removed = self._removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        body = {"query": self.visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
+        hits = self.pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
+        removed = self.removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         try:
             files = unpack_pages(
                 (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
@@ -269,7 +292,7 @@ class Entries:
         except (ValueError, LookupError, TypeError, OSError):
             return None
         counted = {
-            "query": self._visible({"exists": {"field": "identity"}}),
+            "query": self.visible({"exists": {"field": "identity"}}),
             "_source": False,
             "size": 1,
             "track_total_hits": True,
@@ -277,29 +300,7 @@ class Entries:
         left = self._client.patience if timeout is None else timeout
         if self.search(counted, timeout=left)["hits"]["total"]["value"] != len(files):
             return None
-        return files, files["ordinal"][-1].as_py() + 1 if len(files) else 0
-
-    def _below(self, gone: set[int], *, timeout: float | None) -> int:
-        """One more than the greatest ordinal there is, changed or not."""
-        query = self._visible(_ENTRY)
-        if gone:
-            query["bool"]["must_not"] = [{"terms": {"ordinal": sorted(gone)}}]
-        body = {
-            "query": query,
-            "_source": False,
-            "size": 1,
-            "sort": [{"ordinal": "desc"}],
-            "track_total_hits": False,
-        }
-        left = self._client.patience if timeout is None else timeout
-        hits = self.search(body, timeout=left)["hits"]["hits"]
-        return hits[0]["sort"][0] + 1 if hits else 0
-
-    def _removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
-        query = self._visible(which, {"exists": {"field": "removed"}})
-        body = {"query": query, "_source": False}
-        pages = self._pages(body, ("removed", "generation"), timeout=timeout)
-        return [hit["sort"][0] for hit in pages]
+        return files
 
     def _with(
         self,
@@ -312,23 +313,9 @@ class Entries:
     ) -> Iterator[Body]:
         for start in range(0, len(values), _MANY):
             some = {"terms": {field: list(values[start : start + _MANY])}}
-            body = {"query": self._visible(some), "_source": list(wanted)}
-            for hit in self._pages(body, order, timeout=timeout):
+            body = {"query": self.visible(some), "_source": list(wanted)}
+            for hit in self.pages(body, order, timeout=timeout):
                 yield hit["_source"]
-
-    def _visible(self, *also: Body) -> Body:
-        return {"bool": {"filter": [self._head.visible, *also]}}
-
-    def _pages(
-        self,
-        body: Body,
-        order: Sequence[str],
-        *,
-        size: int = PAGE_SIZE,
-        timeout: float | None = None,
-    ) -> Iterator[Body]:
-        with self._there():
-            yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
 
     @contextmanager
     def _there(self) -> Iterator[None]:
@@ -341,6 +328,11 @@ class Entries:
                 f"{self._client.server} no longer has index {self._name}: drop the skipping "
                 "index and create it anew"
             ) from error
+
+
+def _below(files: pa.Table) -> int:
+    """One more than the greatest ordinal; a search for it would take as long as a test."""
+    return files["ordinal"][-1].as_py() + 1 if len(files) else 0
 
 
 def _flat(hit: Body) -> Body:

@@ -277,7 +277,7 @@ class OpenSearchStore:
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
-        held = {test.sketch: self._fields.held(index, test.sketch) for test in tests}
+        held = self._answers.held(index, tests)
         head = self._catalogues.head(index, timeout=timeout)
         if generation is not None and not head.has_been(generation):
             raise rewound_error(self.location, index)

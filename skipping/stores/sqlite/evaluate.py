@@ -1,7 +1,8 @@
 """Tests asked of an SQLite store within one transaction.
 
 SCALAR fields are kept in Arrow (`fields`) for the one evaluator there is, and with them which files
-are known at all. Of BYTES, which are more than should be in memory, the asked positions are read.
+are known at all. Of BYTES, which are much, the asked positions are read; for many keys all of
+them are kept by bit (`slices`).
 TERMS tests go through the inverted index: what counts is how many of a file's terms are among those
 asked for.
 
@@ -34,7 +35,8 @@ from providers.index_predicate import (
 )
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of
-from skipping.stores.sqlite.bytes import holds_for_some_key, read_groups
+from skipping.stores.slices import Slices, is_heavy, slices_name
+from skipping.stores.sqlite.bytes import holds_for_some_key, meeting, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
 from skipping.stores.sqlite.heads import Head
@@ -44,19 +46,23 @@ __all__ = ["Snapshot"]
 
 
 class Snapshot:
-    """One index within one read transaction; `held` are the sketches' fields as of it."""
+    """One index within one read transaction; `held` are the sketches' fields as of it, `slices`
+    BYTES fields by their full names.
+    """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         head: Head,
         held: Mapping[str, Catalogue | None],
+        slices: Mapping[str, Slices],
         *,
         below: int,
         deadline: float,
     ) -> None:
         self._connection = connection
         self._held = held
+        self._slices = slices
         self._deadline = deadline
         self._head = head
         self._types = {name: TYPES[spelled] for name, spelled in head.fields.items()}
@@ -74,6 +80,12 @@ class Snapshot:
         there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
         if not answerable(test, there):
             return BitMap()
+        if isinstance(test, BitsSet):
+            slices = self._slices.get(slices_name(test))
+            if slices is not None:
+                return slices.disproved(test, below=self._below, in_time=self._in_time)
+            if is_heavy(test, len(held.files)):
+                return BitMap()
         files = self._known(test.sketch, held.files)
         ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
@@ -108,7 +120,7 @@ class Snapshot:
         there = files[names[1]].is_valid().to_numpy()
         for group in read_groups(self._connection, self._head, names[0]):
             self._in_time()
-            at, places = _meeting(ordinals, group.ordinals)
+            at, places = meeting(ordinals, group.ordinals)
             for layout, keys in test.probes:
                 some = there[at] & (layouts[at] == layout)
                 if some.any():
@@ -152,16 +164,6 @@ class Snapshot:
         at = at[np.append(ordinals, -1)[at] == found]
         hits: Numbers = np.bincount(at, minlength=len(ordinals))
         return hits
-
-
-def _meeting(ordinals: Numbers, some: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the ordinals are that both have (sorted), in the one and in the other."""
-    start, n = int(np.searchsorted(ordinals, some[0])), len(some)
-    if np.array_equal(ordinals[start : start + n], some):  # as mostly, and a tenth of the time
-        return np.arange(start, start + n), np.arange(n)
-    at = np.searchsorted(ordinals, some)
-    asked = np.append(ordinals, -1)[at] == some
-    return at[asked], np.flatnonzero(asked)
 
 
 def _bitmap(ordinals: Numbers, rows: npt.NDArray[np.bool_]) -> BitMap:

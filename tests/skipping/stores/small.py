@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from providers.index_predicate import Contains, FieldCompare, Test
+from providers.index_predicate import BitsSet, Contains, FieldCompare, Test
 from skipping.model.definition import Definition, TableId
 
 DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
@@ -35,3 +35,20 @@ def entries(ordinals: range, *, terms: int = 3) -> pa.Table:
             "s2_values": pa.array([[f"t{o + k}" for k in range(terms)] for o in ordinals]),
         }
     )
+
+
+def bits_of(ordinals: range) -> pa.Table:
+    """Entries with their ordinals as bytes, of two layouts."""
+    n = len(ordinals)
+    return (
+        entries(ordinals)
+        .append_column("s3_known", pa.array([True] * n))
+        .append_column("s3_filter", pa.array([bytes([o]) for o in ordinals], pa.large_binary()))
+        .append_column("s3_layout", pa.array([o // 5 for o in ordinals], pa.int64()))
+    )
+
+
+def bit(n: int) -> BitsSet:
+    """Bit `n` of layout 0, of 1 the next."""
+    keys = [pa.array([[n + layout]], pa.list_(pa.int64(), 1)) for layout in (0, 1)]
+    return BitsSet("filter", "layout", tuple(enumerate(keys)), "s3")

@@ -28,11 +28,16 @@ def test_those_asked_for_last_stay() -> None:
     kept = Fields(50)
     for name in "abc":
         kept.keep(name, "s1", fields(1, 0))
-    assert kept.held("a", "s1") is not None
+    assert kept.held("a", "s1", Catalogue) is not None
     kept.keep("d", "s1", fields(1, 0))
-    assert [kept.held(name, "s1") is None for name in "abcd"] == [False, True, False, False]
+    assert [kept.held(name, "s1", Catalogue) is None for name in "abcd"] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     kept.keep("e", "s1", fields(1, *range(9)))  # more than there is room for
-    assert [kept.held(name, "s1") for name in "abcde"] == [None] * 5
+    assert [kept.held(name, "s1", Catalogue) for name in "abcde"] == [None] * 5
 
 
 def test_the_newest_stays() -> None:
@@ -40,7 +45,7 @@ def test_the_newest_stays() -> None:
     newest = fields(2, 0)
     for each in (fields(1, 0, 1), newest, fields(1, 0)):
         kept.keep("i", "s1", each)
-    assert kept.held("i", "s1") is newest
+    assert kept.held("i", "s1", Catalogue) is newest
 
 
 def test_what_goes() -> None:
@@ -49,7 +54,7 @@ def test_what_goes() -> None:
         kept.keep(name, "s1", fields(1, 0))
     kept.drop("a")
     kept.retain({"a", "b"})
-    assert [kept.held(name, "s1") is None for name in "abc"] == [True, False, True]
+    assert [kept.held(name, "s1", Catalogue) is None for name in "abc"] == [True, False, True]
 
 
 def test_brought_up_to_what_changed() -> None:
@@ -70,7 +75,9 @@ def test_a_load_goes_on_for_who_comes_later() -> None:
     assert kept.loaded("i", "s1", read, deadline=deadline) is None
     assert kept.loaded("i", "s1", read, deadline=deadline) is None
     threading.Timer(0.05, go.set).start()
-    assert kept.loaded("i", "s1", read, deadline=soon()) is kept.held("i", "s1") is not None
+    assert (
+        kept.loaded("i", "s1", read, deadline=soon()) is kept.held("i", "s1", Catalogue) is not None
+    )
     assert times == [1]
 
 

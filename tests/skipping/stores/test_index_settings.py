@@ -116,3 +116,15 @@ def test_what_no_release_writes_is_not_handed_on(opensearch: str, prefix: str, s
     store.reserve("i", 1)
     with pytest.raises(StoreError, match="index_settings that no release writes: drop it"):
         store.write("i", entries([0], bounds([1])), revision=1)
+
+
+@pytest.mark.parametrize(("files", "shards"), [(500_000, "1"), (1_000_001, "3"), (2**30, "16")])
+def test_shards_follow_the_files_of_the_first_build(
+    opensearch: str, prefix: str, files: int, shards: str
+) -> None:
+    store = OpenSearchStore(f"http://{opensearch}", Access(prefix=prefix))
+    store.define(definition(), expect=None)
+    store.reserve("i", files)
+    store.write("i", entries([0, files - 1], bounds([1, 2])), revision=1)
+    assert made_with(opensearch, prefix)["number_of_shards"] == shards
+    assert ask(store, FieldCompare("low", ">", 1, "s1")) == [0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from providers.index_predicate import Contains, ContainsOther, Test
-from skipping.stores import IndexStore
-from tests.skipping.stores.samples import ask, filled
+from providers.evaluate import disproved_rows
+from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
+from skipping.stores import IndexStore, slices
+from tests.skipping.stores.samples import ask, definition, entries, filled, filters
 
 FILES, NOISE = 4, 5_000
 
@@ -51,3 +53,41 @@ def test_numbers_of_both_signs(store: IndexStore, least: int) -> None:
     left = set(keys)
     asked = Contains("values", pa.array(keys, pa.int64()), "s1")
     assert ask(store, asked) == [f for f, number in enumerate(numbers) if number not in left]
+
+
+@pytest.mark.parametrize("heavy", [0, slices.HEAVY], ids=["kept here", "asked there"])
+def test_bits_follow_what_is_written_and_removed(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch, heavy: int
+) -> None:
+    """Of several layouts and lengths, some unknown, some without a value or a layout."""
+    monkeypatch.setattr(slices, "HEAVY", heavy)
+    random = np.random.default_rng(3)
+    store.define(definition(), expect=None)
+    tables, gone, skipped = [], set(), 0
+    for n in (1, 300, 7, 70):
+        ordinals = store.reserve("i", n)
+        layouts = [None if random.random() < 0.1 else int(x) for x in random.integers(1, 4, n)]
+        values = [
+            None if random.random() < 0.1 else random.bytes((layout or 1) * random.choice([20, 9]))
+            for layout in layouts
+        ]
+        table = entries(ordinals, filters(values, layouts))
+        known = pa.array(random.random(n) < 0.9)
+        table = table.set_column(table.schema.get_field_index("s3_known"), "s3_known", known)
+        tables.append(table)
+        store.write("i", table, revision=1)
+        removed = [o for o in range(ordinals.stop) if o not in gone and random.random() < 0.2]
+        store.remove("i", pa.array(removed, pa.int64()))
+        gone.update(removed)
+        whole = pa.concat_tables(tables)
+        for _ in range(3):
+            probes = []
+            for layout in (1, 2, 3):
+                keys = random.integers(0, 8 * layout * 20, (random.integers(0, 5), 3))
+                probes.append((layout, pa.array(keys.tolist(), pa.list_(pa.int64(), 3))))
+            test = BitsSet("filter", "layout", tuple(probes), "s3")
+            expected = set(np.flatnonzero(disproved_rows(test, whole)).tolist()) - gone
+            assert set(ask(store, test)) == expected
+            assert ask(store, test, below=50) == sorted(o for o in expected if o < 50)
+            skipped += len(expected)
+    assert skipped

@@ -10,13 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from providers.errors import Conflict, StoreError
-from providers.index_predicate import (
-    BitsSet,
-)
 from skipping.model.definition import State
 from skipping.stores.opensearch import scripts as opensearch_scripts
 from skipping.stores.opensearch.access import Access
@@ -24,7 +20,7 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch import Node
 from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
-from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
+from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
 
 pytestmark = pytest.mark.usefixtures("tidied")
 
@@ -97,23 +93,6 @@ def test_without_scripts(mortal: Node) -> None:
     assert answers(store) == EXPECTED
     (first, _) = store.disproved("i", TESTS, below=n, timeout=60)
     assert list(first) == [o for o in range(n) if o % 3 != 2]
-
-
-def bits_of(ordinals: range) -> pa.Table:
-    """Entries with their ordinals as bytes, of two layouts."""
-    n = len(ordinals)
-    return (
-        entries(ordinals)
-        .append_column("s3_known", pa.array([True] * n))
-        .append_column("s3_filter", pa.array([bytes([o]) for o in ordinals], pa.large_binary()))
-        .append_column("s3_layout", pa.array([o // 5 for o in ordinals], pa.int64()))
-    )
-
-
-def bit(n: int) -> BitsSet:
-    """Bit `n` of layout 0, of 1 the next."""
-    keys = [pa.array([[n + layout]], pa.list_(pa.int64(), 1)) for layout in (0, 1)]
-    return BitsSet("filter", "layout", tuple(enumerate(keys)), "s3")
 
 
 def test_bits_are_asked_with_the_rest(opensearch: str, between: Front) -> None:

@@ -1,0 +1,72 @@
+"""BYTES fields read out of doc values, to be kept on the driver (`slices`).
+
+They are read a layout at a time, whose values all take the same room, and only of documents whose
+sketch is known. A document that is missing, or whose value is cut, is a file that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.index_predicate import BitsSet
+from skipping.stores.opensearch.client import PAGE_SIZE, Body
+from skipping.stores.opensearch.documents import BYTES, decode_values
+from skipping.stores.opensearch.index import ORDER, Entries
+from skipping.stores.opensearch.registry import Head
+from skipping.stores.slices import Block, Slices, block_of, gathered
+
+__all__ = ["read_slices"]
+
+_AT_ONCE = 16 << 20  # bytes of the values of one answer, about
+
+
+def read_slices(
+    head: Head, entries: Entries, test: BitsSet, kept: Slices | None, *, most: int
+) -> Slices:
+    """The values that a test asks about, of all files; what is `kept` is brought up to the head.
+
+    Raises TooLarge for more than `most` bytes.
+    """
+    after: Body = {"range": {"generation": {"gt": kept.generation if kept is not None else 0}}}
+    blocks = (
+        block
+        for layout, keys in test.probes
+        for block in _blocks(entries, test, layout, keys, after)
+    )
+    read = gathered(head.generation, blocks, most=most)
+    if kept is None:
+        return read.after(Slices(head.generation), entries.unswept())
+    return kept.after(read, [*entries.unswept(), *entries.removed(after)])
+
+
+def _blocks(
+    entries: Entries, test: BitsSet, layout: int, keys: pa.FixedSizeListArray, after: Body
+) -> Iterator[Block]:
+    last = pc.max(keys.flatten()).as_py()
+    size = max(64, min(PAGE_SIZE, _AT_ONCE // ((last or 0) // 8 + 1)))
+    field, type = f"{BYTES}.{test.sketch}_{test.field}", pa.large_binary()
+    wanted: list[Body] = [
+        {"term": {f"{test.sketch}_known": True}},
+        {"term": {f"{test.sketch}_{test.layout}": layout}},
+    ]
+    body = {
+        "query": entries.visible(after, *wanted),
+        "_source": False,
+        "stored_fields": "_none_",
+        "docvalue_fields": [field],
+    }
+    hits = entries.pages(body, ORDER, size=size)
+    while page := list(islice(hits, size)):
+        found = [(h["sort"][0], h["fields"][field]) for h in page if field in h.get("fields", {})]
+        files = np.array([ordinal for ordinal, _ in found], np.int64)
+        values = [decode_values(type, value) for _, value in found]
+        lengths = np.array([len(value) for value in values], np.int64)
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            octets = np.frombuffer(b"".join([values[row] for row in rows]), np.uint8)
+            yield block_of(layout, files[rows], octets.reshape(len(rows), length).T)
