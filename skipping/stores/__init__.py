@@ -23,7 +23,7 @@ column                  type              meaning
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -35,7 +35,7 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "identities"]
+__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "Told", "identities"]
 
 Generation: TypeAlias = int
 """Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""
@@ -68,12 +68,14 @@ class Catalogue:
     `below` is one more than the greatest ordinal there is: whoever asks about files of this
     catalogue names it, so that a file which came later is unknown to the answer. `files` has the
     IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if all).
+    While it is read (not `whole`) it has some of the entries, in any order; the others are unknown.
     """
 
     generation: Generation
     below: int
     files: pa.Table
     removed: pa.Array
+    whole: bool = True
 
     def after(self, change: Catalogue) -> Catalogue:
         """A catalogue of all entries brought up to date by what changed since its generation."""
@@ -81,9 +83,15 @@ class Catalogue:
             return self
         ordinals = change.files["ordinal"].combine_chunks()
         gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
-        stay = pc.invert(pc.is_in(self.files["ordinal"], value_set=gone))
-        files = pa.concat_tables([self.files.filter(stay), change.files], promote_options="default")
+        known = pc.is_in(self.files["ordinal"], value_set=gone)
+        # Mostly files came and none changed: then nothing is copied.
+        stay = self.files.filter(pc.invert(known)) if pc.any(known).as_py() else self.files
+        files = pa.concat_tables([stay, change.files], promote_options="default")
         return Catalogue(change.generation, change.below, files, pa.array([], pa.int64()))
+
+
+Told: TypeAlias = Callable[[Callable[[], Catalogue]], object]
+"""Takes what makes a catalogue, not `whole`, of all that was read until then."""
 
 
 class IndexStore(Protocol):
@@ -157,6 +165,7 @@ class IndexStore(Protocol):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries, or those that changed after generation `since`; raises StoreError if erased.
 
@@ -164,6 +173,8 @@ class IndexStore(Protocol):
         `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
         seconds (None: the store's own patience), and Rewound if `since` is no generation that came
         before the present one, or so many before that this is forgotten.
+        While all entries are read, a store may tell `told` what it has of them by then, with which
+        questions are answered that cannot wait.
         """
 
     def size(self, index: IndexId) -> int | None:

@@ -21,7 +21,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
-from skipping.stores import IDENTITY, Catalogue, Generation, identities
+from skipping.stores import IDENTITY, Catalogue, Generation, Told, identities
 from skipping.stores.entries import (
     ORDINALS,
     answerable,
@@ -219,6 +219,7 @@ class MemoryStore:
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._lock:

@@ -42,6 +42,8 @@ from skipping.stores.sqlite.terms import match_keys, match_range
 
 __all__ = ["Snapshot"]
 
+_WIDE = 8  # numbers a file, up to which a table is worth it
+
 
 class Snapshot:
     """One index within one read transaction; `held` are the sketches' fields as of it."""
@@ -102,20 +104,22 @@ class Snapshot:
         self, test: BitsSet, files: pa.Table, ordinals: Numbers
     ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
-        layouts = pc.fill_null(files[names[1]].combine_chunks(), 0).to_numpy()
+        layouts = files[names[1]].combine_chunks()
         # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
-        held = np.ones(len(ordinals), np.bool_)
-        there = files[names[1]].is_valid().to_numpy()
+        # The last row stands for slots without a file, and for files that are not asked for.
+        held = np.ones(len(ordinals) + 1, np.bool_)
+        there = np.append(layouts.is_valid().to_numpy(zero_copy_only=False), False)
+        numbers = np.append(pc.fill_null(layouts, 0).to_numpy(), 0)
+        places = _Places(ordinals)
         for group in read_groups(self._connection, self._head, names[0]):
             self._in_time()
-            at, places = _meeting(ordinals, group.ordinals)
+            rows = places.of(group.ordinals(self._connection))
             for layout, keys in test.probes:
-                some = there[at] & (layouts[at] == layout)
-                if some.any():
-                    held[at[some]] = holds_for_some_key(
-                        self._connection, group, places[some], keys, self._in_time
-                    )
-        return held
+                asked = there[rows] & (numbers[rows] == layout)
+                if asked.any():
+                    some = holds_for_some_key(self._connection, group, keys, self._in_time)
+                    held[rows[asked]] = some[asked]
+        return held[:-1]
 
     def _terms_hold(
         self,
@@ -147,21 +151,34 @@ class Snapshot:
             parts = match_range(*place, test, self._in_time)
         else:
             parts = match_keys(*place, test.keys, self._in_time)
-        found = np.concatenate([np.zeros(0, np.uint32), *parts])
-        at = np.searchsorted(ordinals, found)
-        at = at[np.append(ordinals, -1)[at] == found]
-        hits: Numbers = np.bincount(at, minlength=len(ordinals))
+        found = np.concatenate([np.zeros(0, np.uint32), *parts]).astype(np.int64)
+        rows = _Places(ordinals).of(found)
+        hits: Numbers = np.bincount(rows, minlength=len(ordinals) + 1)[:-1]
         return hits
 
 
-def _meeting(ordinals: Numbers, some: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the ordinals are that both have (sorted), in the one and in the other."""
-    start, n = int(np.searchsorted(ordinals, some[0])), len(some)
-    if np.array_equal(ordinals[start : start + n], some):  # as mostly, and a tenth of the time
-        return np.arange(start, start + n), np.arange(n)
-    at = np.searchsorted(ordinals, some)
-    asked = np.append(ordinals, -1)[at] == some
-    return at[asked], np.flatnonzero(asked)
+class _Places:
+    """Where ordinals are in a list of some (sorted); where they are not, its length."""
+
+    def __init__(self, ordinals: Numbers) -> None:
+        self._ordinals = ordinals
+        self._first = int(ordinals[0]) if len(ordinals) else 0
+        span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
+        # As a table, unless ordinals are far apart: a search takes ten times as long.
+        self._table = None
+        if span <= _WIDE * len(ordinals):
+            self._table = np.full(span + 1, len(ordinals))
+            self._table[ordinals - self._first] = np.arange(len(ordinals))
+
+    def of(self, some: Numbers) -> Numbers:
+        """The place of each of these, in any order."""
+        if self._table is None:
+            at = np.searchsorted(self._ordinals, some)
+            return np.where(np.append(self._ordinals, -1)[at] == some, at, len(self._ordinals))
+        at = some - self._first
+        at[(at < 0) | (at >= len(self._table))] = len(self._table) - 1
+        places: Numbers = self._table[at]
+        return places
 
 
 def _bitmap(ordinals: Numbers, rows: npt.NDArray[np.bool_]) -> BitMap:

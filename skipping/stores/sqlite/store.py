@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.progress import progress
-from skipping.stores import Catalogue, Generation
+from skipping.stores import Catalogue, Generation, Told
 from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.fields import KEPT, Fields, apply_change
 from skipping.stores.generations import next_generation, rewound_error
@@ -181,13 +181,16 @@ class SqliteStore:
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._reading(wait=timeout) as connection:
+            if told is not None:
+                connection.set_progress_handler(None, 0)  # nobody waits for all of it
             head = open_head(connection, index)
             if since is not None and not head.has_been(since):
                 raise rewound_error(self.location, index)
-            return catalogue(connection, head, since=since, fields=fields)
+            return catalogue(connection, head, since=since, fields=fields, told=told)
 
     def size(self, index: IndexId) -> int | None:
         """Bytes of its blocks, and of the names of its files."""
@@ -223,16 +226,23 @@ class SqliteStore:
                 raise rewound_error(self.location, index)
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != head.generation:
-                    held[sketch] = self._newest(connection, head, sketch, kept)
+                    # What is still being read is brought up to date when all of it is there.
+                    held[sketch] = (
+                        self._newest(connection, head, sketch, kept) if kept.whole else None
+                    )
             snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
             return [snapshot.disproved(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
-        """The fields of a sketch, as of now or earlier; None if that takes too long."""
+        """The fields of a sketch, as of now or earlier; what there is if that takes too long."""
+
+        def told(partial: Callable[[], Catalogue]) -> None:
+            self._fields.tell(index, sketch, partial)
 
         def read() -> Catalogue:
             with self._reading() as connection:
-                return sketch_fields(connection, open_head(connection, index), sketch)
+                connection.set_progress_handler(None, 0)  # nobody waits for all of it
+                return sketch_fields(connection, open_head(connection, index), sketch, told=told)
 
         held = self._fields.held(index, sketch)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
