@@ -24,7 +24,7 @@ from skipping.build.sketch import Build, Work, is_unread
 from skipping.model.definition import Definition, IndexedColumn, State, Status, Versioned
 from skipping.parquet.reader import SETTLED, Unreadable, read_columns
 from skipping.progress import progress
-from skipping.stores import IDENTITY, IndexStore, identities
+from skipping.stores import IDENTITY, IndexStore, find_identities
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import by_identity, by_name
 from skipping.tables.filesystem import locate
@@ -250,15 +250,15 @@ def _compared(
     files = _readable(table.files(version, where=definition.where))
     catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
     entries = catalogue.files
-    known, live = set(identities(entries)), set(identities(files))
-    new = files.filter(pa.array([i not in known for i in identities(files)], pa.bool_()))
+    new = files.filter(find_identities(files, entries).is_null())
     todo = [Missing(unnumbered(new), columns)]
     for indexed in columns:
         lacking = entries.filter(entries[f"{indexed.sketch}_known"].is_null())
         # In any order: of those that cannot be read the same ones must not always come first.
         lacking = lacking.take(np.random.permutation(len(lacking)))
-        still_live = lacking.filter(pa.array([i in live for i in identities(lacking)], pa.bool_()))
-        todo.append(Missing(still_live.select(IDENTITY.names), (indexed,)))
+        if len(lacking):
+            lacking = lacking.filter(find_identities(lacking, files).is_valid())
+        todo.append(Missing(lacking.select(IDENTITY.names), (indexed,)))
     return _worth(todo)
 
 

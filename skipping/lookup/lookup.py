@@ -188,6 +188,12 @@ class Lookup:
             raise StoreError(f"{self.store.location} did not name its files in time")
         return found
 
+    def held(self, index: IndexId) -> Known | None:
+        """What is known of an index without asking the store, however old."""
+        with self._lock:
+            held = self._catalogues.get(index)
+            return self._partial.get(index) if held is None else held[1]
+
     def _read(self, index: IndexId, newest: Catalogue) -> Known:
         """What has been read of an index by now, of the lineage of what was before."""
         with self._lock:

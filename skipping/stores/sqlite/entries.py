@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Damaged, StoreError
-from skipping.stores import IDENTITY, Generation, identities
+from skipping.stores import IDENTITY, Generation, find_identities, identities
 from skipping.stores.entries import is_scalar, portions, sketches
 from skipping.stores.sqlite.bytes import insert_bytes, sweep_bytes, values_of
 from skipping.stores.sqlite.fields import (
@@ -124,7 +124,8 @@ def place(
     append(connection, head, FILES, new.sort_by("ordinal"), generation)
     if len(new):
         head.below = max(head.below, 1 + int(new["ordinal"].to_numpy().max()))
-    _compare(connection, head, entries.take(pa.array(placed.before)))
+    named = entries.select(IDENTITY.names)
+    _compare(connection, head, named.take(pa.array(placed.before)))
     return placed
 
 
@@ -132,9 +133,8 @@ def _compare(connection: sqlite3.Connection, head: Head, entries: pa.Table) -> N
     """Raise Damaged unless the parts have the same identities: ``entry`` is not verified."""
     if len(entries):
         files = table_of(connection, head, FILES)
-        kept = dict(zip(files["ordinal"].to_pylist(), identities(files), strict=True))
-        said = zip(entries["ordinal"].to_pylist(), identities(entries), strict=True)
-        if any(kept.get(ordinal) != identity for ordinal, identity in said):
+        at = find_identities(entries, files)
+        if not entries["ordinal"].combine_chunks().equals(files["ordinal"].combine_chunks().take(at)):
             raise Damaged(f"the ordinals of index {head.name} are damaged: create it anew")
 
 
