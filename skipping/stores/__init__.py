@@ -35,7 +35,16 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "Told", "find_identities", "identities"]
+__all__ = [
+    "IDENTITY",
+    "Catalogue",
+    "Generation",
+    "Identity",
+    "IndexStore",
+    "Told",
+    "find_identities",
+    "identities",
+]
 
 Generation: TypeAlias = int
 """Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""

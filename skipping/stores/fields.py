@@ -70,9 +70,10 @@ class Fields:
     def loaded(
         self, index: IndexId, sketch: str, read: Callable[[], Catalogue], *, deadline: float
     ) -> Catalogue | None:
-        """What `read` gives, which is kept; if that takes too long, it goes on, and this is None.
+        """What `read` gives, which is kept. If that takes too long it goes on, and this is None.
 
-        Or it is what `read` told by then (`tell`), which is not `whole`. Somebody else may be reading already; then it is of the generation that they saw.
+        Or it is what `read` told by then (`tell`), which is not `whole`. Somebody else may be
+        reading already; then it is of the generation that they saw.
         """
 
         def work() -> Catalogue:

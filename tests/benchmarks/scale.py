@@ -4,8 +4,9 @@ Of each size and store one table row: what it takes to index files that are not 
 REFRESH; write: the store's share of it), to ask from the message that Java sends to the message it
 gets (cold: a new driver's first answer; full: until it has everything; warm: by column and number
 of keys), to bring up ten new files and to be asked after that, to DESCRIBE and to VACUUM; the
-memory of a driver that asks, and the bytes in the store. Below each column how it grows with each
-ten times as many files: 1.0x is flat, 10x linear.
+memory of a driver that asks, and the bytes in the store. Times are of the clock, then in brackets
+of this process's CPU, which a busy machine changes less. Beside each row how it grows with each ten
+times as many files (its CPU, if it has that): 1.0x is flat, 10x linear.
 
 Entries are those of `synthetic`, with bounds, 20 values and a bloom filter of a KiB. Each measures
 in a process of its own. The memory of the store in memory includes all that it keeps. OpenSearch is
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -25,10 +27,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 from unittest.mock import patch
 
 import numpy as np
@@ -53,9 +56,14 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables import FILES, Columns, TableColumn
 from tests.benchmarks.report import heading, table
-from tests.benchmarks.synthetic import KEYS, cluster, distinct, entries, identities
+from tests.benchmarks.synthetic import KEYS, PART, cluster, distinct, entries, identities
 
 __all__ = ["main"]
+
+Value: TypeAlias = list[float]
+"""What was measured: a number, or milliseconds of the clock and of the CPU."""
+
+Row: TypeAlias = dict[str, Value]
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 STORES = ("sqlite", "memory", "opensearch")
@@ -96,10 +104,10 @@ def main(sizes: Sequence[int], stores: Sequence[str]) -> None:
             _print(store, rows)
 
 
-def _measured(store: str, place: str, files: int) -> dict[str, float]:
+def _measured(store: str, place: str, files: int) -> Row:
     """The columns of a row: writing and asking in two processes, unless memory is to be asked."""
     steps = ("fill+ask",) if store == "memory" else ("fill", "ask")
-    found: dict[str, float] = {}
+    found: Row = {}
     for step in steps:
         command = [sys.executable, "-m", "tests.benchmarks.scale", "--step", step, "--place", place]
         command += ["--store", store, str(files)]
@@ -108,39 +116,48 @@ def _measured(store: str, place: str, files: int) -> dict[str, float]:
     return found
 
 
-def _print(store: str, rows: dict[int, dict[str, float]]) -> None:
+def _print(store: str, rows: dict[int, Row]) -> None:
     heading(f"Of so many files, in {store}; growth for ten times as many", warm_runs=WARM)
-    sizes = list(rows)
     lines = []
     for column in dict.fromkeys(name for row in rows.values() for name in row):
-        values = [rows[files].get(column) for files in sizes]
-        shown = ["" if v is None else f"{v:,.1f}" for v in values]
-        growth = [_growth(a, b, m, n) for (m, a), (n, b) in _pairs(sizes, values)]
+        values = [rows[files][column] for files in rows]
+        shown = [f"{value[0]:,.1f}{f' ({value[1]:,.1f})' if value[1:] else ''}" for value in values]
+        points = pairwise((files, value[-1]) for files, value in zip(rows, values, strict=True))
+        growth = (_growth(b / max(a, 1e-9), n / m) for (m, a), (n, b) in points)
         lines.append((column, *shown, " ".join(growth)))
-    table(("", *(f"{files:,}" for files in sizes), "growth"), lines)
+    table(("", *(f"{files:,}" for files in rows), "growth"), lines)
 
 
-def _pairs(sizes: Sequence[int], values: Sequence[float | None]) -> list[tuple[tuple, tuple]]:
-    points = list(zip(sizes, values, strict=True))
-    return list(zip(points, points[1:], strict=False))
+def _growth(value: float, files: float) -> str:
+    """By how much it grows while files become ten times as many."""
+    return f"{max(value, 0) ** (1 / math.log10(files)):.1f}x"
 
 
-def _growth(before: float | None, after: float | None, m: int, n: int) -> str:
-    """By how much a value grows while files become ten times as many."""
-    if not before or not after:
-        return "-"
-    return f"{(after / before) ** (1 / np.log10(n / m)):.1f}x"
+class _Clock:
+    """Milliseconds of the clock and of this process since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time()
+
+    def read(self) -> Value:
+        """Both of them."""
+        now = time.perf_counter(), time.process_time()
+        return [1e3 * (b - a) for a, b in zip(self._start, now, strict=True)]
+
+
+def _median(values: Sequence[Value]) -> Value:
+    return [median(each) for each in zip(*values, strict=True)]
 
 
 # One process.
 
 
-def step(step: str, store: str, place: str, files: int) -> dict[str, float]:
+def step(step: str, store: str, place: str, files: int) -> Row:
     """What one process measures."""
     _filters()
     base = _resident()
     opened = _store(store, place)
-    found = {}
+    found: Row = {}
     if "fill" in step:
         found |= _fill(opened(), files)
     if "ask" in step:
@@ -161,87 +178,96 @@ def _store(name: str, place: str) -> Callable[[], IndexStore]:
     return lambda: OpenSearchStore(address, Access(prefix=prefix), patience=PATIENCE)
 
 
-def _fill(store: IndexStore, files: int) -> dict[str, float]:
+def _fill(store: IndexStore, files: int) -> Row:
     """REFRESH of a table that has all these files from the start."""
     store.define(Definition(INDEX, TABLE, "star", COLUMNS), expect=None)
     whole = Synthetic(files)
-    write, seconds = store.write, []
+    write, writes = store.write, []
 
     def timed(*given: object, **named: object) -> None:
-        start = time.perf_counter()
+        clock = _Clock()
         write(*given, **named)  # type: ignore[arg-type]
-        seconds.append(time.perf_counter() - start)
+        writes.append(clock.read())
 
-    start = time.perf_counter()
+    clock = _Clock()
     with patch.object(store, "write", timed):
         refresh(whole.build, store, whole, _definition(store))
-    built = time.perf_counter() - start
-    size = store.size(INDEX)
     return {
-        "build, s": built,
-        "write, s": sum(seconds),
-        "longest write, s": max(seconds),
-        "index, MB": (size or 0) / 1e6,
-        "builder's memory, MiB": _peak() / 2**20,
+        "build, ms": clock.read(),
+        "write, ms": [sum(each) for each in zip(*writes, strict=True)],
+        "longest write, ms": max(writes),
+        "index, MB": [(store.size(INDEX) or 0) / 1e6],
+        "builder's memory, MiB": [_peak() / 2**20],
     }
 
 
-def _ask(store: IndexStore, files: int, base: int) -> dict[str, float]:
-    found = {}
-    lookup = Lookup(store, ttl=3_600)
-    settings = Settings.of(PATIENT)
-    answers = Answers(lambda name: (settings, lookup))
-    start = time.perf_counter()
-    _timed(answers, _question("k", _keys("k", 1, files, 99)), TIMEOUT)
-    found["cold, first answer, ms"] = 1e3 * (time.perf_counter() - start)
+def _ask(store: IndexStore, files: int, base: int) -> Row:
+    found: Row = {}
+    answers, lookup = _driver(store, ttl=3_600)
+    clock = _Clock()
+    _, gone = _timed(answers, _question("k", _keys("k", 1, files, 99)), TIMEOUT)
+    found["cold, first answer, ms"] = clock.read()
+    found["of it disproved, %"] = [100 * gone / files]
     for column in SPELLED:
         _timed(answers, _question(column, _keys(column, 1, files, 99)), PATIENCE)
-    _timed(answers, _header({"op": "files", "index": INDEX, "table": table_key(TABLE)}), PATIENCE)
-    found["cold, everything, ms"] = 1e3 * (time.perf_counter() - start)
+    while not (known := lookup.known(INDEX, timeout=PATIENCE)).catalogue.whole:
+        time.sleep(0.05)
+    for first in range(0, files, PART):
+        _timed(answers, _files(known.lineage, first), PATIENCE)
+    found["cold, everything, ms"] = clock.read()
     for column, n in ASKED:
         messages = (_question(column, _keys(column, n, files, turn)) for turn in range(WARM))
         runs = [_timed(answers, message, PATIENCE) for message in messages]
         assert min(gone for _, gone in runs) > 0 or files < n
-        found[f"warm, {SPELLED[column]}, {n:,} keys, ms"] = 1e3 * median(s for s, _ in runs)
-    found["driver's memory, MiB"] = (_resident() - base) / 2**20
-    found["driver's peak, MiB"] = (_peak() - base) / 2**20
+        found[f"warm, {SPELLED[column]}, {n:,} keys, ms"] = _median([took for took, _ in runs])
+    found["driver's memory, MiB"] = [(_resident() - base) / 2**20]
+    found["driver's peak, MiB"] = [(_peak() - base) / 2**20]
     return found
 
 
-def _refresh(store: IndexStore, files: int) -> dict[str, float]:
+def _driver(store: IndexStore, ttl: float) -> tuple[Answers, Lookup]:
+    """What Java asks, of a driver that knows nothing."""
+    lookup, settings = Lookup(store, ttl=ttl), Settings.of(PATIENT)
+    return Answers(lambda name: (settings, lookup)), lookup
+
+
+def _files(lineage: str, first: int) -> bytes:
+    asked = {"op": "files", "index": INDEX, "table": table_key(TABLE)}
+    return _header({**asked, "lineage": lineage, "first": first})
+
+
+def _refresh(store: IndexStore, files: int) -> Row:
     """REFRESH of ten more files, and the first answer after it, of a driver that was up to date."""
-    lookup = Lookup(store, ttl=0)
-    settings = Settings.of(PATIENT)
-    answers = Answers(lambda name: (settings, lookup))
+    answers, _ = _driver(store, ttl=0)
     message = _question("k", _keys("k", 1, files, 0))
-    _timed(answers, message, PATIENCE)
+    for _ in range(3):  # until all is read
+        _timed(answers, message, PATIENCE)
     refreshes, after = [], []
     for turn in range(ROUNDS):
         grown = Synthetic(files, NEW * turn, NEW)
-        start = time.perf_counter()
+        clock = _Clock()
         state = refresh(grown.build, store, grown, _definition(store))
-        refreshes.append(time.perf_counter() - start)
+        refreshes.append(clock.read())
         assert (state.status, state.covered) == ("active", grown.version())
         after.append(_timed(answers, message, PATIENCE)[0])
     return {
-        "refresh of 10, ms": 1e3 * median(refreshes),
-        "first answer after it, ms": 1e3 * median(after),
+        "refresh of 10, ms": _median(refreshes),
+        "first answer after it, ms": _median(after),
     }
 
 
-def _keep(store: IndexStore, files: int) -> dict[str, float]:
+def _keep(store: IndexStore, files: int) -> Row:
     """DESCRIBE, and VACUUM that finds a hundredth of the files gone."""
     grown = Synthetic(files, NEW * (ROUNDS - 1), NEW)
     source = Source(grown, grown.build, lambda: Settings.of(PATIENT), lambda: store)
     index = Index(source, store, _definition(store))
-    start = time.perf_counter()
+    clock = _Clock()
     assert index.describe()["files"] == str(files + NEW * ROUNDS)
-    described = time.perf_counter() - start
+    described = clock.read()
     grown.lost = files // 100
-    start = time.perf_counter()
+    clock = _Clock()
     assert vacuum(store, grown, INDEX) == grown.lost
-    vacuumed = time.perf_counter() - start
-    return {"DESCRIBE, s": described, "VACUUM, s": vacuumed}
+    return {"DESCRIBE, ms": described, "VACUUM, ms": clock.read()}
 
 
 def _definition(store: IndexStore) -> Versioned[Definition]:
@@ -354,14 +380,15 @@ def _header(header: dict[str, object]) -> bytes:
     return len(head).to_bytes(4, "little") + head
 
 
-def _timed(answers: Answers, message: bytes, timeout: float) -> tuple[float, int]:
-    """Seconds, and how many files are disproved."""
-    start = time.perf_counter()
+def _timed(answers: Answers, message: bytes, timeout: float) -> tuple[Value, int]:
+    """Milliseconds, and how many files are disproved."""
+    clock = _Clock()
     answer = answers.apply(f"0 {1e6 * timeout:.0f}", message)
-    seconds = time.perf_counter() - start
+    took = clock.read()
     end = 4 + int.from_bytes(answer[:4], "little")
-    length = json.loads(answer[4:end]).get("length", 0)
-    return seconds, len(BitMap.deserialize(answer[end : end + length])) if length else 0
+    header = json.loads(answer[4:end])
+    length = header.get("length", 0)
+    return took, len(BitMap.deserialize(answer[end : end + length])) if length else 0
 
 
 def _resident() -> int:

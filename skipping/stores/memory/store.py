@@ -164,9 +164,7 @@ class MemoryStore:
             base, at, rows = place_entries(
                 found.entries, entries, end=found.next, removed=found.removed
             )
-            merged, touched = fill_sketches(
-                base, entries, at, rows, old=len(found.entries)
-            )
+            merged, touched = fill_sketches(base, entries, at, rows, old=len(found.entries))
             touched[len(found.entries) :] = True
             if not touched.any():
                 return

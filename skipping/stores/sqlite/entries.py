@@ -134,7 +134,8 @@ def _compare(connection: sqlite3.Connection, head: Head, entries: pa.Table) -> N
     if len(entries):
         files = table_of(connection, head, FILES)
         at = find_identities(entries, files)
-        if not entries["ordinal"].combine_chunks().equals(files["ordinal"].combine_chunks().take(at)):
+        kept = files["ordinal"].combine_chunks().take(at)
+        if not entries["ordinal"].combine_chunks().equals(kept):
             raise Damaged(f"the ordinals of index {head.name} are damaged: create it anew")
 
 
