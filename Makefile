@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-engines bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-scale bench-engines bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -87,6 +87,9 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.stores
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
+
+bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow
+	$(BIN)/python -m tests.benchmarks.scale
 
 $(BIN)/.peers: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'

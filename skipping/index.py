@@ -431,14 +431,14 @@ class Index:
             "version covered": state.covered if table.has_log else _moment(state.at),
             "lag": None if self.replaced else _lag(table, version, state.covered),
             "files": len(files),
-            "bytes": sum(files["size"].to_pylist()),
+            "bytes": pc.sum(files["size"]).as_py() or 0,
             "index bytes": self.store.size(definition.index),
             "where": definition.where,
             "files not read": state.unread,
             "last error": state.error,
         }
         for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
-            count, name = sum(filter(None, known.to_pylist())), f"column {column.name}"
+            count, name = pc.sum(known.cast(pa.bool_())).as_py() or 0, f"column {column.name}"
             said = f"{column.type} {column.kind}, known in {count}"
             facts[name] = f"{facts[name]}; {said}" if name in facts else said
         return {item: None if value is None else str(value) for item, value in facts.items()}

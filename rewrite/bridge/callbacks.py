@@ -12,11 +12,12 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -38,6 +39,9 @@ log = logging.getLogger("skipping")
 
 _REMEMBERED = 256
 """Warnings that are not said again."""
+
+_PAGE = 1 << 17
+"""Files in a message: in a tenth of a second or so, some 15 MB."""
 
 _KEPT = 16
 """Errors of statements on their way at once."""
@@ -131,6 +135,8 @@ class Answers:
                 protocol.TABLE: header[protocol.TABLE],
                 protocol.INDEX: finding.index,
                 protocol.GENERATION: finding.generation,
+                protocol.LINEAGE: finding.lineage,
+                protocol.N: len(finding.files),
                 protocol.LENGTH: len(disproved),
                 protocol.LEGS: [
                     {
@@ -148,26 +154,25 @@ class Answers:
         )
 
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
-        catalogue = lookup.catalogue(header[protocol.INDEX], timeout=_left(deadline))
-        files = catalogue.files.combine_chunks()
+        """Some files of an index, from the one on that Java has not, if it has those before it."""
+        index = header[protocol.INDEX]
+        known = lookup.held(index) or lookup.known(index, timeout=_left(deadline))
+        first = header[protocol.FIRST] if header[protocol.LINEAGE] == known.lineage else 0
+        files = known.catalogue.files.slice(first, _PAGE).combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
         listed = not TableId(*header[protocol.TABLE].split("\n")).has_log
-        marks = [
-            "" if stamp is None else f"{stamp} {partition or '{}'}" if listed else str(stamp)
-            for stamp, partition in zip(
-                files["stamp"].to_pylist(), files["partition"].to_pylist(), strict=True
-            )
-        ]
         return _message(
             {
-                protocol.INDEX: header[protocol.INDEX],
-                protocol.GENERATION: catalogue.generation,
+                protocol.INDEX: index,
+                protocol.LINEAGE: known.lineage,
+                protocol.FIRST: first,
+                protocol.WHOLE: known.catalogue.whole,
                 protocol.N: len(files),
             },
             files["ordinal"].to_numpy().astype("<i8").tobytes(),
             files["size"].to_numpy().astype("<i8").tobytes(),
-            *_texts(files["path"].to_pylist()),
-            *_texts(marks),
+            *_texts(files["path"]),
+            *_texts(_marks(files, listed)),
         )
 
     def warn(self, text: str) -> None:
@@ -246,13 +251,28 @@ def find_original_error(error: PySparkException) -> Exception | None:
         return _errors.pop(parameters.get("skipping", ""), None)
 
 
-def _texts(values: list[str]) -> tuple[bytes, bytes]:
-    """Texts as Arrow has them: offsets and data."""
-    _, offsets, data = pa.array(values, pa.string()).buffers()
-    return (
-        np.zeros(1, "<i4").tobytes() if offsets is None else offsets.to_pybytes(),
-        b"" if data is None else data.to_pybytes(),
-    )
+def _marks(files: pa.Table, listed: bool) -> pa.ChunkedArray:
+    """What tells files apart beside path and size, as Java spells it."""
+    marks = files["stamp"].cast(pa.string())
+    if listed:
+        partitions = pc.fill_null(files["partition"], "")
+        partitions = pc.if_else(pc.equal(partitions, ""), "{}", partitions)
+        marks = pc.binary_join_element_wise(marks, partitions, " ")
+    return pc.fill_null(marks, "")
+
+
+def _texts(values: pa.ChunkedArray) -> tuple[bytes, bytes]:
+    """Texts as Arrow has them: offsets from zero on, and data."""
+    lengths = pc.binary_length(values).to_numpy()
+    data = b"".join(chunk for part in values.chunks for chunk in _octets(part))
+    return np.append(0, np.cumsum(lengths)).astype("<i4").tobytes(), data
+
+
+def _octets(texts: pa.Array) -> Iterator[memoryview]:
+    _, offsets, data = texts.buffers()
+    if len(texts) and data is not None:
+        ends = np.frombuffer(offsets, "<i4")[texts.offset : texts.offset + len(texts) + 1]
+        yield memoryview(data)[int(ends[0]) : int(ends[-1])]
 
 
 def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-CURRENT: Final = 1
+CURRENT: Final = 2
 """Changes with what messages mean: another one is not read."""
 
 # Keys of objects.
@@ -19,6 +19,9 @@ TABLES: Final = "tables"
 FILTERS: Final = "filters"
 INDEX: Final = "index"
 GENERATION: Final = "generation"
+LINEAGE: Final = "lineage"
+FIRST: Final = "first"
+WHOLE: Final = "whole"
 NAME: Final = "name"
 TEXT: Final = "text"
 VALUE: Final = "value"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipping.model.definition import IndexId
-from skipping.stores import IndexStore, identities
+from skipping.stores import IndexStore, find_identities
 from skipping.tables import Table
 
 __all__ = ["vacuum"]
@@ -16,8 +15,7 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     """Remove entries of files that no live version of the table can read; how many."""
     files = store.catalogue(index).files
     listed = table.files()
-    live = set(identities(listed))
-    candidates = files.filter(pa.array([i not in live for i in identities(files)], pa.bool_()))
+    candidates = files.filter(find_identities(files, listed).is_null())
     paths = candidates["path"].combine_chunks()
     # Of a path that is live, what is not was replaced there.
     replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())

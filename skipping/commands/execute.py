@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, replace
 from typing import Any, TypeAlias
 
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -242,7 +243,7 @@ def _row(
             status, error = state.status if definition.enabled else "disabled", state.error
             if extended:
                 files = store.catalogue(definition.index).files
-                count, size = len(files), sum(files["size"].to_pylist())
+                count, size = len(files), pc.sum(files["size"]).as_py() or 0
         except (DefinitionError, StoreError) as failure:
             status, error = "unreadable", str(failure)
     catalog, database, table = name

@@ -7,13 +7,15 @@ bitmaps of disproved ordinals -> And and Or over the bitmaps. Theory: `providers
 from __future__ import annotations
 
 import math
+import secrets
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -23,13 +25,17 @@ from providers.predicate import Predicate
 from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
 from skipping.stores import Catalogue, IndexStore
+from skipping.stores.entries import bitmap_of, compact
 from skipping.stores.forking import Lock
 from skipping.stores.single_flight import SingleFlight
 
-__all__ = ["Finding", "Leg", "Lookup", "invalidate", "shared_lookup"]
+__all__ = ["Finding", "Known", "Leg", "Lookup", "invalidate", "shared_lookup"]
 
 _SHARED = 8
 """Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
+
+_SHARE = 0.5  # of the time of a question that is spent on waiting for files to be named
+_CHUNKS = 64  # of a catalogue
 
 _kept: OrderedDict[Hashable, Lookup] = OrderedDict()
 _keeping = Lock()
@@ -49,8 +55,9 @@ class Leg:
 class Finding:
     """What an index says about a predicate.
 
-    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then;
-    a file without one is unknown.
+    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then,
+    as far as they were read; a file without one is unknown. `lineage`: files that a later finding
+    of the same has are these, in this order, and others.
     `unused` says of each part of the predicate that could not be used, why.
     """
 
@@ -60,6 +67,31 @@ class Finding:
     legs: tuple[Leg, ...]
     unused: tuple[str, ...]
     files: pa.Table
+    lineage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The files of an index, as far as they were read; those of a `lineage` only grow."""
+
+    catalogue: Catalogue
+    lineage: str
+
+    @classmethod
+    def first(cls, catalogue: Catalogue) -> Known:
+        """Of a new lineage."""
+        return cls(catalogue, secrets.token_hex(8))
+
+    def then(self, newest: Catalogue) -> Known:
+        """What is known now, of the same lineage if these files are still where they were.
+
+        In one history of a store an ordinal is always of the same file.
+        """
+        old, new = (
+            each.files["ordinal"].to_numpy()[: min(len(self.catalogue.files), len(newest.files))]
+            for each in (self.catalogue, newest)
+        )
+        return Known(newest, self.lineage) if np.array_equal(old, new) else Known.first(newest)
 
 
 class Lookup:
@@ -86,8 +118,9 @@ class Lookup:
         self._clock = clock
         self._lock = Lock()
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
-        self._catalogues: dict[IndexId, tuple[float, Catalogue]] = {}
-        self._loading = SingleFlight[Catalogue]()
+        self._catalogues: dict[IndexId, tuple[float, Known]] = {}
+        self._partial: dict[IndexId, Known] = {}
+        self._loading = SingleFlight[Known]()
         self.on_change: Callable[[], object] = lambda: None
         _lookups.add(self)
 
@@ -95,7 +128,7 @@ class Lookup:
         """Look again at what the store has, though `ttl` is not over."""
         with self._lock:
             self._definitions = None
-            self._catalogues = {i: (-math.inf, c) for i, (_, c) in self._catalogues.items()}
+            self._catalogues = {i: (-math.inf, k) for i, (_, k) in self._catalogues.items()}
         self.on_change()
 
     def indexed(
@@ -113,32 +146,66 @@ class Lookup:
         live = {definition.table: definition for definition in asked}
         with self._lock:
             self._definitions = self._clock(), live
-            for gone in set(self._catalogues) - {d.index for d in live.values()}:
-                del self._catalogues[gone]
+            known = {d.index for d in live.values()}
+            self._catalogues = {i: held for i, held in self._catalogues.items() if i in known}
+            self._partial = {i: held for i, held in self._partial.items() if i in known}
         return live
 
     def catalogue(self, index: IndexId, *, timeout: float | None = None) -> Catalogue:
         """The files of an index, at most `ttl` seconds old; raises StoreError.
 
-        After `timeout` seconds at the latest; the first reading of an index goes on then, so that
-        a later question finds it done.
+        After `timeout` seconds at the latest. The first reading of an index goes on when half of
+        them are over, and this is what was read by then; a later question finds more of it.
         """
+        return self.known(index, timeout=timeout).catalogue
+
+    def known(self, index: IndexId, *, timeout: float | None = None) -> Known:
+        """The same with its lineage."""
         held = self._catalogues.get(index)
         if held is not None:
-            since = held[1].generation
-            if self._clock() - held[0] < self._ttl:
-                return held[1]
+            at, known = held
+            if self._clock() - at < self._ttl:
+                return known
+            since = known.catalogue.generation
             with self._one_past(index):
                 changed = self.store.catalogue(index, since=since, timeout=timeout)
-            return self._keep(index, held[1].after(changed))
+            if changed.generation == since:
+                return self._keep(index, known)
+            return self._keep(index, known.then(_compact(known.catalogue.after(changed))))
         if timeout is None:
-            return self._keep(index, self.store.catalogue(index))
-        newest = self._loading.result(
-            index, lambda: self._keep(index, self.store.catalogue(index)), timeout=timeout
-        )
-        if newest is None:
+            return self._keep(index, Known.first(self.store.catalogue(index)))
+
+        def told(partial: Callable[[], Catalogue]) -> None:
+            self._loading.tell(index, lambda: self._read(index, partial()))
+
+        def load() -> Known:
+            return self._keep(index, self._read(index, self.store.catalogue(index, told=told)))
+
+        found = self._loading.result(index, load, timeout=_SHARE * timeout)
+        if found is None or not len(found.catalogue.files):
+            found = self._loading.result(index, load, timeout=(1 - _SHARE) * timeout)
+        if found is None:
             raise StoreError(f"{self.store.location} did not name its files in time")
-        return newest
+        return found
+
+    def held(self, index: IndexId) -> Known | None:
+        """What is known of an index without asking the store, however old."""
+        with self._lock:
+            held = self._catalogues.get(index)
+            return self._partial.get(index) if held is None else held[1]
+
+    def _read(self, index: IndexId, newest: Catalogue) -> Known:
+        """What has been read of an index by now, of the lineage of what was before."""
+        with self._lock:
+            if index in self._catalogues:  # it was read to the end meanwhile
+                return self._catalogues[index][1]
+            before = self._partial.get(index)
+            if before is None or before.catalogue.generation != newest.generation:
+                known = Known.first(newest)
+            else:
+                known = before.then(newest)
+            self._partial[index] = known
+            return known
 
     @contextmanager
     def _one_past(self, index: IndexId) -> Iterator[None]:
@@ -148,11 +215,13 @@ class Lookup:
         except Rewound:
             with self._lock:
                 self._catalogues.pop(index, None)
+                self._partial.pop(index, None)
             raise
 
-    def _keep(self, index: IndexId, newest: Catalogue) -> Catalogue:
+    def _keep(self, index: IndexId, newest: Known) -> Known:
         with self._lock:
             self._catalogues[index] = self._clock(), newest
+            self._partial.pop(index, None)
         return newest
 
     def ask(
@@ -169,7 +238,8 @@ class Lookup:
         StoreError after `timeout` seconds or if the store fails.
         """
         deadline = time.monotonic() + timeout
-        catalogue = self.catalogue(definition.index, timeout=timeout)
+        known = self.known(definition.index, timeout=timeout)
+        catalogue = known.catalogue
         question = Question(definition, columns, self._providers, values=self._values)
         whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
@@ -187,7 +257,7 @@ class Lookup:
             return by_test[id(test)]
 
         never = whole is not None and has_never(whole)
-        every = BitMap(catalogue.files["ordinal"].to_pylist()) if never else BitMap()
+        every = bitmap_of(catalogue.files["ordinal"].to_numpy()) if never else BitMap()
         return Finding(
             definition.index,
             catalogue.generation,
@@ -198,7 +268,15 @@ class Lookup:
             ),
             tuple(dict.fromkeys(question.unused)),
             catalogue.files,
+            known.lineage,
         )
+
+
+def _compact(catalogue: Catalogue) -> Catalogue:
+    """In fewer chunks, where many refreshes have left a few files in each."""
+    if catalogue.files["ordinal"].num_chunks <= _CHUNKS:
+        return catalogue
+    return replace(catalogue, files=compact(catalogue.files))
 
 
 def shared_lookup(

@@ -21,7 +21,8 @@ from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
 from skipping.model.identifiers import shown_name
 from skipping.parser.condition import Strings
-from skipping.stores import Identity, IndexStore, identities
+from skipping.stores import Identity, IndexStore, find_identities, identities
+from skipping.stores.entries import bitmap_of
 from skipping.tables import Columns, Table
 
 if TYPE_CHECKING:
@@ -55,13 +56,13 @@ class Asking:
     def plan(self, predicate: Predicate | str, table: Table) -> ScanPlan:
         """What would be skipped of a table's newest version."""
         found, live, ordinals = self._live(predicate, table)
-        known = ordinals.drop_null().to_pylist()
+        known = bitmap_of(ordinals.drop_null().to_numpy())
         return ScanPlan(
             shown_name(table.name),
             total=len(live),
-            disproved=sum(ordinal in found.disproved for ordinal in known),
+            disproved=len(known & found.disproved),
             unknown=len(live) - len(known),
-            legs=tuple((leg.label, sum(o in leg.disproved for o in known)) for leg in found.legs),
+            legs=tuple((leg.label, len(known & leg.disproved)) for leg in found.legs),
             unused=found.unused,
         )
 
@@ -96,10 +97,9 @@ class Asking:
     def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
         found = self.find(predicate, table.columns())
-        ordinals = found.files["ordinal"].to_pylist()
-        known = dict(zip(identities(found.files), ordinals, strict=True))
         live = table.files()
-        return found, live, pa.array([known.get(file) for file in identities(live)], pa.int64())
+        at = find_identities(live, found.files)
+        return found, live, found.files["ordinal"].combine_chunks().take(at)
 
     def _bound(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
         bound = Binding(columns, self.definition.columns)

@@ -23,7 +23,7 @@ column                  type              meaning
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -35,7 +35,16 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 
-__all__ = ["IDENTITY", "Catalogue", "Generation", "Identity", "IndexStore", "identities"]
+__all__ = [
+    "IDENTITY",
+    "Catalogue",
+    "Generation",
+    "Identity",
+    "IndexStore",
+    "Told",
+    "find_identities",
+    "identities",
+]
 
 Generation: TypeAlias = int
 """Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""
@@ -61,6 +70,24 @@ def identities(files: pa.Table) -> Iterator[Identity]:
     return zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
 
 
+def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
+    """Where each file is among those: int32, null where it is not. Of millions in a second or so.
+
+    >>> some = pa.table({"path": ["a", "b"], "size": [1, 2], "stamp": pa.array([None, 3])})
+    >>> find_identities(some.slice(1), some).to_pylist()
+    [1]
+    """
+    found = pc.index_in(_spelled(files), value_set=_spelled(among).combine_chunks())
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _spelled(files: pa.Table) -> pa.ChunkedArray:
+    """Identities as texts, which are equal where those are: a number has no space."""
+    size, stamp, path = (files[name].cast(pa.large_string()) for name in ("size", "stamp", "path"))
+    space = pa.scalar(" ", pa.large_string())
+    return pc.binary_join_element_wise(size, pc.fill_null(stamp, "-"), path, space)
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """The entries of an index, or how they changed since a generation.
@@ -69,12 +96,14 @@ class Catalogue:
     of this catalogue names it, so that a file which came later is unknown to the answer. `files`
     has the IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if
     all).
+    While it is read (not `whole`) it has some of the entries, in any order; the others are unknown.
     """
 
     generation: Generation
     below: int
     files: pa.Table
     removed: pa.Array
+    whole: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -87,10 +116,16 @@ class Catalogue:
             return self
         ordinals = change.files["ordinal"].combine_chunks()
         gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
-        stay = pc.invert(pc.is_in(self.files["ordinal"], value_set=gone))
-        files = pa.concat_tables([self.files.filter(stay), change.files], promote_options="default")
+        known = pc.is_in(self.files["ordinal"], value_set=gone)
+        # Mostly files came and none changed: then nothing is copied.
+        stay = self.files.filter(pc.invert(known)) if pc.any(known).as_py() else self.files
+        files = pa.concat_tables([stay, change.files], promote_options="default")
         below = max(self.below, change.below)
         return Catalogue(change.generation, below, files, pa.array([], pa.int64()))
+
+
+Told: TypeAlias = Callable[[Callable[[], Catalogue]], object]
+"""Takes what makes a catalogue, not `whole`, of all that was read until then."""
 
 
 class IndexStore(Protocol):
@@ -164,6 +199,7 @@ class IndexStore(Protocol):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries, or those that changed after generation `since`; raises StoreError if erased.
 
@@ -171,6 +207,8 @@ class IndexStore(Protocol):
         `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
         seconds (None: the store's own patience), and Rewound if `since` is no generation that came
         before the present one, or so many before that this is forgotten.
+        While all entries are read, a store may tell `told` what it has of them by then, with which
+        questions are answered that cannot wait.
         """
 
     def size(self, index: IndexId) -> int | None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from skipping.model.definition import IndexId
@@ -74,9 +75,10 @@ class Fields:
     def loaded(
         self, index: IndexId, name: str, read: Callable[[], _Kept], *, deadline: float
     ) -> _Kept | None:
-        """What `read` gives, which is kept; None if it takes too long, it goes on then.
+        """What `read` gives, which is kept. If that takes too long it goes on, and this is None.
 
-        Somebody else may be reading already; then it is of the generation that they saw.
+        Or it is what `read` told by then (`tell`), which is not `whole`. Somebody else may be
+        reading already; then it is of the generation that they saw.
         """
 
         def work() -> _Kept:
@@ -93,6 +95,10 @@ class Fields:
         found: _Kept | None = self._loading.result((index, name), work, timeout=wait)
         return found
 
+    def tell(self, index: IndexId, sketch: str, partial: Callable[[], Catalogue]) -> None:
+        """Say what makes a catalogue of all that `read` has by now."""
+        self._loading.tell((index, sketch), partial)
+
     def drop(self, index: IndexId) -> None:
         """Forget an index."""
         with self._lock:
@@ -107,5 +113,9 @@ class Fields:
 def apply_change(held: Catalogue, change: Catalogue) -> Catalogue:
     """What is held with what changed since, in the order of the ordinals."""
     newest = held.after(change)
-    files = newest.files.sort_by("ordinal").combine_chunks()
+    files = newest.files
+    ordinals = files["ordinal"].to_numpy()
+    if np.any(ordinals[1:] < ordinals[:-1]):
+        files = files.sort_by("ordinal")
+    files = files.combine_chunks()
     return Catalogue(newest.generation, newest.below, files, pa.array([], pa.int64()))

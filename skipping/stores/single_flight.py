@@ -25,15 +25,24 @@ class SingleFlight(Generic[_T]):
 
     def __init__(self) -> None:
         self._loads: dict[Hashable, Future[_T]] = {}
+        self._partial: dict[Hashable, Callable[[], _T]] = {}
         self._lock = Lock()
         reset_after_fork(self)
 
     def _after_fork(self) -> None:
         # What is under way goes on in the parent only: nobody would ever say that it is done.
-        self._loads = {}
+        self._loads, self._partial = {}, {}
+
+    def tell(self, key: Hashable, partial: Callable[[], _T]) -> None:
+        """What makes of work that is under way that which is done; for those who cannot wait."""
+        with self._lock:
+            if key in self._loads:
+                self._partial[key] = partial
 
     def result(self, key: Hashable, work: Callable[[], _T], *, timeout: float) -> _T | None:
         """What the work gives, or that which is under way already; None if it takes too long.
+
+        Then it is what the work told last, if it told anything.
 
         Raises StoreError for whatever the work raises. What it gives after that is not kept here.
         """
@@ -49,7 +58,9 @@ class SingleFlight(Generic[_T]):
         try:
             return load.result(timeout=max(0.0, timeout))
         except OutOfTime:
-            return None
+            with self._lock:
+                partial = self._partial.get(key)
+            return None if partial is None else partial()
 
     def _run(self, key: Hashable, work: Callable[[], _T], load: Future[_T]) -> None:
         error: StoreError | None = None
@@ -62,6 +73,7 @@ class SingleFlight(Generic[_T]):
             error = StoreError(f"the store cannot be read: {raised}")
         with self._lock:
             del self._loads[key]
+            self._partial.pop(key, None)
         if error is None:
             load.set_result(cast(_T, result))
         else:

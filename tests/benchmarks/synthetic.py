@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipping.stores import IDENTITY
 from tests.opensearch import Node
@@ -27,6 +29,7 @@ __all__ = [
     "cluster",
     "distinct",
     "entries",
+    "identities",
     "server",
 ]
 
@@ -39,33 +42,45 @@ def distinct(files: int) -> int:
     return files * VALUES // SHARED
 
 
-def entries(files: int) -> Iterator[pa.Table]:
-    """The entries of the files 0 to `files`, PART at a time."""
-    values = np.random.default_rng(7).permutation(files * VALUES) % distinct(files)
-    for start in range(0, files, PART):
-        numbers = np.arange(start, min(start + PART, files))
+def entries(files: int, start: int = 0) -> Iterator[pa.Table]:
+    """The entries of the files `start` to `files`, PART at a time."""
+    values = np.random.default_rng(7).permutation((files - start) * VALUES) % distinct(files)
+    for first in range(start, files, PART):
+        numbers = np.arange(first, min(first + PART, files))
         n = len(numbers)
-        some = values[start * VALUES : (start + n) * VALUES]
+        some = values[(first - start) * VALUES :][: n * VALUES]
         ends = pa.array(np.arange(n + 1, dtype=np.int32) * VALUES)
         nulls, known = pa.array(np.zeros(n, np.int64)), pa.array(np.ones(n, np.bool_))
-        table = pa.table(
-            {
-                "ordinal": pa.array(numbers),
-                "path": [f"file:/star/part-{i:06}-c000.snappy.parquet" for i in numbers],
-                "size": pa.array(numbers + 1_000_000),
-                "stamp": pa.nulls(n, pa.int64()),
-                "partition": ["{}"] * n,
-                "s1_known": known,
-                "s1_low": pa.array(numbers * KEYS),
-                "s1_high": pa.array(numbers * KEYS + KEYS - 1),
-                "s1_nulls": nulls,
-                "s2_known": known,
-                "s2_values": pa.ListArray.from_arrays(ends, pa.array(some)),
-                "s2_nulls": nulls,
-            }
-        )
-        assert table.select(IDENTITY.names).schema.equals(IDENTITY)
+        table = identities(numbers)
+        columns = {
+            "s1_known": known,
+            "s1_low": pa.array(numbers * KEYS),
+            "s1_high": pa.array(numbers * KEYS + KEYS - 1),
+            "s1_nulls": nulls,
+            "s2_known": known,
+            "s2_values": pa.ListArray.from_arrays(ends, pa.array(some)),
+            "s2_nulls": nulls,
+        }
+        for name, column in columns.items():
+            table = table.append_column(name, column)
         yield table
+
+
+def identities(numbers: npt.NDArray[np.int64]) -> pa.Table:
+    """What tells these files apart; their ordinals are their numbers."""
+    n = len(numbers)
+    spelled = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 7, "0")
+    paths = pc.binary_join_element_wise("file:/star/part-", spelled, "-c000.snappy.parquet", "")
+    return pa.table(
+        [
+            pa.array(numbers),
+            paths,
+            pa.array(numbers + 1_000_000),
+            pa.nulls(n, pa.int64()),
+            pa.repeat("{}", n),
+        ],
+        schema=IDENTITY,
+    )
 
 
 @contextmanager

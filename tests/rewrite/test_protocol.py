@@ -97,6 +97,7 @@ def without_names(header: dict[str, Any]) -> dict[str, Any]:
         protocol.TABLE: "a table",
         protocol.INDEX: "an index",
         protocol.GENERATION: 1,
+        protocol.LINEAGE: "a lineage",
         protocol.SECONDS: 0.5,
     }
     return {key: fixed.get(key, value) for key, value in header.items()}

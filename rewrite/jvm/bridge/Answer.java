@@ -15,6 +15,7 @@ public final class Answer {
   private final RoaringBitmap disproved;
   private final List legs = new ArrayList();
   private FileOrdinals numbers = FileOrdinals.NONE;
+  private int known;
 
   /** Reads a message: header length, JSON header, bitmaps. */
   public Answer(byte[] message) throws IOException {
@@ -79,14 +80,26 @@ public final class Answer {
     return Json.number(header, Protocol.GENERATION);
   }
 
-  /** Sets how files are numbered in this index. */
+  /** How many files of the index Python knew. */
+  public int files() {
+    return (int) Json.number(header, Protocol.N);
+  }
+
+  /** Which files those are, and in which order (`FileOrdinals`). */
+  public String lineage() {
+    return (String) header.get(Protocol.LINEAGE);
+  }
+
+  /** Sets how files are numbered in this index: those that are there now, so that what is asked
+      again gets the same answer. */
   public void number(FileOrdinals numbers) {
     this.numbers = numbers;
+    known = numbers.size();
   }
 
   /** The file's ordinal; -1: the index does not know it. */
   public int ordinal(String path, long size, String mark) {
-    return numbers.ordinal(path, size, mark);
+    return numbers.ordinal(path, size, mark, known);
   }
 
   /** Whether a file is proven to hold no matching row. */
@@ -124,6 +137,7 @@ public final class Answer {
   public boolean equals(Object other) {
     return other instanceof Answer
         && disproved.equals(((Answer) other).disproved)
+        && known == ((Answer) other).known
         && String.valueOf(index()).equals(String.valueOf(((Answer) other).index()));
   }
 

@@ -32,6 +32,9 @@ public final class IndexClient {
   /** What that of a composite begins with; then a list in JSON of those of its columns. */
   public static final String COMPOSITE = "tuple:";
 
+  private static final double LOADING = 60; // seconds for files in the background
+  private static final long PAUSE = 200; // milliseconds, while Python itself reads them
+
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final PythonCallback python;
@@ -212,22 +215,61 @@ public final class IndexClient {
     }
   }
 
-  /** The files' numbers in an index, fetched once a generation. */
-  private FileOrdinals ordinals(String name, Answer answer) throws Exception {
-    FileOrdinals held;
+  /** The files' numbers in an index: those that are here, and of the others as many as come in
+      half of the time that is left. The rest comes in the background, for later questions. */
+  private FileOrdinals ordinals(final String name, final Answer answer) throws Exception {
+    final FileOrdinals held;
     synchronized (ordinals) {
-      held = (FileOrdinals) ordinals.get(answer.index());
+      String key = answer.index() + "\n" + answer.lineage();
+      Object found = ordinals.get(key);
+      held = found == null ? new FileOrdinals(answer.lineage()) : (FileOrdinals) found;
+      ordinals.put(key, held);
     }
-    if (held != null && held.isOf(answer.index(), answer.generation())) return held;
+    if (held.size() >= answer.files()) return held;
+    Budget budget = budget();
+    long rest = budget.left() / 2;
+    try {
+      while (held.size() < answer.files() && budget.left() > rest) {
+        if (!held.add(page(name, answer, held.size(), budget))) break;
+      }
+    } catch (Exception failure) {
+      if (held.size() == 0) throw failure;
+    }
+    if (held.size() < answer.files() && held.beginLoading()) {
+      threads.submit(
+          new Runnable() {
+            public void run() {
+              load(name, answer, held);
+            }
+          });
+    }
+    return held;
+  }
+
+  private void load(String name, Answer answer, FileOrdinals held) {
+    try {
+      Budget budget = new Budget(LOADING);
+      while (attached && budget.left() > 0) {
+        byte[] page = page(name, answer, held.size(), budget);
+        if (held.add(page)) continue;
+        FilePage last = new FilePage(page);
+        if (last.isWhole() || !answer.lineage().equals(last.lineage())) return;
+        Thread.sleep(PAUSE);
+      }
+    } catch (Throwable failure) {
+      Failures.passOn(failure); // the next question goes on where this ended
+    } finally {
+      held.endLoading();
+    }
+  }
+
+  private byte[] page(String name, Answer answer, int first, Budget budget) throws Exception {
     Map question = MessageWriter.question(Protocol.FILES);
     question.put(Protocol.INDEX, answer.index());
     question.put(Protocol.TABLE, answer.table());
-    byte[] message = new MessageWriter().message(question);
-    FileOrdinals fetched = new FileOrdinals(python.call(name, message, budget()));
-    synchronized (ordinals) {
-      ordinals.put(answer.index(), fetched);
-    }
-    return fetched;
+    question.put(Protocol.LINEAGE, answer.lineage());
+    question.put(Protocol.FIRST, Integer.valueOf(first));
+    return python.call(name, new MessageWriter().message(question), budget);
   }
 
   private static String reason(Throwable failure) {

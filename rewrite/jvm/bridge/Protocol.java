@@ -11,7 +11,7 @@ import java.util.Map;
  */
 public final class Protocol {
   /** Changes with what messages mean: another one is not read. */
-  public static final int CURRENT = 1;
+  public static final int CURRENT = 2;
 
   // Keys of objects.
   public static final String OP = "op";
@@ -22,6 +22,9 @@ public final class Protocol {
   public static final String FILTERS = "filters";
   public static final String INDEX = "index";
   public static final String GENERATION = "generation";
+  public static final String LINEAGE = "lineage";
+  public static final String FIRST = "first";
+  public static final String WHOLE = "whole";
   public static final String NAME = "name";
   public static final String TEXT = "text";
   public static final String VALUE = "value";

@@ -7,12 +7,13 @@ from collections.abc import Container
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from providers.errors import StoreError
 from skipping.stores import IDENTITY
-from skipping.stores.entries import sketches, take_rows
+from skipping.stores.entries import PORTION, sketches, take_rows
 
-__all__ = ["fill_sketches", "place_entries"]
+__all__ = ["fill_sketches", "merge_chunks", "place_entries"]
 
 
 def place_entries(
@@ -22,9 +23,16 @@ def place_entries(
 
     `end` is the first ordinal that was not reserved, `removed` are ordinals that had an entry.
     """
-    identities = list(zip(*(base[n].to_pylist() for n in IDENTITY.names[:4]), strict=True))
-    at = {identity[0]: row for row, identity in enumerate(identities)}
-    holder = {identity[1:]: identity[0] for identity in identities}
+    # Of the entries there are only those that a row may be about, which are few.
+    near = np.flatnonzero(
+        np.isin(base["ordinal"].to_numpy(), entries["ordinal"].to_numpy())
+        | pc.is_in(base["path"], value_set=entries["path"].combine_chunks()).to_numpy()
+    )
+    some = base.select(IDENTITY.names[:4]).take(pa.array(near))
+    found = list(zip(*(some[n].to_pylist() for n in IDENTITY.names[:4]), strict=True))
+    at = {identity[0]: row for row, identity in zip(near.tolist(), found, strict=True)}
+    held_by = {identity[0]: identity for identity in found}
+    holder = {identity[1:]: identity[0] for identity in found}
     created, places, rows = [], [], []
     incoming = zip(*(entries[name].to_pylist() for name in IDENTITY.names[:4]), strict=True)
     for row, identity in enumerate(incoming):
@@ -38,10 +46,10 @@ def place_entries(
             del holder[identity[1:]]
             continue
         if ordinal not in at:
-            at[ordinal] = len(identities)
-            identities.append(identity)
+            at[ordinal] = len(base) + len(created)
+            held_by[ordinal] = identity
             created.append(row)
-        elif identities[at[ordinal]] != identity:
+        elif held_by[ordinal] != identity:
             raise StoreError(f"ordinal {ordinal} belongs to another file")
         places.append(at[ordinal])
         rows.append(row)
@@ -50,29 +58,47 @@ def place_entries(
 
 
 def fill_sketches(
-    base: pa.Table, entries: pa.Table, places: list[int], rows: list[int]
+    base: pa.Table, entries: pa.Table, places: list[int], rows: list[int], *, old: int
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """The entries with every sketch that was not there yet, and which entries were changed."""
+    """The entries with every sketch that was not there yet, and which entries were changed.
+
+    The first `old` were there before. Where none of those is changed, they are not copied.
+    """
     touched = np.zeros(len(base), np.bool_)
     to, source = np.array(places, np.int64), np.array(rows, np.int64)
     for names in sketches(entries.schema.names).values():
-        there = np.zeros(len(base), np.bool_)
+        has = np.zeros(len(base), np.bool_)
         if names[0] in base.schema.names:
-            there = base[names[0]].is_valid().to_numpy()
+            has = base[names[0]].is_valid().to_numpy()
         comes = entries[names[0]].is_valid().to_numpy()
-        fresh = comes[source] & ~there[to]
+        fresh = comes[source] & ~has[to]
         pick = np.arange(len(base))
         pick[to[fresh]] = len(base) + source[fresh]
         touched[to[fresh]] = True
         for name in names:
             new = entries[name]
-            old = base[name] if name in base.schema.names else pa.nulls(len(base), new.type)
-            if old.type != new.type:
-                raise StoreError(f"{name} is of type {old.type}, not {new.type}")
-            chunks = old.chunks if isinstance(old, pa.ChunkedArray) else [old]
-            both = take_rows(pa.chunked_array([*chunks, *new.chunks], new.type), pa.array(pick))
+            there = pa.chunked_array([pa.nulls(len(base), new.type)])
+            if name in base.schema.names:
+                there = base[name]
+            if there.type != new.type:
+                raise StoreError(f"{name} is of type {there.type}, not {new.type}")
+            start = 0 if touched[:old].any() else old
+            both = pa.chunked_array([*there.chunks, *new.chunks], new.type)
+            both = take_rows(both.slice(start), pa.array(pick[start:] - start))
+            both = pa.chunked_array([*there.slice(0, start).chunks, *both.chunks], new.type)
             if name in base.schema.names:
                 base = base.set_column(base.schema.get_field_index(name), name, both)
             else:
                 base = base.append_column(name, both)
     return base, touched
+
+
+def merge_chunks(entries: pa.Table) -> pa.Table:
+    """The same in fewer chunks: none has less than all that come after it, up to PORTION."""
+    batches = entries.to_batches()
+    while len(batches) > 1 and len(batches[-2]) <= len(batches[-1]):
+        both = pa.Table.from_batches(batches[-2:])
+        if both.nbytes > PORTION:
+            break
+        batches[-2:] = both.combine_chunks().to_batches()
+    return pa.Table.from_batches(batches, entries.schema)

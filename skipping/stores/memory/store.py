@@ -21,7 +21,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
-from skipping.stores import IDENTITY, Catalogue, Generation, identities
+from skipping.stores import IDENTITY, Catalogue, Generation, Told, find_identities
 from skipping.stores.entries import (
     ORDINALS,
     answerable,
@@ -32,7 +32,7 @@ from skipping.stores.entries import (
 )
 from skipping.stores.forking import Lock
 from skipping.stores.generations import next_generation, rewound_error
-from skipping.stores.memory.entries import fill_sketches, place_entries
+from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
 __all__ = ["Index", "MemoryStore"]
 
@@ -164,7 +164,7 @@ class MemoryStore:
             base, at, rows = place_entries(
                 found.entries, entries, end=found.next, removed=found.removed
             )
-            merged, touched = fill_sketches(base, entries, at, rows)
+            merged, touched = fill_sketches(base, entries, at, rows, old=len(found.entries))
             touched[len(found.entries) :] = True
             if not touched.any():
                 return
@@ -172,16 +172,20 @@ class MemoryStore:
             changed = np.full(len(merged), generation)
             changed[: len(found.changed)] = found.changed
             changed[touched] = generation
-            order = np.argsort(merged["ordinal"].to_numpy())
-            columns = {
-                name: take_rows(merged[name], pa.array(order)) for name in merged.schema.names
-            }
+            ordinals = merged["ordinal"].to_numpy()
+            if np.any(ordinals[1:] < ordinals[:-1]):
+                order = np.argsort(ordinals)
+                changed = changed[order]
+                columns = {
+                    name: take_rows(merged[name], pa.array(order)) for name in merged.schema.names
+                }
+                merged = pa.table(columns)
             self._indexes[index] = replace(
                 found,
                 generation=generation,
                 history=found.history | {generation},
-                entries=compact(pa.table(columns)),
-                changed=changed[order],
+                entries=merge_chunks(merged),
+                changed=changed,
             )
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
@@ -219,6 +223,7 @@ class MemoryStore:
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._lock:
@@ -248,8 +253,8 @@ class MemoryStore:
         """Of each of these files the ordinal of its entry, or null."""
         with self._lock:
             entries = self._at(index).entries
-        held = dict(zip(identities(entries), entries["ordinal"].to_pylist(), strict=True))
-        return pa.array([held.get(identity) for identity in identities(files)], pa.int64())
+        at = find_identities(files, entries)
+        return entries["ordinal"].combine_chunks().take(at)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""

@@ -160,7 +160,7 @@ class Answers:
         index: IndexId,
         head: Head,
         entries: Entries,
-        test: FieldCompare | Overlaps | Escapes | BitsSet,
+        test: FieldCompare | Overlaps | OverlapsRange | Escapes | BitsSet,
         held: Catalogue | Slices | None,
         deadline: float,
     ) -> Catalogue | Slices | None:
@@ -186,7 +186,7 @@ class Answers:
         index: IndexId,
         head: Head,
         entries: Entries,
-        test: FieldCompare | Overlaps | Escapes,
+        test: FieldCompare | Overlaps | OverlapsRange | Escapes,
         held: Catalogue | None,
         deadline: float,
     ) -> Catalogue | None:
@@ -273,7 +273,7 @@ class Answers:
         return before != (self._runs_aggregations, self._runs_filters)
 
 
-def _name(test: FieldCompare | Overlaps | Escapes | BitsSet) -> str:
+def _name(test: FieldCompare | Overlaps | OverlapsRange | Escapes | BitsSet) -> str:
     """What is kept for a test is kept under this name."""
     return slices_name(test) if isinstance(test, BitsSet) else test.sketch
 

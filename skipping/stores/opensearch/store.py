@@ -23,7 +23,7 @@ from providers.errors import Conflict, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
-from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.fields import KEPT, Fields
 from skipping.stores.generations import rewound_error
@@ -239,6 +239,7 @@ class OpenSearchStore:
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         deadline = None if timeout is None else time.monotonic() + timeout

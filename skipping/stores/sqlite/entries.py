@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Damaged, StoreError
-from skipping.stores import IDENTITY, Generation, identities
+from skipping.stores import IDENTITY, Generation, find_identities, identities
 from skipping.stores.entries import is_scalar, portions, sketches
 from skipping.stores.sqlite.bytes import insert_bytes, sweep_bytes, values_of
 from skipping.stores.sqlite.fields import (
@@ -29,6 +29,7 @@ from skipping.stores.sqlite.fields import (
     table_of,
 )
 from skipping.stores.sqlite.heads import Head
+from skipping.stores.sqlite.runs import stored_bytes
 from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
 
 __all__ = [
@@ -47,7 +48,8 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _NAMES = {type: name for name, type in TYPES.items()}
 _VARIABLES = 500  # of a query at a time
-_FILES = 4_096  # of a table of whole entries
+_FILES = 4_096  # of a table of whole entries, or as many more as have
+_TOGETHER = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ def place(
     append(connection, head, FILES, new.sort_by("ordinal"), generation)
     if len(new):
         head.below = max(head.below, 1 + int(new["ordinal"].to_numpy().max()))
-    _compare(connection, head, entries.take(pa.array(placed.before)))
+    named = entries.select(IDENTITY.names)
+    _compare(connection, head, named.take(pa.array(placed.before)))
     return placed
 
 
@@ -130,9 +133,9 @@ def _compare(connection: sqlite3.Connection, head: Head, entries: pa.Table) -> N
     """Raise Damaged unless the parts have the same identities: ``entry`` is not verified."""
     if len(entries):
         files = table_of(connection, head, FILES)
-        kept = dict(zip(files["ordinal"].to_pylist(), identities(files), strict=True))
-        said = zip(entries["ordinal"].to_pylist(), identities(entries), strict=True)
-        if any(kept.get(ordinal) != identity for ordinal, identity in said):
+        at = find_identities(entries, files)
+        kept = files["ordinal"].combine_chunks().take(at)
+        if not entries["ordinal"].combine_chunks().equals(kept):
             raise Damaged(f"the ordinals of index {head.name} are damaged: create it anew")
 
 
@@ -252,8 +255,10 @@ def entries_of(connection: sqlite3.Connection, head: Head) -> Iterator[pa.Table]
     """The whole entries in the order of their ordinals, some thousand at a time."""
     gone = removed_of(connection, head)
     files = table_of(connection, head, FILES)
-    for start in range(0, len(files), _FILES):
-        some = files.slice(start, _FILES)
+    # Each of these reads all terms: with a million files, 4,096 at a time took an hour.
+    most = max(_FILES, _TOGETHER * len(files) // (stored_bytes(connection, head.id) + 1))
+    for start in range(0, len(files), most):
+        some = files.slice(start, most)
         some = some.filter(pa.array(~np.isin(some["ordinal"].to_numpy(), gone)))
         if len(some):
             yield _filled(connection, head, some.select(IDENTITY.names))
@@ -309,7 +314,7 @@ def _lists(
 def _values(connection: sqlite3.Connection, head: Head, name: str, ordinals: Numbers) -> pa.Array:
     """The bytes of each of these files."""
     found: list[bytes | None] = [None] * len(ordinals)
-    for numbers, values in values_of(connection, head, name):
+    for numbers, values in values_of(connection, head, name, ordinals):
         at = np.searchsorted(ordinals, numbers)
         asked = np.append(ordinals, -1)[at] == numbers
         for place_, value in zip(at[asked].tolist(), np.flatnonzero(asked).tolist(), strict=True):

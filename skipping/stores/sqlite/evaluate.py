@@ -1,8 +1,7 @@
 """Tests asked of an SQLite store within one transaction.
 
 SCALAR fields are kept in Arrow (`fields`) for the one evaluator there is, and with them which files
-are known at all. Of BYTES, which are much, the asked positions are read; for many keys all of
-them are kept by bit (`slices`).
+are known at all. Of BYTES, which are more than should be in memory, the asked positions are read.
 TERMS tests go through the inverted index: what counts is how many of a file's terms are among those
 asked for.
 
@@ -35,8 +34,7 @@ from providers.index_predicate import (
 )
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_of
-from skipping.stores.slices import Slices, is_heavy, slices_name
-from skipping.stores.sqlite.bytes import holds_for_some_key, meeting, read_groups
+from skipping.stores.sqlite.bytes import holds_for_some_key, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
 from skipping.stores.sqlite.heads import Head
@@ -44,25 +42,23 @@ from skipping.stores.sqlite.terms import match_keys, match_range
 
 __all__ = ["Snapshot"]
 
+_WIDE = 8  # numbers a file, up to which a table is worth it
+
 
 class Snapshot:
-    """One index within one read transaction; `held` are the sketches' fields as of it, `slices`
-    BYTES fields by their full names.
-    """
+    """One index within one read transaction; `held` are the sketches' fields as of it."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         head: Head,
         held: Mapping[str, Catalogue | None],
-        slices: Mapping[str, Slices],
         *,
         below: int,
         deadline: float,
     ) -> None:
         self._connection = connection
         self._held = held
-        self._slices = slices
         self._deadline = deadline
         self._head = head
         self._types = {name: TYPES[spelled] for name, spelled in head.fields.items()}
@@ -80,12 +76,6 @@ class Snapshot:
         there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
         if not answerable(test, there):
             return BitMap()
-        if isinstance(test, BitsSet):
-            slices = self._slices.get(slices_name(test))
-            if slices is not None:
-                return slices.disproved(test, below=self._below, in_time=self._in_time)
-            if is_heavy(test, len(held.files)):
-                return BitMap()
         files = self._known(test.sketch, held.files)
         ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
@@ -114,20 +104,22 @@ class Snapshot:
         self, test: BitsSet, files: pa.Table, ordinals: Numbers
     ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
-        layouts = pc.fill_null(files[names[1]].combine_chunks(), 0).to_numpy()
+        layouts = files[names[1]].combine_chunks()
         # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
-        held = np.ones(len(ordinals), np.bool_)
-        there = files[names[1]].is_valid().to_numpy()
+        # The last row stands for slots without a file, and for files that are not asked for.
+        held = np.ones(len(ordinals) + 1, np.bool_)
+        there = np.append(layouts.is_valid().to_numpy(zero_copy_only=False), False)
+        numbers = np.append(pc.fill_null(layouts, 0).to_numpy(), 0)
+        places = _Places(ordinals)
         for group in read_groups(self._connection, self._head, names[0]):
             self._in_time()
-            at, places = meeting(ordinals, group.ordinals)
+            rows = places.of(group.ordinals(self._connection))
             for layout, keys in test.probes:
-                some = there[at] & (layouts[at] == layout)
-                if some.any():
-                    held[at[some]] = holds_for_some_key(
-                        self._connection, group, places[some], keys, self._in_time
-                    )
-        return held
+                asked = there[rows] & (numbers[rows] == layout)
+                if asked.any():
+                    some = holds_for_some_key(self._connection, group, keys, self._in_time)
+                    held[rows[asked]] = some[asked]
+        return held[:-1]
 
     def _terms_hold(
         self,
@@ -159,11 +151,34 @@ class Snapshot:
             parts = match_range(*place, test, self._in_time)
         else:
             parts = match_keys(*place, test.keys, self._in_time)
-        found = np.concatenate([np.zeros(0, np.uint32), *parts])
-        at = np.searchsorted(ordinals, found)
-        at = at[np.append(ordinals, -1)[at] == found]
-        hits: Numbers = np.bincount(at, minlength=len(ordinals))
+        found = np.concatenate([np.zeros(0, np.uint32), *parts]).astype(np.int64)
+        rows = _Places(ordinals).of(found)
+        hits: Numbers = np.bincount(rows, minlength=len(ordinals) + 1)[:-1]
         return hits
+
+
+class _Places:
+    """Where ordinals are in a list of some (sorted); where they are not, its length."""
+
+    def __init__(self, ordinals: Numbers) -> None:
+        self._ordinals = ordinals
+        self._first = int(ordinals[0]) if len(ordinals) else 0
+        span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
+        # As a table, unless ordinals are far apart: a search takes ten times as long.
+        self._table = None
+        if span <= _WIDE * len(ordinals):
+            self._table = np.full(span + 1, len(ordinals))
+            self._table[ordinals - self._first] = np.arange(len(ordinals))
+
+    def of(self, some: Numbers) -> Numbers:
+        """The place of each of these, in any order."""
+        if self._table is None:
+            at = np.searchsorted(self._ordinals, some)
+            return np.where(np.append(self._ordinals, -1)[at] == some, at, len(self._ordinals))
+        at = some - self._first
+        at[(at < 0) | (at >= len(self._table))] = len(self._table) - 1
+        places: Numbers = self._table[at]
+        return places
 
 
 def _bitmap(ordinals: Numbers, rows: npt.NDArray[np.bool_]) -> BitMap:

@@ -13,7 +13,8 @@ part          columns, beside `ordinal` and the `generation` of the row
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.errors import Damaged, StoreError
-from skipping.stores import IDENTITY, Catalogue, Generation
+from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import is_scalar
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
@@ -61,7 +62,7 @@ def append(
         return
     rows = rows.append_column("generation", pa.array(np.full(len(rows), generation)))
     old = small_runs(runs(connection, head, part), len(rows), most=_MOST)
-    tables = [_read(connection, run) for run in old]
+    tables = [table for run in old for table in _read(connection, run)]
     for run in old:
         delete(connection, head, part, run)
     _add(connection, head, part, pa.concat_tables([*tables, rows], promote_options="default"))
@@ -91,29 +92,42 @@ def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) 
         add(connection, head, part, packed, generation=newest, items=len(rows))
 
 
-def _read(connection: sqlite3.Connection, run: Run) -> pa.Table:
-    found = [pa.ipc.open_stream(data).read_all() for _, data in blocks(connection, run)]
-    return pa.concat_tables(found)
+def _read(connection: sqlite3.Connection, run: Run) -> Iterator[pa.Table]:
+    return (pa.ipc.open_stream(data).read_all() for _, data in blocks(connection, run))
 
 
 def table_of(
-    connection: sqlite3.Connection, head: Head, part: str, *, since: Generation | None = None
+    connection: sqlite3.Connection,
+    head: Head,
+    part: str,
+    *,
+    since: Generation | None = None,
+    told: Callable[[Callable[[], pa.Table]], object] | None = None,
 ) -> pa.Table:
     """The rows of a part in the order of their ordinals, all or those that came after `since`.
 
-    Raises Damaged for an ordinal that is there twice.
+    `told` is told what makes them of all that was read until then. Raises Damaged for an ordinal
+    that is there twice.
     """
     after = -1 if since is None else since
-    found = [
-        _read(connection, run) for run in runs(connection, head, part) if run.generation > after
-    ]
+    found: list[pa.Table] = []
+    for run in runs(connection, head, part):
+        if run.generation <= after:
+            continue
+        for table in _read(connection, run):
+            found.append(table)
+            if told is not None:
+                told(partial(_ordered, head, part, tuple(found)))
+    rows = _ordered(head, part, found)
+    return rows if since is None else rows.filter(pc.greater(rows["generation"], since))
+
+
+def _ordered(head: Head, part: str, found: Sequence[pa.Table]) -> pa.Table:
     if not found:
         return pa.table(
             {"ordinal": pa.array([], pa.int64()), "generation": pa.array([], pa.int64())}
         )
     rows = pa.concat_tables(found, promote_options="default")
-    if since is not None:
-        rows = rows.filter(pc.greater(rows["generation"], since))
     ordinals = rows["ordinal"].to_numpy()
     if np.any(ordinals[1:] <= ordinals[:-1]):
         rows = rows.sort_by("ordinal")
@@ -133,8 +147,7 @@ def removed_of(
     return found
 
 
-def _live(connection: sqlite3.Connection, head: Head, rows: pa.Table) -> pa.Table:
-    gone = removed_of(connection, head)
+def _live(rows: pa.Table, gone: npt.NDArray[np.int64]) -> pa.Table:
     if not len(gone):
         return rows
     return rows.filter(pa.array(~np.isin(rows["ordinal"].to_numpy(), gone)))
@@ -146,11 +159,18 @@ def catalogue(
     *,
     since: Generation | None,
     fields: Sequence[str],
+    told: Told | None = None,
 ) -> Catalogue:
     """What `IndexStore.catalogue` gives."""
+    gone = removed_of(connection, head)
+
+    def live(rows: pa.Table) -> pa.Table:
+        return _live(rows, gone).select(IDENTITY.names).combine_chunks()
+
     files, removed = IDENTITY.empty_table(), pa.array([], pa.int64())
     if since is None or since != head.generation:
-        rows = table_of(connection, head, FILES, since=since)
+        telling = None if told is None or fields else _telling(head, live, told)
+        rows = table_of(connection, head, FILES, since=since, told=telling)
         if since is not None:
             removed = pa.array(removed_of(connection, head, since=since))
             touched = _touched(connection, head, since)
@@ -159,11 +179,23 @@ def catalogue(
                 rows = table_of(connection, head, FILES)
                 rows = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), came)))
         if len(rows):
-            files = _live(connection, head, rows).select(IDENTITY.names).combine_chunks()
+            files = live(rows)
     ordinals = files["ordinal"].to_numpy()
     for name in fields:
         files = files.append_column(name, _column(connection, head, name, ordinals))
     return Catalogue(head.generation, head.below, files, removed)
+
+
+def _telling(
+    head: Head, live: Callable[[pa.Table], pa.Table], told: Told
+) -> Callable[[Callable[[], pa.Table]], object]:
+    """Passes on what was read, as a catalogue of the generation that is read."""
+    generation, below = head.generation, head.below
+
+    def made(rows: Callable[[], pa.Table]) -> Catalogue:
+        return Catalogue(generation, below, live(rows()), pa.array([], pa.int64()), whole=False)
+
+    return lambda rows: told(partial(made, rows))
 
 
 def _touched(
@@ -196,13 +228,19 @@ def sketch_fields(
     sketch: str,
     *,
     since: Generation | None = None,
+    told: Told | None = None,
 ) -> Catalogue:
     """`ordinal` and the SCALAR fields of a sketch, of all entries or of those changed `since`.
 
     A TERMS field is there as how many terms a file has.
     """
-    rows = _live(connection, head, table_of(connection, head, sketch, since=since))
-    rows = rows.drop_columns("generation").combine_chunks()
+    gone = removed_of(connection, head)
+
+    def live(rows: pa.Table) -> pa.Table:
+        return _live(rows, gone).drop_columns("generation").combine_chunks()
+
+    telling = None if told is None else _telling(head, live, told)
+    rows = live(table_of(connection, head, sketch, since=since, told=telling))
     removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     if since is not None:
         removed = removed_of(connection, head, since=since)

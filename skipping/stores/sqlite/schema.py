@@ -40,7 +40,7 @@ __all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "draft_store", "o
 APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
 
-VERSION = 2
+VERSION = 3
 """Of the schema, in the file's header. A newer one is refused."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -210,12 +210,12 @@ def open_connection(
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA cache_size = -65536")
                 connection.execute("BEGIN IMMEDIATE")
-                if version == BEFORE:
+                if version in BEFORE:
                     upgrade(connection, _SCHEMA, VERSION, str(path))
             else:
                 deadline = time.monotonic() + wait
                 connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
-                if version == BEFORE:
+                if version in BEFORE:
                     connection.execute("PRAGMA temp_store = MEMORY")
                     view_old(connection, _SCHEMA)
                 connection.execute("BEGIN")

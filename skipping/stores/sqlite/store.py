@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Conflict, StoreError
-from providers.index_predicate import BitsSet, Test
+from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.progress import progress
-from skipping.stores import Catalogue, Generation
+from skipping.stores import Catalogue, Generation, Told
 from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.fields import KEPT, Fields, apply_change
 from skipping.stores.generations import next_generation, rewound_error
-from skipping.stores.slices import Slices, TooLarge, is_heavy, slices_name
 from skipping.stores.sqlite import heads
 from skipping.stores.sqlite.entries import (
     entries_of,
@@ -40,7 +39,6 @@ from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of
 from skipping.stores.sqlite.heads import Head, open_head
 from skipping.stores.sqlite.runs import stored_bytes
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection
-from skipping.stores.sqlite.slices import read_slices
 
 __all__ = ["SqliteStore"]
 
@@ -183,13 +181,16 @@ class SqliteStore:
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
+        told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         with self._reading(wait=timeout) as connection:
+            if told is not None:
+                connection.set_progress_handler(None, 0)  # nobody waits for all of it
             head = open_head(connection, index)
             if since is not None and not head.has_been(since):
                 raise rewound_error(self.location, index)
-            return catalogue(connection, head, since=since, fields=fields)
+            return catalogue(connection, head, since=since, fields=fields, told=told)
 
     def size(self, index: IndexId) -> int | None:
         """Bytes of its blocks, and of the names of its files."""
@@ -219,33 +220,29 @@ class SqliteStore:
         """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
-        slices = {
-            slices_name(test): (test, self._kept_slices(index, test, below, deadline))
-            for test in tests
-            if isinstance(test, BitsSet)
-        }
         with self._reading(wait=deadline - time.monotonic()) as connection:
             head = open_head(connection, index)
             if generation is not None and not head.has_been(generation):
                 raise rewound_error(self.location, index)
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != head.generation:
-                    held[sketch] = self._newest(connection, head, sketch, kept)
-            current = {
-                name: newest
-                for name, (test, kept) in slices.items()
-                if kept is not None
-                and (newest := self._newest_slices(connection, head, test, kept)) is not None
-            }
-            snapshot = Snapshot(connection, head, held, current, below=below, deadline=deadline)
+                    # What is still being read is brought up to date when all of it is there.
+                    held[sketch] = (
+                        self._newest(connection, head, sketch, kept) if kept.whole else None
+                    )
+            snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
             return [snapshot.disproved(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
-        """The fields of a sketch, as of now or earlier; None if that takes too long."""
+        """The fields of a sketch, as of now or earlier; what there is if that takes too long."""
+
+        def told(partial: Callable[[], Catalogue]) -> None:
+            self._fields.tell(index, sketch, partial)
 
         def read() -> Catalogue:
             with self._reading() as connection:
-                return sketch_fields(connection, open_head(connection, index), sketch)
+                connection.set_progress_handler(None, 0)  # nobody waits for all of it
+                return sketch_fields(connection, open_head(connection, index), sketch, told=told)
 
         held = self._fields.held(index, sketch, Catalogue)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
@@ -262,39 +259,6 @@ class SqliteStore:
             newest = sketch_fields(connection, head, sketch)
         self._fields.keep(head.name, sketch, newest)
         return newest
-
-    def _kept_slices(
-        self, index: IndexId, test: BitsSet, files: int, deadline: float
-    ) -> Slices | None:
-        """A BYTES field, as of now or earlier, if it is kept or a question had better have it."""
-        name = slices_name(test)
-        held = self._fields.held(index, name, Slices)
-        if held is not None or not is_heavy(test, files) or not self._fields.fits(index, name):
-            return held
-
-        def read() -> Slices:
-            with self._reading() as connection:
-                head = open_head(connection, index)
-                return read_slices(connection, head, test, None, most=self._fields.most)
-
-        try:
-            return self._fields.loaded(index, name, read, deadline=deadline)
-        except TooLarge:
-            return None
-
-    def _newest_slices(
-        self, connection: sqlite3.Connection, head: Head, test: BitsSet, kept: Slices
-    ) -> Slices | None:
-        """What is kept brought up to what a transaction sees; None: too much, or another past."""
-        if kept.generation == head.generation:
-            return kept
-        if head.has_been(kept.generation):
-            with suppress(TooLarge):
-                newest = read_slices(connection, head, test, kept, most=self._fields.most)
-                self._fields.keep(head.name, slices_name(test), newest)
-                return newest
-        self._fields.drop(head.name)
-        return None
 
     @contextmanager
     def copied_to(self, target: SqliteStore) -> Iterator[SqliteStore]:

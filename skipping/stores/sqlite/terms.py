@@ -5,7 +5,8 @@ it, cut into blocks of some KiB; beside them stands the first term of each block
 reads of each run the blocks in which its keys would be, and a key that is in none of them is in no
 file: the blocks are verified whole (`runs`), a term cannot get lost from one.
 
-Small runs are put together with what comes, so that a field written bit by bit has few.
+Runs are put together with what comes that has as much, so a field has few of them, however it was
+written: a question reads a block or so of each run for each of its keys.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyroaring import BitMap
 
 from providers.index_predicate import ContainsRange
 from skipping.stores import Generation
+from skipping.stores.entries import PORTION
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
 
@@ -42,7 +44,8 @@ _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
 
 _BLOCK = 1 << 14  # bytes of a block, about
-_MOST = 1 << 20  # pairs of term and file beyond which a run is not put together with others
+_MOST = 1 << 25  # pairs of term and file, and
+_MOST_BLOCKS = 1 << 15  # blocks, beyond which a run is not put together with others: half a GiB
 _HEADER = struct.Struct("<IIQ")  # of a block: terms, pairs, bytes of the terms
 _LOOK = 64  # blocks after which the clock is looked at
 _MASK = 2**31 - 1
@@ -69,6 +72,26 @@ class Postings:
         numbers = (pairs & _MASK).astype("<u4")
         return cls(encoded.dictionary.take(pa.array(order)), edges, numbers)
 
+    @classmethod
+    def merged(cls, parts: Sequence[Postings]) -> Postings:
+        """All of these, no two of which have a pair in common."""
+        terms = pa.concat_arrays([part.terms for part in parts])
+        ordinals = np.concatenate([part.ordinals for part in parts])
+        lengths = np.concatenate([np.diff(part.edges) for part in parts])
+        if terms.type == pa.int64():
+            order = np.argsort(terms.to_numpy(), kind="stable")  # runs are sorted: one pass
+        else:
+            order = pc.sort_indices(terms).to_numpy()
+        terms = terms.take(pa.array(order))
+        # Where the files of each term were, and where they come to be.
+        starts, sizes = (np.cumsum(lengths) - lengths)[order], lengths[order]
+        ends = np.cumsum(sizes)
+        moved = np.repeat(starts - (ends - sizes), sizes) + np.arange(len(ordinals))
+        is_first = np.ones(len(terms), np.bool_)
+        is_first[1:] = pc.not_equal(terms[1:], terms[:-1]).to_numpy(zero_copy_only=False)
+        edges = np.append((ends - sizes)[is_first], len(ordinals))
+        return cls(terms.filter(pa.array(is_first)), edges, ordinals[moved])
+
     def pairs(self) -> tuple[pa.Array, _Numbers]:
         """A term and an ordinal for each pair."""
         rows = np.repeat(np.arange(len(self.terms)), np.diff(self.edges))
@@ -90,12 +113,14 @@ def insert_terms(
     counts = np.bincount(np.searchsorted(ordinals, new.ordinals), minlength=len(ordinals))
     if len(new.ordinals):
         old = small_runs(runs(connection, head, part), len(new.ordinals), most=_MOST)
-        if old:
-            parts = [_whole(connection, run, new.terms.type).pairs() for run in old]
-            terms, numbers = zip(*parts, new.pairs(), strict=True)
-            new = Postings.of(pa.concat_arrays(terms), np.concatenate(numbers))
-        for run in old:
-            delete(connection, head, part, run)
+        while sum(len(run.checksums) for run in old) > _MOST_BLOCKS:
+            old = old[1:]
+        parts = [*(_whole(connection, run, new.terms.type) for run in old), new]
+        # Of terms that are larger than blocks: Arrow's offsets end at 2 GiB.
+        if old and sum(each.terms.nbytes for each in parts) <= PORTION:
+            for run in old:
+                delete(connection, head, part, run)
+            new = Postings.merged(parts)
         _add(connection, head, part, generation, new)
     return counts
 

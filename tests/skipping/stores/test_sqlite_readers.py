@@ -263,3 +263,28 @@ def test_a_file_of_the_format_before(path: Path, caplog: pytest.LogCaptureFixtur
     assert store.lease("i") == held
     with closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA user_version").fetchone() == (sqlite_schema.VERSION,)
+
+
+def test_a_file_of_the_second_format(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its bytes lie in another order, in which bits would be found unset that are set."""
+    store, held = make(path), Lease(3, "me", 7, 1.5)
+    store.hold("i", held, expect=Lease())
+    before = store.catalogue("i").generation
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA user_version = 2")
+    store = SqliteStore(path)
+    for _ in range(2):
+        assert [found.value for found in store.definitions()] == [DEFINITION]
+        assert (store.state("i"), store.lease("i")) == (State(), held)
+        assert len(store.catalogue("i").files) == 0
+        assert [list(a) for a in store.disproved("i", TESTS, below=9, timeout=30)] == [[], []]
+        with pytest.raises(Rewound):
+            store.catalogue("i", since=before)
+    assert not caplog.records
+    start = store.reserve("i", 1).start
+    assert start > 0
+    assert "format 2" in caplog.text
+    store.write("i", entries(range(start, start + 1)), revision=1)
+    assert store.catalogue("i").files["ordinal"].to_pylist() == [start]
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA user_version").fetchone() == (sqlite_schema.VERSION,)

@@ -1,0 +1,152 @@
+"""Questions while the files of an index are still being read: the same answer, or more files."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from providers.errors import Rewound
+from providers.predicate import Compare
+from providers.values import domain_of
+from skipping.lookup.lookup import Finding, Known, Lookup
+from skipping.lookup.translate import QueryColumn
+from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.stores.sqlite import fields
+from skipping.stores.sqlite.store import SqliteStore
+
+DEFINITION = Definition(
+    "i",
+    TableId("delta", "t", "file:/t"),
+    "t",
+    (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),),
+)
+FILES, GREAT = 100, 70
+
+
+def write(store: SqliteStore, n: int) -> None:
+    ordinals = pa.array(store.reserve("i", n), pa.int64())
+    columns = {
+        "ordinal": ordinals,
+        "path": [f"f{o}" for o in ordinals.to_pylist()],
+        "size": pa.array([1] * n, pa.int64()),
+        "stamp": pa.nulls(n, pa.int64()),
+        "partition": ["{}"] * n,
+        "s1_known": [True] * n,
+        "s1_low": ordinals,
+        "s1_high": ordinals,
+        "s1_nulls": pa.array([0] * n, pa.int64()),
+    }
+    store.write("i", pa.table(columns), revision=1)
+
+
+def ask(lookup: Lookup, timeout: float) -> Finding:
+    domain = domain_of(pa.int64())
+    assert domain is not None
+    columns = {"x": QueryColumn("x", domain)}
+    return lookup.ask(DEFINITION, Compare("x", ">", GREAT), columns, timeout=timeout)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store whose parts have many blocks."""
+    monkeypatch.setattr(fields, "_ROWS", 10)
+    store = SqliteStore(tmp_path / "store.db")
+    store.define(DEFINITION, expect=None)
+    for _ in range(2):
+        write(store, FILES // 2)
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Who reads more than three blocks of a run waits for this."""
+    event, read = threading.Event(), fields._read
+
+    def slowly(*place: Any) -> Iterator[pa.Table]:
+        for number, table in enumerate(read(*place)):
+            if number >= 3:
+                event.wait(30)
+            yield table
+
+    monkeypatch.setattr(fields, "_read", slowly)
+    yield event
+    event.set()
+
+
+def eventually_whole(lookup: Lookup) -> Known:
+    deadline = time.monotonic() + 30
+    while not (known := lookup.known("i", timeout=30)).catalogue.whole:
+        assert time.monotonic() < deadline
+    return known
+
+
+def test_what_was_read_by_then_is_answered(path: Path, go: threading.Event) -> None:
+    lookup = Lookup(SqliteStore(path), ttl=3_600)
+    first = ask(lookup, 2)
+    there = first.files["ordinal"].to_pylist()
+    assert there == list(range(30))
+    assert list(first.disproved) == list(range(30))  # of the others nothing is known
+    again = ask(lookup, 2)
+    assert (list(again.disproved), again.lineage) == (list(first.disproved), first.lineage)
+    go.set()
+    known = eventually_whole(lookup)
+    assert known.lineage == first.lineage
+    assert known.catalogue.files["ordinal"].to_pylist()[: len(there)] == there
+    deadline = time.monotonic() + 30
+    while len((last := ask(lookup, 30)).disproved) <= GREAT:
+        assert time.monotonic() < deadline
+    assert list(last.disproved) == list(range(GREAT + 1))
+    assert len(last.files) == FILES
+
+
+def test_what_is_read_while_others_write(path: Path, go: threading.Event) -> None:
+    """Bounds that are not all here cannot be brought up to date: then nothing is disproved."""
+    store = SqliteStore(path)
+    lookup = Lookup(store, ttl=3_600)
+    assert len(ask(lookup, 2).disproved) == 30
+    SqliteStore(path).remove("i", pa.array([0]))
+    assert list(ask(lookup, 2).disproved) == []
+    go.set()
+    deadline = time.monotonic() + 30
+    while list(ask(lookup, 30).disproved) != list(range(1, GREAT + 1)):
+        assert time.monotonic() < deadline
+
+
+def test_a_lineage_only_grows(path: Path) -> None:
+    store = SqliteStore(path)
+    lookup = Lookup(store, ttl=0)
+    first = lookup.known("i")
+    assert lookup.known("i") is first
+    shutil.copy(path, f"{path}-kept")
+    write(store, 5)
+    grown = lookup.known("i")
+    assert grown.lineage == first.lineage
+    ordinals = grown.catalogue.files["ordinal"].to_pylist()
+    assert ordinals == list(range(FILES + 5))
+    store.remove("i", pa.array([3]))  # those after it are in other places
+    less = lookup.known("i")
+    assert less.lineage != first.lineage
+    shutil.copy(f"{path}-kept", path)  # ordinals above are given out again
+    with pytest.raises(Rewound):
+        lookup.known("i")
+    assert lookup.known("i").lineage not in (first.lineage, less.lineage)
+
+
+def test_many_small_changes_are_put_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skipping.lookup.lookup._CHUNKS", 4)
+    store = SqliteStore(path)
+    lookup = Lookup(store, ttl=0)
+    first = lookup.known("i")
+    for n in range(1, 10):
+        write(store, 1)
+        known = lookup.known("i")
+        assert known.catalogue.files["ordinal"].to_pylist() == list(range(FILES + n))
+        assert known.catalogue.files["ordinal"].num_chunks <= 5
+        assert known.lineage == first.lineage
