@@ -16,6 +16,7 @@ from tests.rewrite.differential import (
     append,
     in_catalog_of,
     make_table,
+    matching,
     opened,
     same_rows,
     settings,
@@ -311,6 +312,26 @@ def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) ->
     append(spark, "thinned", ROWS.replace(f"range({10 * FILES})", "range(5)"))
     assert len(same_rows(spark, "SELECT id FROM thinned ORDER BY i, id LIMIT 5").rows) == 5
     spark.sql("DROP TABLE thinned")
+
+
+@pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, setting: str) -> None:
+    """Where Spark is to read on, other files have to do for the rows that one does not give."""
+    with in_catalog_of(spark, "delta"):
+        make_table(spark, "holed", ROWS, properties=BOUNDS)
+        (first,) = matching(spark, "holed", "i < 10")
+        content = first.read_bytes()
+        if setting == "ignoreMissingFiles":
+            first.unlink()
+        else:
+            first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
+            first.write_bytes(os.urandom(len(content)))
+        conf = {f"spark.sql.files.{setting}": "true"}
+        found = same_rows(spark, "SELECT id FROM holed ORDER BY i LIMIT 5", conf=conf)
+        assert found.rows == [f"Row(id={id})" for id in range(10, 15)]
+        assert some_rows(spark, "SELECT id FROM holed WHERE i >= 0 LIMIT 5", conf=conf) == FILES
+        first.write_bytes(content)
+        spark.sql("DROP TABLE holed")
 
 
 def test_a_partition_is_a_whole(spark: SparkSession, format: str) -> None:
