@@ -227,13 +227,14 @@ public final class ScanPruning {
     if (answer != null || that.answer != null) {
       return answer != null && answer.equals(that.answer) && own.equals(that.own);
     }
-    return onlyBroadcasts() && that.onlyBroadcasts() && Conditions.areAlike(filters, that.filters);
+    return awaitsItsKeys() && that.awaitsItsKeys() && Conditions.areAlike(filters, that.filters);
   }
 
-  private boolean onlyBroadcasts() {
+  /** Whether Spark is to fill in all keys: those that are collected it does not see. */
+  private boolean awaitsItsKeys() {
     for (int i = 0; i < keys.size(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.column() != null && !set.isBroadcast()) return false;
+      if (set.column() != null && (isCollected || !set.isBroadcast())) return false;
     }
     return true;
   }
