@@ -230,6 +230,9 @@ ONCE: dict[str, tuple[Query, int]] = {
     "the latest row": (
         "SELECT f.id FROM shaped f JOIN (SELECT *, row_number() OVER (PARTITION BY a"
         " ORDER BY s DESC) AS r FROM dims WHERE a IN (3, 4)) d ON f.k = d.k WHERE r = 1", 2),
+    "groups of texts in any case": (
+        "SELECT f.id FROM shaped f JOIN (SELECT DISTINCT s COLLATE UTF8_LCASE AS c FROM dims"
+        " WHERE a = 3) d ON f.s = d.c COLLATE UTF8_BINARY", 1),
     "mapInPandas": (
         lambda spark: joined(
             spark, spark.table("shaped"), filtered(spark).mapInPandas(lambda rows: rows, "k int")
@@ -261,6 +264,18 @@ def test_a_connector_filters_by_itself(spark: SparkSession, shape: str) -> None:
     scan = fact(same_rows(spark, ONCE[shape][0]))
     assert scan.opened == FILES
     assert "partitions and connectors get their keys first" in str(scan)
+
+
+@on_every_format
+@pytest.mark.parametrize("rows", ["true", "false"])
+def test_copies_that_wait_for_a_value_and_have_keys_of_their_own(
+    spark: SparkSession, rows: str
+) -> None:
+    """Keys that are collected stand in no filter that Spark compares."""
+    common = "SELECT k, count(*) AS c FROM shaped WHERE k >= (SELECT min(g) FROM dims) GROUP BY k"
+    leg = "SELECT /*+ BROADCAST(d) */ c.* FROM c JOIN dims d ON c.k = d.k WHERE d.a = {}"
+    query = f"WITH c AS ({common}) {leg.format(3)} UNION ALL {leg.format(5)}"
+    assert len(same_rows(spark, query, conf={"spark.skipping.dynamic.rows": rows}).rows) == 20
 
 
 def test_rows_of_chance(spark: SparkSession) -> None:

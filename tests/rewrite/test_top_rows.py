@@ -16,6 +16,7 @@ from tests.rewrite.differential import (
     append,
     in_catalog_of,
     make_table,
+    matching,
     opened,
     same_rows,
     settings,
@@ -187,6 +188,32 @@ def test_some_rows_that_are_read_twice(spark: SparkSession, format: str) -> None
     same_rows(spark, "SELECT a.id FROM some a JOIN some b ON a.id = b.id")
 
 
+TWICE = {
+    "the first rows": "SELECT p, i FROM sorted ORDER BY t LIMIT 15",
+    "the first rows of those that are left":
+        "SELECT p, i FROM sorted WHERE i >= 20 ORDER BY t DESC LIMIT 15",
+    "a value of a subquery":
+        "SELECT p, count(*) AS i FROM sorted WHERE i > (SELECT max(i) - 60 FROM sorted) GROUP BY p",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@pytest.mark.parametrize("common", TWICE)
+def test_what_is_named_twice_is_read_once(
+    spark: SparkSession, format: str, common: str, conf: dict[str, str]
+) -> None:
+    """Read twice it takes twice as long, and of rows that are alike others may come first."""
+    leg = "SELECT /*+ BROADCAST(c) */ d.id, c.* FROM range({}) d JOIN c ON d.id = c.p"
+    legs = f"{leg.format(100)} UNION ALL {leg.format(90)}"
+    with settings(spark, conf):
+        same_rows(spark, f"WITH c AS ({TWICE[common]}) {legs}")
+        df = spark.sql(f"WITH c AS ({TWICE[common]}) {legs}")
+        df.collect()
+        plan = df._jdf.queryExecution().executedPlan().toString()
+    assert "ReusedExchange" in plan, plan
+    assert min(scan.opened or FILES for scan in rewrite.explain(df).scans) < FILES, plan
+
+
 JOINS = {
     "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
     "SELECT * FROM few d RIGHT JOIN sorted f ON f.p = d.p ORDER BY f.i DESC LIMIT 11": 2,
@@ -311,6 +338,26 @@ def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) ->
     append(spark, "thinned", ROWS.replace(f"range({10 * FILES})", "range(5)"))
     assert len(same_rows(spark, "SELECT id FROM thinned ORDER BY i, id LIMIT 5").rows) == 5
     spark.sql("DROP TABLE thinned")
+
+
+@pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, setting: str) -> None:
+    """Where Spark is to read on, other files have to do for the rows that one does not give."""
+    with in_catalog_of(spark, "delta"):
+        make_table(spark, "holed", ROWS, properties=BOUNDS)
+        (first,) = matching(spark, "holed", "i < 10")
+        content = first.read_bytes()
+        if setting == "ignoreMissingFiles":
+            first.unlink()
+        else:
+            first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
+            first.write_bytes(os.urandom(len(content)))
+        conf = {f"spark.sql.files.{setting}": "true"}
+        found = same_rows(spark, "SELECT id FROM holed ORDER BY i LIMIT 5", conf=conf)
+        assert found.rows == [f"Row(id={id})" for id in range(10, 15)]
+        assert some_rows(spark, "SELECT id FROM holed WHERE i >= 0 LIMIT 5", conf=conf) == FILES
+        first.write_bytes(content)
+        spark.sql("DROP TABLE holed")
 
 
 def test_a_partition_is_a_whole(spark: SparkSession, format: str) -> None:

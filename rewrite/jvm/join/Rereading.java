@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.EmptyRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -134,6 +135,9 @@ final class Rereading {
     if (plan.expressions().exists(new HasOtherValues())) {
       return "an aggregate that may give other values of the same rows";
     }
+    if (plan instanceof Aggregate && groupsEquals((Aggregate) plan)) {
+      return "groups of equal texts, of which any may stand for all";
+    }
     if (plan.children().isEmpty() && !isCached && !isSettled(plan, strict)) {
       return "a table that may change between two reads";
     }
@@ -145,6 +149,17 @@ final class Rereading {
       if (fleeting != null) return fleeting;
     }
     return null;
+  }
+
+  /** Whether an aggregate takes texts together that are equal and yet not the same. Of 0.0 and -0.0,
+      which Spark makes one before it compares them, it gives the same. */
+  private static boolean groupsEquals(Aggregate aggregate) {
+    List columns = ScalaInterop.list(aggregate.groupingExpressions());
+    for (int i = 0; i < columns.size(); i++) {
+      DataType type = ((Expression) columns.get(i)).dataType();
+      if (type.existsRecursively(new IsOfAnyCase())) return true;
+    }
+    return false;
   }
 
   /** Whether a leaf of a plan is known to give the same rows again. A stream's are read once. */
@@ -190,10 +205,18 @@ final class Rereading {
       case. */
   private static final class HasEquals extends scala.runtime.AbstractFunction1 {
     public Object apply(Object type) {
-      return Boolean.valueOf(
-          ValueTypes.isFloating((DataType) type)
-              || type instanceof StringType && !((StringType) type).supportsBinaryEquality());
+      return Boolean.valueOf(ValueTypes.isFloating((DataType) type) || isOfAnyCase(type));
     }
+  }
+
+  private static final class IsOfAnyCase extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object type) {
+      return Boolean.valueOf(isOfAnyCase(type));
+    }
+  }
+
+  private static boolean isOfAnyCase(Object type) {
+    return type instanceof StringType && !((StringType) type).supportsBinaryEquality();
   }
 
   /** Whether a plan evaluates functions of one row, which say themselves if they are random. */

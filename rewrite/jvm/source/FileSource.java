@@ -4,6 +4,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -36,6 +37,11 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
 
   public boolean isPartitioned(List path) {
     return path.size() == 1 && isPartition(path);
+  }
+
+  public boolean passesOverFiles() {
+    FileSourceOptions options = new FileSourceOptions(relation.options());
+    return options.ignoreMissingFiles() || options.ignoreCorruptFiles();
   }
 
   public Set withoutPartition(List path, KeyValues values) {

@@ -99,6 +99,11 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return "iceberg\n" + (uuid == null ? "" : uuid) + "\n" + root;
   }
 
+  /** Iceberg fails on such a file. */
+  public boolean passesOverFiles() {
+    return false;
+  }
+
   public ColumnResolver columns() {
     return this;
   }

@@ -39,6 +39,10 @@ public interface ScanSource {
   /** Whether the table may have statistics of the column at a path of names. */
   boolean hasStatistics(List path);
 
+  /** Whether Spark is to pass over files that are missing or damaged: then others have to do for
+      their rows. */
+  boolean passesOverFiles();
+
   /** Those of some columns, of all its files at this version: ColumnBounds, or null where there are
       none, in the order of the paths. Reads the table's log once. */
   List bounds(List paths) throws Exception;

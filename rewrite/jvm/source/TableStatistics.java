@@ -179,7 +179,7 @@ public final class TableStatistics {
 
   /** Whether a table may know which files hold the first rows of an order, or enough rows. */
   public boolean know(ScanSource read, TopRows top) {
-    if (read == null || !SkippingConf.usesStatistics()) return false;
+    if (read == null || !SkippingConf.usesStatistics() || read.passesOverFiles()) return false;
     boolean isKnown =
         top.column() == null
             || isOrdered(top.column().dataType())
