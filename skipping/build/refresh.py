@@ -251,6 +251,8 @@ def _compared(
     files = _readable(table.files(version, where=definition.where))
     catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
     entries = catalogue.files
+    if not len(entries):
+        return _worth([Missing(unnumbered(files), columns)])
     known, live = _texts(entries), _texts(files)
     new = files.filter(pc.invert(pc.is_in(live, value_set=known.combine_chunks())))
     is_live = pc.is_in(known, value_set=live.combine_chunks())
@@ -267,12 +269,14 @@ def _compared(
 def _texts(files: pa.Table) -> pa.ChunkedArray:
     """Each file's identity as one text, which takes a tenth of the memory of Python's objects."""
     path, size, stamp = (files[name].cast(pa.large_string()) for name in ("path", "size", "stamp"))
-    return pc.binary_join_element_wise(path, size, stamp.fill_null(""), "\n")
+    end = pa.scalar("\n", pa.large_string())
+    return pc.binary_join_element_wise(path, size, stamp.fill_null(""), end)
 
 
 def _readable(files: pa.Table) -> pa.Table:
     """Those that can be sketched; the others have no entry, so that they are unknown, and read."""
-    return files.filter(pc.equal(files["format"], "parquet"))
+    readable = pc.equal(files["format"], "parquet")
+    return files if pc.all(readable).as_py() else files.filter(readable)
 
 
 def _worth(todo: Sequence[Missing]) -> list[Missing]:
@@ -283,7 +287,7 @@ def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
     partition = pa.chunked_array(
         [
-            [json.dumps(dict(pairs or ())) for pairs in some.column(0).to_pylist()]
+            _jsons(some.column(0))
             for some in files.select(["partition"]).to_batches(max_chunksize=RESERVED)
         ],
         pa.string(),
@@ -295,6 +299,12 @@ def unnumbered(files: pa.Table) -> pa.Table:
             partition,
         ],
         schema=IDENTITY,
+    )
+
+
+def _jsons(partitions: pa.Array) -> pa.Array:
+    return pa.array(
+        [json.dumps(dict(pairs or ())) for pairs in partitions.to_pylist()], pa.string()
     )
 
 
