@@ -62,6 +62,7 @@ def read_known(
     index = sources.InMemoryFileIndex(
         session, jvm.PythonUtils.toSeq([root]), given, nothing, cache, nothing, nothing
     )
+    cache.invalidateAll()  # it is shared, and has been read
     if isinstance(schema, StructType):
         schema = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(schema.jsonValue()))
     none = jvm.org.apache.spark.sql.types.StructType()

@@ -251,6 +251,8 @@ def _compared(
     files = _readable(table.files(version, where=definition.where))
     catalogue = store.catalogue(definition.index, fields=[f"{i.sketch}_known" for i in columns])
     entries = catalogue.files
+    if not len(entries):
+        return _worth([Missing(unnumbered(files), columns)])
     new = files.filter(find_identities(files, entries).is_null())
     todo = [Missing(unnumbered(new), columns)]
     for indexed in columns:
@@ -266,7 +268,8 @@ def _compared(
 
 def _readable(files: pa.Table) -> pa.Table:
     """Those that can be sketched; the others have no entry, so that they are unknown, and read."""
-    return files.filter(pc.equal(files["format"], "parquet"))
+    readable = pc.equal(files["format"], "parquet")
+    return files if pc.all(readable).as_py() else files.filter(readable)
 
 
 def _worth(todo: Sequence[Missing]) -> list[Missing]:
@@ -277,7 +280,7 @@ def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
     partition = pa.chunked_array(
         [
-            [json.dumps(dict(pairs or ())) for pairs in some.column(0).to_pylist()]
+            _jsons(some.column(0))
             for some in files.select(["partition"]).to_batches(max_chunksize=RESERVED)
         ],
         pa.string(),
@@ -289,6 +292,12 @@ def unnumbered(files: pa.Table) -> pa.Table:
             partition,
         ],
         schema=IDENTITY,
+    )
+
+
+def _jsons(partitions: pa.Array) -> pa.Array:
+    return pa.array(
+        [json.dumps(dict(pairs or ())) for pairs in partitions.to_pylist()], pa.string()
     )
 
 

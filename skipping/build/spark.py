@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from providers.errors import TableError
 from skipping.build.expressions import ExpressionBuild, merge
 from skipping.build.preflight import require_executors
-from skipping.build.sketch import Work, entry_schema, is_unread, sketch_files
+from skipping.build.sketch import Work, entry_schema, is_unread, make_entries, sketch_files
 from skipping.build.spark_reader import ReaderBuild
 from skipping.build.storage import Storage, root_of, session_storage
 from skipping.build.whole_files import SMALL, WholeFileBuild
@@ -74,7 +74,7 @@ class SparkBuild:
 
     def _stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         slots = self._spark.sparkContext.defaultParallelism
-        mean = max(1, pc.sum(files["size"]).as_py() // max(len(files), 1))
+        mean = max(1, (pc.sum(files["size"]).as_py() or 0) // max(len(files), 1))
         least, most = (slots * each for each in SLOT)
         usual = max(min(max(slots * READ // mean, least), most), len(files) // 20)
         size, start = min(usual, most), 0
@@ -122,7 +122,10 @@ class SparkBuild:
 
         def sketch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield sketch_files(batch, work, dated=dated, locate=storage, at_once=at_once)
+                try:
+                    yield sketch_files(batch, work, dated=dated, locate=storage, at_once=at_once)
+                except TableError:  # what this executor has is not what the driver has
+                    yield make_entries(batch.to_pylist(), work)
 
         # Not repartitioned: a local relation has a partition a slot, and a Python task costs some
         # 0.2 s of CPU before it begins, so more tasks than slots would only cost.

@@ -45,6 +45,9 @@ __all__ = [
 ROWS = 1 << 16
 """Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
 
+WHOLE = 1 << 20
+"""Bytes of a file up to which one request for all of it is less than one for each of its parts."""
+
 TUPLES = 1 << 26
 """Bytes of the tuples of a chunk, about: each repeats values that a dictionary has once."""
 
@@ -143,7 +146,11 @@ def _guarded(
         with filesystem.open_input_file(inner) as source:
             if size is not None and source.size() != size:
                 raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
-            yield from _read(source, columns, local=filesystem.type_name == "local")
+            local = filesystem.type_name == "local"
+            if not local and source.size() <= WHOLE:
+                yield from _read(pa.BufferReader(source.read_buffer()), columns, local=True)
+            else:
+                yield from _read(source, columns, local=local)
         if modified is not None and _modified(filesystem, inner) != before:
             raise UnknownError("it was written while it was read")
     except Exception as error:
