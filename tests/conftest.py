@@ -51,6 +51,7 @@ EXTENDED = (
     "rewrite/test_session.py",
     "rewrite/test_statements.py",
     "rewrite/test_stream_static.py",
+    "rewrite/test_variants.py",
     "rewrite/test_verify.py",
     "test_installed.py",
     "test_must_show.py",

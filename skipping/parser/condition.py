@@ -341,6 +341,8 @@ def _tuples(node: Tree[Token]) -> TupleMembership:
         if len(row) != len(first):
             sizes = f"{len(first)} is compared with one of {len(row)}"
             raise _Wrong(_start(each), f"a tuple of {sizes}")
+        if Constant(None) in row:
+            raise _Wrong(_start(each), "a tuple of constants has no NULL")
     negated = any(isinstance(token, Token) and token.type == "NOT" for token in node.children)
     return TupleMembership(first, tuple(rows), negated)
 

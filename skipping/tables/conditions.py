@@ -62,8 +62,7 @@ def _column(condition: Condition) -> Column:
         case Like(operand, pattern, escape, negated):
             found = F.like(_operand(operand), F.lit(pattern), F.lit(escape))
         case TupleMembership(operands, rows, negated):
-            listed = (F.struct(*map(_operand, row)) for row in rows)
-            found = F.struct(*map(_operand, operands)).isin(*listed)
+            found = _tuple(operands).isin(*map(_tuple, rows))
         case RLike(operand, pattern, negated):
             found = F.rlike(_operand(operand), F.lit(pattern))
         case Between(operand, low, high, negated):
@@ -71,6 +70,10 @@ def _column(condition: Condition) -> Column:
         case NullTest(operand, negated):
             found = _operand(operand).isNull()
     return ~found if negated else found
+
+
+def _tuple(operands: Sequence[Operand]) -> Column:
+    return F.struct(*(_operand(each).alias(f"c{i}") for i, each in enumerate(operands)))
 
 
 def _operand(operand: Operand) -> Column:

@@ -20,7 +20,7 @@ from tests.rewrite.differential import (
 
 PUSHED, ZONE = "spark.sql.variant.pushVariantIntoScan", "spark.sql.session.timeZone"
 
-DOC = """concat('{"user":{"id":"u', id, '","n":', IF(id = 39, '"text"', id), '},"tags":["t',
+DOC = """concat('{"user":{"id":"u', id, '","n":', IF(id = 39, '"text"', string(id)), '},"tags":["t',
     id div 10, '"]', IF(id % 7 = 0, '', ',"x":1'), '}')"""
 ROWS = f"""
     SELECT id, int(id div 10) AS _f, IF(id = 11, NULL, parse_json({DOC})) AS v FROM range(40)
