@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -58,6 +59,8 @@ IndexId: TypeAlias = str
 Revision: TypeAlias = int
 Status: TypeAlias = Literal["creating", "active", "refreshing", "failed"]
 _T = TypeVar("_T")
+
+_REMEMBERED = 1 << 14  # characters of a definition that is read once only
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +229,8 @@ class Definition:
 
         So one definition that is foreign, newer or absurd is no matter of the others.
         """
-        try:
-            definition = cls.from_json(text)
-            if definition.index == index:
-                return definition
-            fault = f"the store holds a definition of {definition.index} in its place"
-        except StoreError as error:
-            fault = str(error)
-        return cls.unreadable(index, fault, text)
+        # Of a thousand most are as they were; to read each again is most of what listing takes.
+        return (_read if len(text) <= _REMEMBERED else _read.__wrapped__)(text, index)
 
     @classmethod
     def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
@@ -414,3 +411,15 @@ def _is_name(value: object) -> bool:
 
 def _is_kind(value: object) -> bool:
     return isinstance(value, str) and _KIND.fullmatch(value) is not None
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str, index: IndexId) -> Definition:
+    try:
+        definition = Definition.from_json(text)
+        if definition.index == index:
+            return definition
+        fault = f"the store holds a definition of {definition.index} in its place"
+    except StoreError as error:
+        fault = str(error)
+    return Definition.unreadable(index, fault, text)

@@ -89,4 +89,4 @@ def test_ranges_of_many_files_are_asked_of_what_is_kept(
     for kept, asks in ((0, True), (1 << 20, False)):
         between.seen.clear()
         assert answers(at(store, between.address, kept=kept)) == EXPECTED
-        assert any(b'"range": {"s1_low"' in request.body for request in between.seen) is asks
+        assert any(b'"range":{"s1_low"' in request.body for request in between.seen) is asks
