@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -273,7 +274,8 @@ def _worth(todo: Sequence[Missing]) -> list[Missing]:
 
 def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
-    partition = [json.dumps(dict(pairs or ())) for pairs in files["partition"].to_pylist()]
+    spelled = cache(lambda pairs: json.dumps(dict(pairs)))  # many files have the same
+    partition = [spelled(tuple(pairs or ())) for pairs in files["partition"].to_pylist()]
     return pa.table(
         [
             pa.nulls(len(files), pa.int64()),

@@ -34,7 +34,7 @@ __all__ = ["Finding", "Known", "Leg", "Lookup", "invalidate", "shared_lookup"]
 _SHARED = 8
 """Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
 
-_SHARE = 0.5  # of the time of a question that is spent on waiting for files to be named
+_SHARE = 0.25  # of the time of a question, that it waits for all files to be named
 _CHUNKS = 64  # of a catalogue
 
 _kept: OrderedDict[Hashable, Lookup] = OrderedDict()
@@ -154,8 +154,8 @@ class Lookup:
     def catalogue(self, index: IndexId, *, timeout: float | None = None) -> Catalogue:
         """The files of an index, at most `ttl` seconds old; raises StoreError.
 
-        After `timeout` seconds at the latest. The first reading of an index goes on when half of
-        them are over, and this is what was read by then; a later question finds more of it.
+        After `timeout` seconds at the latest. The first reading of an index goes on when a
+        quarter of them is over, and this is what was read by then; later there is more of it.
         """
         return self.known(index, timeout=timeout).catalogue
 

@@ -100,8 +100,8 @@ def upgrade(connection: sqlite3.Connection, schema: str, version: int, place: st
         save(connection, head)
     connection.execute(f"PRAGMA user_version = {version}")
     _log.warning(
-        "the store %s was of format %d, whose entries this release does not read: REFRESH indexes the "
-        "files of its %d indexes again, until then queries read all of them",
+        "the store %s was of format %d, whose entries this release does not read: REFRESH indexes "
+        "the files of its %d indexes again, until then queries read all of them",
         place,
         before,
         sum(not head.dropped for head in found),
