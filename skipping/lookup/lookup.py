@@ -87,11 +87,9 @@ class Known:
 
         In one history of a store an ordinal is always of the same file.
         """
-        old, new = (
-            each.files["ordinal"].to_numpy()[: min(len(self.catalogue.files), len(newest.files))]
-            for each in (self.catalogue, newest)
-        )
-        return Known(newest, self.lineage) if np.array_equal(old, new) else Known.first(newest)
+        old, new = (each.files["ordinal"].to_numpy() for each in (self.catalogue, newest))
+        stays = np.array_equal(old, new[: len(old)])
+        return Known(newest, self.lineage) if stays else Known.first(newest)
 
 
 class Lookup:
@@ -202,6 +200,8 @@ class Lookup:
             before = self._partial.get(index)
             if before is None or before.catalogue.generation != newest.generation:
                 known = Known.first(newest)
+            elif len(newest.files) < len(before.catalogue.files):
+                return before  # somebody else has read further
             else:
                 known = before.then(newest)
             self._partial[index] = known
