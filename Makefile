@@ -75,7 +75,6 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.ladder
 	$(BIN)/python -m tests.benchmarks.layouts
 	$(BIN)/python -m tests.benchmarks.literals
-	$(BIN)/python -m tests.benchmarks.lookup
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.planning
 	$(BIN)/python -m tests.benchmarks.first_query
@@ -90,6 +89,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 
 bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow
 	$(BIN)/python -m tests.benchmarks.scale
+	$(BIN)/python -m tests.benchmarks.shards
 
 $(BIN)/.peers: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'

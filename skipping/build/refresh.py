@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ __all__ = [
 
 RESERVED = 1 << 16
 """Files that are given their ordinals at once."""
+
+_SPELLED = 1 << 10  # partitions whose texts are remembered
 
 
 def refresh(
@@ -278,10 +281,12 @@ def _worth(todo: Sequence[Missing]) -> list[Missing]:
 
 def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
+    spelled = lru_cache(_SPELLED)(lambda pairs: json.dumps(dict(pairs)))  # many files have the same
+    batches = files.select(["partition"]).to_batches(max_chunksize=RESERVED)
     partition = pa.chunked_array(
         [
-            _jsons(some.column(0))
-            for some in files.select(["partition"]).to_batches(max_chunksize=RESERVED)
+            pa.array([spelled(tuple(pairs or ())) for pairs in some.column(0).to_pylist()])
+            for some in batches
         ],
         pa.string(),
     )
@@ -292,12 +297,6 @@ def unnumbered(files: pa.Table) -> pa.Table:
             partition,
         ],
         schema=IDENTITY,
-    )
-
-
-def _jsons(partitions: pa.Array) -> pa.Array:
-    return pa.array(
-        [json.dumps(dict(pairs or ())) for pairs in partitions.to_pylist()], pa.string()
     )
 
 

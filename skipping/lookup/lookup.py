@@ -34,7 +34,7 @@ __all__ = ["Finding", "Known", "Leg", "Lookup", "invalidate", "shared_lookup"]
 _SHARED = 8
 """Lookups that the process keeps for who has none of its own; each has the files of its indexes."""
 
-_SHARE = 0.5  # of the time of a question that is spent on waiting for files to be named
+_SHARE = 0.25  # of the time of a question, that it waits for all files to be named
 _CHUNKS = 64  # of a catalogue
 
 _kept: OrderedDict[Hashable, Lookup] = OrderedDict()
@@ -87,11 +87,9 @@ class Known:
 
         In one history of a store an ordinal is always of the same file.
         """
-        old, new = (
-            each.files["ordinal"].to_numpy()[: min(len(self.catalogue.files), len(newest.files))]
-            for each in (self.catalogue, newest)
-        )
-        return Known(newest, self.lineage) if np.array_equal(old, new) else Known.first(newest)
+        old, new = (each.files["ordinal"].to_numpy() for each in (self.catalogue, newest))
+        stays = np.array_equal(old, new[: len(old)])
+        return Known(newest, self.lineage) if stays else Known.first(newest)
 
 
 class Lookup:
@@ -154,8 +152,8 @@ class Lookup:
     def catalogue(self, index: IndexId, *, timeout: float | None = None) -> Catalogue:
         """The files of an index, at most `ttl` seconds old; raises StoreError.
 
-        After `timeout` seconds at the latest. The first reading of an index goes on when half of
-        them are over, and this is what was read by then; a later question finds more of it.
+        After `timeout` seconds at the latest. The first reading of an index goes on when a
+        quarter of them is over, and this is what was read by then; later there is more of it.
         """
         return self.known(index, timeout=timeout).catalogue
 
@@ -202,6 +200,8 @@ class Lookup:
             before = self._partial.get(index)
             if before is None or before.catalogue.generation != newest.generation:
                 known = Known.first(newest)
+            elif len(newest.files) < len(before.catalogue.files):
+                return before  # somebody else has read further
             else:
                 known = before.then(newest)
             self._partial[index] = known

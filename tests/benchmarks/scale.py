@@ -58,7 +58,7 @@ from skipping.tables import FILES, Columns, TableColumn
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import KEYS, PART, cluster, distinct, entries, identities
 
-__all__ = ["main"]
+__all__ = ["driver", "in_process", "keys", "main", "question", "resident", "store_at", "timed"]
 
 Value: TypeAlias = list[float]
 """What was measured: a number, or milliseconds of the clock and of the CPU."""
@@ -109,10 +109,16 @@ def _measured(store: str, place: str, files: int) -> Row:
     steps = ("fill+ask",) if store == "memory" else ("fill", "ask")
     found: Row = {}
     for step in steps:
-        command = [sys.executable, "-m", "tests.benchmarks.scale", "--step", step, "--place", place]
-        command += ["--store", store, str(files)]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found |= json.loads(printed.splitlines()[-1])
+        found |= in_process(step, store, place, files)
+    return found
+
+
+def in_process(step: str, store: str, place: str, files: int) -> Row:
+    """What a process of its own measures."""
+    command = [sys.executable, "-m", "tests.benchmarks.scale", "--step", step, "--place", place]
+    command += ["--store", store, str(files)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: Row = json.loads(printed.splitlines()[-1])
     return found
 
 
@@ -155,8 +161,8 @@ def _median(values: Sequence[Value]) -> Value:
 def step(step: str, store: str, place: str, files: int) -> Row:
     """What one process measures."""
     _filters()
-    base = _resident()
-    opened = _store(store, place)
+    base = resident()
+    opened = store_at(store, place)
     found: Row = {}
     if "fill" in step:
         found |= _fill(opened(), files)
@@ -167,7 +173,7 @@ def step(step: str, store: str, place: str, files: int) -> Row:
     return found
 
 
-def _store(name: str, place: str) -> Callable[[], IndexStore]:
+def store_at(name: str, place: str) -> Callable[[], IndexStore]:
     """What opens the store anew, so that nothing is remembered."""
     if name == "memory":
         kept = MemoryStore()
@@ -203,29 +209,29 @@ def _fill(store: IndexStore, files: int) -> Row:
 
 def _ask(store: IndexStore, files: int, base: int) -> Row:
     found: Row = {}
-    answers, lookup = _driver(store, ttl=3_600)
+    answers, lookup = driver(store, ttl=3_600)
     clock = _Clock()
-    _, gone = _timed(answers, _question("k", _keys("k", 1, files, 99)), TIMEOUT)
+    _, gone = timed(answers, question("k", keys("k", 1, files, 99)), TIMEOUT)
     found["cold, first answer, ms"] = clock.read()
     found["of it disproved, %"] = [100 * gone / files]
     for column in SPELLED:
-        _timed(answers, _question(column, _keys(column, 1, files, 99)), PATIENCE)
+        timed(answers, question(column, keys(column, 1, files, 99)), PATIENCE)
     while not (known := lookup.known(INDEX, timeout=PATIENCE)).catalogue.whole:
         time.sleep(0.05)
     for first in range(0, files, PART):
-        _timed(answers, _files(known.lineage, first), PATIENCE)
+        timed(answers, _files(known.lineage, first), PATIENCE)
     found["cold, everything, ms"] = clock.read()
     for column, n in ASKED:
-        messages = (_question(column, _keys(column, n, files, turn)) for turn in range(WARM))
-        runs = [_timed(answers, message, PATIENCE) for message in messages]
+        messages = (question(column, keys(column, n, files, turn)) for turn in range(WARM))
+        runs = [timed(answers, message, PATIENCE) for message in messages]
         assert min(gone for _, gone in runs) > 0 or files < n
         found[f"warm, {SPELLED[column]}, {n:,} keys, ms"] = _median([took for took, _ in runs])
-    found["driver's memory, MiB"] = [(_resident() - base) / 2**20]
+    found["driver's memory, MiB"] = [(resident() - base) / 2**20]
     found["driver's peak, MiB"] = [(_peak() - base) / 2**20]
     return found
 
 
-def _driver(store: IndexStore, ttl: float) -> tuple[Answers, Lookup]:
+def driver(store: IndexStore, ttl: float) -> tuple[Answers, Lookup]:
     """What Java asks, of a driver that knows nothing."""
     lookup, settings = Lookup(store, ttl=ttl), Settings.of(PATIENT)
     return Answers(lambda name: (settings, lookup)), lookup
@@ -238,10 +244,10 @@ def _files(lineage: str, first: int) -> bytes:
 
 def _refresh(store: IndexStore, files: int) -> Row:
     """REFRESH of ten more files, and the first answer after it, of a driver that was up to date."""
-    answers, _ = _driver(store, ttl=0)
-    message = _question("k", _keys("k", 1, files, 0))
+    answers, _ = driver(store, ttl=0)
+    message = question("k", keys("k", 1, files, 0))
     for _ in range(3):  # until all is read
-        _timed(answers, message, PATIENCE)
+        timed(answers, message, PATIENCE)
     refreshes, after = [], []
     for turn in range(ROUNDS):
         grown = Synthetic(files, NEW * turn, NEW)
@@ -249,7 +255,7 @@ def _refresh(store: IndexStore, files: int) -> Row:
         state = refresh(grown.build, store, grown, _definition(store))
         refreshes.append(clock.read())
         assert (state.status, state.covered) == ("active", grown.version())
-        after.append(_timed(answers, message, PATIENCE)[0])
+        after.append(timed(answers, message, PATIENCE)[0])
     return {
         "refresh of 10, ms": _median(refreshes),
         "first answer after it, ms": _median(after),
@@ -353,7 +359,7 @@ def _filters() -> tuple[list[bytes], int]:
     return made, layout
 
 
-def _keys(column: str, n: int, files: int, turn: int) -> np.ndarray:
+def keys(column: str, n: int, files: int, turn: int) -> np.ndarray:
     """Keys of a tenth of the range or more, in no order, others at each turn.
 
     No file has those for the bloom filters.
@@ -365,7 +371,7 @@ def _keys(column: str, n: int, files: int, turn: int) -> np.ndarray:
     return (random.choice(max(span // 10, n), n, replace=False) + turn).astype("<i8")
 
 
-def _question(column: str, keys: np.ndarray) -> bytes:
+def question(column: str, keys: np.ndarray) -> bytes:
     """As rewrite.jvm.bridge.MessageWriter writes `column IN (keys)`."""
     values = {"type": "bigint", "n": len(keys), "buffers": [0]}
     named = {"identity": column, "name": column, "type": "bigint"}
@@ -380,7 +386,7 @@ def _header(header: dict[str, object]) -> bytes:
     return len(head).to_bytes(4, "little") + head
 
 
-def _timed(answers: Answers, message: bytes, timeout: float) -> tuple[Value, int]:
+def timed(answers: Answers, message: bytes, timeout: float) -> tuple[Value, int]:
     """Milliseconds, and how many files are disproved."""
     clock = _Clock()
     answer = answers.apply(f"0 {1e6 * timeout:.0f}", message)
@@ -391,7 +397,7 @@ def _timed(answers: Answers, message: bytes, timeout: float) -> tuple[Value, int
     return took, len(BitMap.deserialize(answer[end : end + length])) if length else 0
 
 
-def _resident() -> int:
+def resident() -> int:
     """Bytes of memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""How an index's files are numbered in Java: page by page, and after a refresh only those that came."""
+"""How Java numbers an index's files: page by page, after a refresh only those that came."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_pages(spark: SparkSession, table: str, asked: list[int]) -> None:
     assert look(spark, FILES - 1).opened == 1
     assert asked == [0, 2, 4, 6]
     assert look(spark, 0).opened == 1
-    spark.sql("INSERT INTO paged SELECT /*+ COALESCE(1) */ 99, 99")
+    spark.sql("INSERT INTO paged SELECT /*+ COALESCE(1) */ 99")
     spark.sql("REFRESH SKIPPING INDEX ON paged")
     for k in (0, 99):
         assert look(spark, k).opened == 1
     assert asked == [0, 2, 4, 6, FILES]
     spark.sql("DELETE FROM paged WHERE k = 3")
-    spark.sql("INSERT INTO paged SELECT /*+ COALESCE(1) */ 3, 3")
+    spark.sql("INSERT INTO paged SELECT /*+ COALESCE(1) */ 3")
     spark.sql("REFRESH SKIPPING INDEX ON paged")
     assert look(spark, 3).opened == 1
     assert asked[5:] == [FILES + 1]
@@ -70,7 +70,7 @@ def test_pages(spark: SparkSession, table: str, asked: list[int]) -> None:
 def test_what_did_not_come_in_time_is_read(
     spark: SparkSession, table: str, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages after the first come late: their files are kept, and are there for later queries."""
+    """Pages after the first come late: their files are read, and known to later queries."""
     answer = Answers._files
 
     def slowly(self: Answers, lookup, header, deadline):  # type: ignore[no-untyped-def]

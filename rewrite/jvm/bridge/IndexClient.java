@@ -38,7 +38,7 @@ public final class IndexClient {
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
 
   private final PythonCallback python;
-  private final Map ordinals = new Kept();
+  private final Kept ordinals = new Kept();
   private final ExecutorService threads =
       ThreadUtils.newDaemonCachedThreadPool("skipping-keys", MAX_THREADS, 60);
   private final SettingNumbers numbers;
@@ -220,10 +220,7 @@ public final class IndexClient {
   private FileOrdinals ordinals(final String name, final Answer answer) throws Exception {
     final FileOrdinals held;
     synchronized (ordinals) {
-      String key = answer.index() + "\n" + answer.lineage();
-      Object found = ordinals.get(key);
-      held = found == null ? new FileOrdinals(answer.lineage()) : (FileOrdinals) found;
-      ordinals.put(key, held);
+      held = ordinals.of(answer.index(), answer.lineage());
     }
     if (held.size() >= answer.files()) return held;
     Budget budget = budget();
@@ -233,6 +230,7 @@ public final class IndexClient {
         if (!held.add(page(name, answer, held.size(), budget))) break;
       }
     } catch (Exception failure) {
+      Failures.passOn(failure);
       if (held.size() == 0) throw failure;
     }
     if (held.size() < answer.files() && held.beginLoading()) {
@@ -286,9 +284,31 @@ public final class IndexClient {
   private static final class Kept extends LinkedHashMap {
     private static final int INDEXES = 64;
     private static final int FILES = 4000000;
+    private static final int LINEAGES = 2; // of an index: sessions may know of it by other settings
 
     Kept() {
       super(16, 0.75f, true);
+    }
+
+    /** Those of a lineage, in the place of what was used least of the index's others. */
+    FileOrdinals of(String index, String lineage) {
+      String key = index + "\n" + lineage;
+      FileOrdinals found = (FileOrdinals) get(key);
+      if (found == null) {
+        found = new FileOrdinals(lineage);
+        int others = 0;
+        for (Iterator each = keySet().iterator(); each.hasNext(); ) {
+          if (((String) each.next()).startsWith(index + "\n")) others++;
+        }
+        for (Iterator each = keySet().iterator(); others >= LINEAGES && each.hasNext(); ) {
+          if (((String) each.next()).startsWith(index + "\n")) {
+            each.remove();
+            others--;
+          }
+        }
+      }
+      put(key, found);
+      return found;
     }
 
     public Object put(Object index, Object added) {

@@ -33,7 +33,9 @@ def place_entries(
     at = {identity[0]: row for row, identity in zip(near.tolist(), found, strict=True)}
     held_by = {identity[0]: identity for identity in found}
     holder = {identity[1:]: identity[0] for identity in found}
-    created, places, rows = [], [], []
+    created: list[int] = []
+    places: list[int] = []
+    rows: list[int] = []
     incoming = zip(*(entries[name].to_pylist() for name in IDENTITY.names[:4]), strict=True)
     for row, identity in enumerate(incoming):
         ordinal = identity[0]

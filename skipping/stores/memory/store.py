@@ -253,8 +253,9 @@ class MemoryStore:
         """Of each of these files the ordinal of its entry, or null."""
         with self._lock:
             entries = self._at(index).entries
-        at = find_identities(files, entries)
-        return entries["ordinal"].combine_chunks().take(at)
+        near = entries.select(IDENTITY.names)
+        near = near.filter(pc.is_in(near["path"], value_set=files["path"].combine_chunks()))
+        return near["ordinal"].combine_chunks().take(find_identities(files, near))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""

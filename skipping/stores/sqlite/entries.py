@@ -67,7 +67,8 @@ def find_holders(connection: sqlite3.Connection, head: Head, files: pa.Table) ->
     for start in range(0, len(paths), _VARIABLES):
         some = paths[start : start + _VARIABLES]
         for ordinal, *identity in connection.execute(
-            "SELECT ordinal, path, size, stamp FROM entry"
+            # Left to itself SQLite walks over all entries of the index.
+            "SELECT ordinal, path, size, stamp FROM entry INDEXED BY entry_identity"
             f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
             (head.id, *some),
         ):

@@ -165,7 +165,7 @@ def catalogue(
     gone = removed_of(connection, head)
 
     def live(rows: pa.Table) -> pa.Table:
-        return _live(rows, gone).select(IDENTITY.names).combine_chunks()
+        return _live(rows, gone).select(IDENTITY.names)
 
     files, removed = IDENTITY.empty_table(), pa.array([], pa.int64())
     if since is None or since != head.generation:
@@ -179,7 +179,7 @@ def catalogue(
                 rows = table_of(connection, head, FILES)
                 rows = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), came)))
         if len(rows):
-            files = live(rows)
+            files = live(rows).combine_chunks()
     ordinals = files["ordinal"].to_numpy()
     for name in fields:
         files = files.append_column(name, _column(connection, head, name, ordinals))
@@ -237,10 +237,10 @@ def sketch_fields(
     gone = removed_of(connection, head)
 
     def live(rows: pa.Table) -> pa.Table:
-        return _live(rows, gone).drop_columns("generation").combine_chunks()
+        return _live(rows, gone).drop_columns("generation")
 
     telling = None if told is None else _telling(head, live, told)
-    rows = live(table_of(connection, head, sketch, since=since, told=telling))
+    rows = live(table_of(connection, head, sketch, since=since, told=telling)).combine_chunks()
     removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     if since is not None:
         removed = removed_of(connection, head, since=since)

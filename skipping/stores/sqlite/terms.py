@@ -67,7 +67,8 @@ class Postings:
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         # Pairs as one number: term above, file below.
-        pairs = np.unique(rank[encoded.indices.to_numpy()] << 31 | ordinals)
+        pairs = np.sort(rank[encoded.indices.to_numpy()] << 31 | ordinals)
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique takes three times as long
         edges = np.searchsorted(pairs >> 31, np.arange(len(order) + 1))
         numbers = (pairs & _MASK).astype("<u4")
         return cls(encoded.dictionary.take(pa.array(order)), edges, numbers)
@@ -225,14 +226,17 @@ class Keys:
     """The distinct keys of a question, in order."""
 
     def __init__(self, keys: pa.Array) -> None:
-        keys = pc.unique(_plain(keys.drop_null()))
+        keys = _plain(keys.drop_null())
         if keys.type == pa.int64():
-            self._numbers = np.sort(keys.to_numpy())
+            numbers = keys.to_numpy()
+            # Mostly they are in order: of a million that is seen in a hundredth of the time.
+            self._numbers = numbers if np.all(numbers[1:] > numbers[:-1]) else np.unique(numbers)
         else:
+            keys = pc.unique(keys)
             self._array = keys.take(pc.sort_indices(keys))
             self._list = self._array.to_pylist()
         self._fixed = keys.type == pa.int64()
-        self._all = len(keys)
+        self._all = len(self._numbers) if self._fixed else len(keys)
 
     def places(self, firsts: pa.Array) -> list[int]:
         """How many keys are before the first term of each block."""
@@ -265,8 +269,8 @@ class Keys:
             rows: _Numbers = at[there[at] == keys[: len(at)]]
             return rows
         at = np.searchsorted(keys, there)
-        same = np.append(keys, keys[-1])[at] == there
-        return np.flatnonzero(same & (at < len(keys)))
+        same = keys[np.minimum(at, len(keys) - 1)] == there
+        return np.flatnonzero(same)
 
 
 def _of(block: Postings, rows: _Numbers) -> _Ordinals:
