@@ -285,7 +285,9 @@ def unnumbered(files: pa.Table) -> pa.Table:
     batches = files.select(["partition"]).to_batches(max_chunksize=RESERVED)
     partition = pa.chunked_array(
         [
-            pa.array([spelled(tuple(pairs or ())) for pairs in some.column(0).to_pylist()])
+            pa.array(
+                [spelled(tuple(pairs or ())) for pairs in some.column(0).to_pylist()], pa.string()
+            )
             for some in batches
         ],
         pa.string(),
