@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,8 @@ from providers.predicate import Between, Compare, In, Leaf
 from providers.registry import kinds
 from providers.values import Value
 from skipping.advise.computed import measure_expression
-from skipping.advise.history import PAIR, TEXT, Asked, asked_of
-from skipping.advise.recommend import (
-    FOR_TEXT,
-    KEYS,
-    ColumnAdvice,
-    KindAdvice,
-    Planned,
-    advise,
-    advise_pair,
-)
+from skipping.advise.history import TEXT, Asked, asked_of
+from skipping.advise.recommend import FOR_TEXT, KEYS, ColumnAdvice, KindAdvice, Planned, advise
 from skipping.advise.sample import FILES, choose_files, measure_files
 from skipping.build.sketch import Work
 from skipping.engines.spark import settings_of
@@ -36,7 +27,6 @@ from skipping.model.identifiers import sql_name
 from skipping.parser.condition import LONGEST
 from skipping.parser.literals import unquote
 from skipping.tables import Columns, Table, TableColumn
-from skipping.tables.composites import combine
 from skipping.tables.open import open_table
 
 __all__ = ["Advice", "analyze", "list_kinds"]
@@ -49,9 +39,6 @@ _UNMEASURED = frozenset({"ADDRESSES"})
 
 _EXPRESSIONS = 8
 """Expressions that are measured, those asked for most often: Spark reads the sample for each."""
-
-_PAIRS = 4
-"""Composites that are measured, of those asked for most often."""
 
 _UNKNOWN = (None,) * len(KEYS)
 
@@ -74,7 +61,11 @@ class Advice:
     @property
     def ddl(self) -> str | None:
         """A CREATE SKIPPING INDEX with every kind that is advised; None if none is."""
-        listed = [f"{_spelled(c)} {kind.spelling}" for c in self.columns for kind in c.all_advised]
+        listed = [
+            f"{c.name if c.computed else _quoted(c.name)} {kind.spelling}"
+            for c in self.columns
+            for kind in c.all_advised
+        ]
         return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -122,12 +113,6 @@ class Advice:
                     lines.append(_files("    sorted by it", column.sorted))
         lines.append(self.ddl or "no index is worth it as the table lies now")
         return "\n".join(lines)
-
-
-def _spelled(column: ColumnAdvice) -> str:
-    if column.parts:
-        return f"({', '.join(map(_quoted, column.parts))})"
-    return column.name if column.computed else _quoted(column.name)
 
 
 def _quoted(name: str) -> str:
@@ -188,12 +173,6 @@ def analyze(
             work = list_kinds(column, settings.providers, text=_is_text(asked[column.identity]))
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
             found.append(advise(measured, len(live), asked[column.identity]))
-        alone = {column.name: column for column in found}
-        for pair, told in _pairs(there, history):
-            work = list_kinds(pair, settings.providers)
-            (measured,) = measure_files(spark, sample, [work], name=opened.name)
-            parts = [alone[name] for name, _ in pair.parts if name in alone]
-            found.append(advise_pair(advise(measured, len(live), told), parts))
     return Advice(
         re.sub(r"^spark_catalog\.", "", opened.name),
         len(live),
@@ -213,20 +192,6 @@ def _by_identity(history: Sequence[Asked]) -> dict[str, list[Asked]]:
 
 def _is_text(history: Sequence[Asked]) -> bool:
     return any(asked.form == TEXT for asked in history)
-
-
-def _pairs(columns: Columns, history: Sequence[Asked]) -> Iterator[tuple[TableColumn, list[Asked]]]:
-    """The composites of two columns that were asked together, and what was asked of each."""
-    there = {column.identity: column for column in columns.values()}
-    told: dict[tuple[str, ...], list[Asked]] = {}
-    for asked in history:
-        if asked.form == PAIR:
-            told.setdefault(tuple(sorted(json.loads(asked.identity))), []).append(asked)
-    for identities, some in list(told.items())[:_PAIRS]:
-        try:
-            yield combine([there[identity] for identity in identities if identity in there]), some
-        except DefinitionError:
-            continue
 
 
 def _expressions(columns: Columns, history: Sequence[Asked]) -> Iterator[TableColumn]:

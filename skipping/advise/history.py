@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from skipping.model.definition import TableId
 
-__all__ = ["PAIR", "RANGE", "TEXT", "VALUES", "Asked", "Teller", "asked_of", "learn_from"]
+__all__ = ["RANGE", "TEXT", "VALUES", "Asked", "Teller", "asked_of", "learn_from"]
 
-VALUES, RANGE, TEXT, PAIR = "values", "range", "text", "pair"
-"""Forms of questions: for values, for all between two or with a beginning, for substrings, and for
-values of two columns at once, whose `identity` is a list of theirs in JSON."""
+VALUES, RANGE, TEXT = "values", "range", "text"
+"""Forms of questions: for values, for all between two or with a beginning, and for substrings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from skipping.build.sketch import Work, entry_schema
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 
-__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "Planned", "advise", "advise_pair"]
+__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "Planned", "advise"]
 
 FOR_TEXT = ("NGRAM",)
 """Kinds that are measured by substrings, where queries asked for them, and not by values."""
@@ -84,8 +84,8 @@ class ColumnAdvice:
 
     `bounds` are the files that the table itself keeps, by the bounds in its log and its partitions,
     which needs no index; empty where it has neither of the column. `sorted` is empty for an
-    expression (`computed`), and for several columns (`parts`). `asked` is what queries asked of it
-    in vain; `own` says what of the table it is that keeps files.
+    expression (`computed`). `asked` is what queries asked of it in vain; `own` says what of the
+    table it is that keeps files.
     """
 
     name: str
@@ -99,7 +99,6 @@ class ColumnAdvice:
     asked: tuple[Asked, ...] = ()
     computed: bool = False
     own: str = "bounds"
-    parts: tuple[str, ...] = ()
 
     @property
     def advised(self) -> KindAdvice | None:
@@ -143,12 +142,11 @@ def advise(
         kinds,
         clustering(seen["low"].combine_chunks(), seen["high"].combine_chunks()).scaled(files),
         (float(distinct.mean()), int(distinct.max())),
-        () if column.expression or column.is_composite else _sorted(sample, files, questions),
+        () if column.expression else _sorted(sample, files, questions),
         own,
         tuple(asked),
         column.expression is not None,
         _what_prunes(column),
-        tuple(name for name, _ in column.parts),
     )
     some = made.distinct[1] > 0
     best = _best(made, files, size) if some else None
@@ -156,18 +154,6 @@ def advise(
     chosen = tuple(replace(k, advised=k is best or k is search) for k in kinds)
     made = replace(made, kinds=chosen)
     return replace(made, reason=_reason(made, files))
-
-
-def advise_pair(pair: ColumnAdvice, alone: Sequence[ColumnAdvice]) -> ColumnAdvice:
-    """A composite is advised only where it keeps half of what its columns do alone, or less."""
-    kept = [kind.kept[0] for column in alone for kind in column.kinds if not kind.for_text]
-    kept += [column.bounds[0] for column in alone if column.bounds]
-    least = min(kept, default=float("inf"))
-    if pair.advised is None or pair.advised.kept[0] <= _WORTH * least:
-        return pair
-    kinds = tuple(replace(kind, advised=False) for kind in pair.kinds)
-    why = f"{pair.reason}; alone its columns keep {least:,.0f} for 1 key, so index them"
-    return replace(pair, kinds=kinds, reason=why)
 
 
 def _what_prunes(column: TableColumn) -> str:

@@ -238,11 +238,9 @@ def _drawn(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Arra
     filesystem, inner = locate(path)
     with filesystem.open_input_file(inner) as source:
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        place = find(file, column)
         rows = file.metadata.num_rows
         drawn = [pa.array([], indexed_domain(column).stored)]
-        if column.is_composite:
-            return rows, drawn[0]  # no table is sorted by tuples to see what that gives
-        place = find(file, column)
         step = max(1, rows // (4 * DRAWN))
         names = [".".join(place.path)] if place is not None else []
         for batch in file.iter_batches(ROWS, columns=names, use_threads=False) if names else ():

@@ -49,22 +49,17 @@ public final class VainQuestions {
   }
 
   /** Whether a leg of the index, on the same column and for the same sort of questions, disproved a
-      file; of a pair one on either of its columns, too. */
+      file. */
   private static boolean isAnswered(Map leaf, Map scan) {
     List legs = (List) scan.get(Protocol.LEGS);
     if (legs == null) return false;
     int[] counts = (int[]) scan.get("counts");
     boolean isText = leaf.get("form").equals(AskedLeaves.TEXT);
-    List names = new ArrayList();
-    names.add(leaf.get("name"));
-    if (leaf.containsKey("parts")) names.addAll((List) leaf.get("parts"));
     for (int i = 0; i < legs.size(); i++) {
       String label = (String) ((Map) legs.get(i)).get(Protocol.LABEL);
-      for (int j = 0; j < names.size(); j++) {
-        String name = names.get(j) + " ";
-        boolean isOf = label.startsWith(name);
-        if (isOf && counts[i] > 0 && label.startsWith(name + "LIKE '%") == isText) return true;
-      }
+      String name = leaf.get("name") + " ";
+      boolean isOf = label.startsWith(name);
+      if (isOf && counts[i] > 0 && label.startsWith(name + "LIKE '%") == isText) return true;
     }
     return false;
   }

@@ -22,7 +22,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
-import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -33,19 +32,15 @@ import rewrite.jvm.bridge.ScalaInterop;
  *
  * <p>Each is a map: `condition`, as people read it; `identity` of the column, or the text of an
  * expression (ExpressionText); its `name` for people; `sql` to make an index of; whether it is
- * `computed`; its `form`, and of a pair the names of its `parts`; the number of `keys`, 0 if it is not known.
+ * `computed`; its `form`; the number of `keys`, 0 if it is not known.
  */
 public final class AskedLeaves {
   public static final String VALUES = "values";
   public static final String RANGE = "range";
   public static final String TEXT = "text";
-  public static final String PAIR = "pair";
 
   private static final int MOST = 32;
   private static final int MOST_VISITED = 1000;
-
-  /** Columns that are paired: with more there are many pairs, of which each is a composite. */
-  private static final int PAIRED = 3;
 
   /** The constants in an expression that say what it computes, by function and place. They are
       formats, paths, positions and separators; of an expression with any other it is not kept what
@@ -73,45 +68,7 @@ public final class AskedLeaves {
     for (int i = 0; i < keys.size(); i++) {
       leaves.add((Expression) keys.get(i), VALUES, " IN (keys)", 0);
     }
-    leaves.pairs(conditions);
     return new ArrayList(leaves.found.values());
-  }
-
-  /** Each two columns that one row has to equal values in: what a composite is for. */
-  private void pairs(List conditions) {
-    List known = new ArrayList();
-    List keys = new ArrayList();
-    for (int i = 0; i < conditions.size() && known.size() < PAIRED; i++) {
-      Expression e = (Expression) conditions.get(i);
-      Expression side = e instanceof EqualTo && first(e) instanceof Literal
-          ? (Expression) e.children().apply(1) : e.children().isEmpty() ? e : first(e);
-      List values = ListedValues.in(e);
-      boolean isOne = e instanceof EqualTo
-          && (first(e) instanceof Literal || e.children().apply(1) instanceof Literal);
-      List path = isOne || values != null ? Conditions.path(Casts.bare(side)) : null;
-      Map column = path == null ? null : columns.describe(path, Casts.bare(side).dataType());
-      if (column == null || known.contains(column)) continue;
-      known.add(column);
-      keys.add(Integer.valueOf(values == null ? 1 : values.size()));
-    }
-    for (int i = 0; i < known.size(); i++) {
-      for (int j = i + 1; j < known.size() && found.size() < MOST; j++) {
-        List names = both(known, i, j, Protocol.NAME);
-        String name = "(" + names.get(0) + ", " + names.get(1) + ")";
-        int count = ((Integer) keys.get(i)).intValue() * ((Integer) keys.get(j)).intValue();
-        String identity = Json.write(both(known, i, j, Protocol.IDENTITY));
-        String condition = name + (count == 1 ? " = ?" : " IN (?)");
-        put(identity, name, name, false, condition, PAIR, count);
-        ((Map) found.get(condition)).put("parts", names);
-      }
-    }
-  }
-
-  private static List both(List columns, int i, int j, String key) {
-    List out = new ArrayList();
-    out.add(((Map) columns.get(i)).get(key));
-    out.add(((Map) columns.get(j)).get(key));
-    return out;
   }
 
   private void visit(Expression e) {

@@ -126,40 +126,6 @@ def test_keys_of_joins_are_asked_too(spark: SparkSession) -> None:
             spark.sql(f"DROP TABLE {name}")
 
 
-def test_columns_that_are_asked_together(spark: SparkSession) -> None:
-    """Each file has every value of each column, and a tenth of the pairs."""
-    rows = """SELECT f AS _f, a, concat('b', (a + f) % 10) AS `b c`, a div 5 AS d
-              FROM (SELECT int(id div 10) AS f, int(id % 10) AS a FROM range(100))"""
-    with in_catalog_of(spark, "delta"):
-        make_table(spark, "paired", rows, "a VALUE_LIST")
-        try:
-            for query in ("a = 3 AND `b c` = 'b5'", "`b c` IN ('b1', 'b2') AND a = 7", "a = 3",
-                          "a = 3 AND d = 0"):  # fmt: skip
-                spark.sql(f"SELECT * FROM paired WHERE {query}").collect()
-            told = questions(spark, "paired")
-            assert told["(a, b c) = ?"] == told["(b c, a) IN (?)"] == told["(a, d) = ?"] == 1
-            advice = SkippingIndex.analyze(spark, "paired")
-            columns = by_name(advice)
-            pair = columns["(a, b c)"]
-            assert pair.advised is not None
-            assert pair.advised.spelling == "VALUE_LIST"
-            assert pair.advised.kept[0] == pytest.approx(1, abs=0.5)
-            assert pair.advised.bytes > 0
-            assert columns["(a, d)"].advised is None
-            assert advice.ddl is not None
-            assert "(a, `b c`) VALUE_LIST" in advice.ddl
-            spark.sql("DROP SKIPPING INDEX ON paired")
-            spark.sql(advice.ddl)
-            found = skips(spark, "SELECT * FROM paired WHERE a = 3 AND `b c` = 'b5'")
-            assert found.opened == 1
-            before = questions(spark, "paired")["(a, b c) = ?"]
-            spark.sql("SELECT * FROM paired WHERE a = 3 AND `b c` = 'b5'").collect()
-            assert questions(spark, "paired")["(a, b c) = ?"] == before
-        finally:
-            spark.sql("DROP SKIPPING INDEX IF EXISTS ON paired")
-            spark.sql("DROP TABLE paired")
-
-
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_a_session_remembers_few(spark: SparkSession, format: str) -> None:
     with in_catalog_of(spark, format):
