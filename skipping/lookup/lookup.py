@@ -180,7 +180,7 @@ class Lookup:
             return self._keep(index, self._read(index, self.store.catalogue(index, told=told)))
 
         found = self._loading.result(index, load, timeout=_SHARE * timeout)
-        if found is None or not len(found.catalogue.files):
+        if found is None or not (found.catalogue.whole or len(found.catalogue.files)):
             found = self._loading.result(index, load, timeout=(1 - _SHARE) * timeout)
         if found is None:
             raise StoreError(f"{self.store.location} did not name its files in time")
