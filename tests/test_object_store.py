@@ -83,17 +83,17 @@ def reads():
 if step == "make":
     append(0, files=8)
     index = SkippingIndex.create(spark, table, KINDS)
-    files = index.table.files()
-    path = files["path"][0].as_py()
+    listed = index.table.files()
+    path = listed["path"][0].as_py()
     assert not opens(path), "only the session can"
-    storage = session_storage(spark, files["path"])
+    storage = session_storage(spark, listed["path"])
     assert list(storage.opened) == [f"s3a://{bucket}"] and not storage.beyond
     assert opens(path, storage)
     reads()
     # What an executor makes of it, and both of Spark's readers, which the session's keys open, too.
     pairs = current_columns(index.definition, index.table.columns())
     work = [Work(i, column, i.provider()) for i, column in pairs]
-    numbered = unnumbered(files).set_column(0, "ordinal", [list(range(len(files)))])
+    numbered = unnumbered(listed).set_column(0, "ordinal", [list(range(len(listed)))])
     batch = numbered.combine_chunks().to_batches()[0]
     direct = spelled(sketch_files(batch, work, locate=storage, at_once=4))
     for source in (WholeFileBuild, ReaderBuild):
