@@ -12,7 +12,7 @@ import secrets
 from providers.errors import Rewound
 from skipping.stores import Generation
 
-__all__ = ["REMEMBERED", "alike", "next_generation", "rewound_error"]
+__all__ = ["REMEMBERED", "alike", "empty_generation", "next_generation", "rewound_error"]
 
 REMEMBERED = 64
 """So many generations back are followed from; whoever is further behind reads everything again."""
@@ -23,16 +23,25 @@ _DRAWN = 31  # bits; all 63 fit the long of SQLite, OpenSearch and Java
 def next_generation(generation: Generation) -> Generation:
     """One after it that nobody else draws.
 
-    >>> 0 < following(0) < following(following(0))
+    >>> 0 < next_generation(0) < next_generation(next_generation(0))
     True
     """
     return alike(generation) + (1 << _DRAWN) + secrets.randbits(_DRAWN)
 
 
+def empty_generation(generation: Generation) -> Generation:
+    """One after it in which nothing is left: the same for everybody, who all know as little.
+
+    >>> empty_generation(0) == empty_generation(5) == 1 << 31
+    True
+    """
+    return alike(generation) + (1 << _DRAWN)
+
+
 def alike(generation: Generation) -> Generation:
     """The least that counts as many changes, of whatever history.
 
-    >>> alike(0), alike(following(0)) == 1 << 31
+    >>> alike(0), alike(next_generation(0)) == 1 << 31
     (0, True)
     """
     return generation >> _DRAWN << _DRAWN

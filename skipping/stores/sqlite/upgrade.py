@@ -13,7 +13,7 @@ import logging
 import sqlite3
 from dataclasses import replace
 
-from skipping.stores.generations import next_generation
+from skipping.stores.generations import empty_generation
 from skipping.stores.sqlite.heads import Head, open_head, save
 
 __all__ = ["BEFORE", "upgrade", "view_old"]
@@ -42,7 +42,7 @@ def _of_second(connection: sqlite3.Connection) -> list[Head]:
             state=None,  # what it covered is not covered any more
             below=0,
             swept=0,
-            generations=[next_generation(head.generation)],
+            generations=[empty_generation(head.generation)],
             fields={},
             sums={},
         )
@@ -65,7 +65,7 @@ def _of_first(connection: sqlite3.Connection) -> list[Head]:
             None,  # what it covered is not covered any more
             leases.get(id),
             next=next,
-            generations=[next_generation(generation)],
+            generations=[empty_generation(generation)],
         )
         for id, name, table, definition, revision, dropped, next, generation in (
             connection.execute(

@@ -251,8 +251,10 @@ def test_a_file_of_the_format_before(path: Path, caplog: pytest.LogCaptureFixtur
         (found,) = store.definitions()
         assert (found.value, found.revision) == (DEFINITION, 2)
         assert (store.state("i"), store.lease("i")) == (State(), held)
-        assert len(store.catalogue("i", fields=["s1_low"]).files) == 0
-        assert list(store.disproved("i", TESTS[:1], below=9, timeout=30)[0]) == []
+        seen = store.catalogue("i", fields=["s1_low"])
+        assert len(seen.files) == 0
+        asked = {"below": 9, "timeout": 30, "generation": seen.generation}
+        assert list(store.disproved("i", TESTS[:1], **asked)[0]) == []
         with pytest.raises(Rewound):
             store.catalogue("i", since=5_000_000_000)
     assert not caplog.records
@@ -276,8 +278,10 @@ def test_a_file_of_the_second_format(path: Path, caplog: pytest.LogCaptureFixtur
     for _ in range(2):
         assert [found.value for found in store.definitions()] == [DEFINITION]
         assert (store.state("i"), store.lease("i")) == (State(), held)
-        assert len(store.catalogue("i").files) == 0
-        assert [list(a) for a in store.disproved("i", TESTS, below=9, timeout=30)] == [[], []]
+        seen = store.catalogue("i")
+        assert len(seen.files) == 0
+        asked = {"below": 9, "timeout": 30, "generation": seen.generation}
+        assert [list(a) for a in store.disproved("i", TESTS, **asked)] == [[], []]
         with pytest.raises(Rewound):
             store.catalogue("i", since=before)
     assert not caplog.records
