@@ -2,8 +2,8 @@
 
 A question of bits is then an AND of a few rows a key, 64 files a machine word: 10,000 keys of 17
 bits take half a second for 100,000 files, where every file's own bytes take a minute. It needs all
-rows, so it is for questions of many keys; those of few are asked of the store (`sqlite.bytes`,
-`opensearch.scripts`).
+rows, so it is for questions of many keys; those of few are asked of OpenSearch
+(`opensearch.scripts`). SQLite lays its bytes down so in the file (`sqlite.bytes`).
 
 A file that is not here, or is of another layout or too short, is not disproved.
 """

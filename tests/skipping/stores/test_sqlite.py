@@ -23,10 +23,11 @@ from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY
 from skipping.stores.sqlite import bytes as sqlite_bytes
+from skipping.stores.sqlite import evaluate
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.file import answers, changes, make, readings
-from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
+from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
 
 
 def test_another_process_sees_what_this_one_wrote(
@@ -279,6 +280,20 @@ def test_bytes_of_removed_files_are_swept(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         assert other.execute(runs).fetchone() == (1, 16)
     assert list(store.disproved("i", [ODD], below=99, timeout=30)[0]) == [12, 14, 16, 18]
+
+
+def test_bits_that_take_too_long_are_given_up_and_not_the_question(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    store.define(DEFINITION, expect=None)
+    store.write("i", bits_of(store.reserve("i", 10)), revision=1)
+    tests = [bit(2), TESTS[0]]
+    bits, lists = store.disproved("i", tests, below=10, timeout=30)
+    assert bits
+    assert lists
+    monkeypatch.setattr(evaluate, "_SHARE", 0)
+    assert store.disproved("i", tests, below=10, timeout=30) == [BitMap(), lists]
 
 
 def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
