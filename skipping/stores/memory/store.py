@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from providers.errors import Conflict, StoreError
 from providers.evaluate import disproved_rows
-from providers.index_predicate import Test
+from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation, Told, find_identities
@@ -35,6 +35,8 @@ from skipping.stores.generations import next_generation, rewound_error
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
 __all__ = ["Index", "MemoryStore"]
+
+_KEYS = 100  # of a test of bits, after which the clock is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +289,10 @@ class MemoryStore:
         for test in tests:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
-            asked = answerable(test, types)
-            # In the chunks that there are: together they may be too much for one.
-            parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches() if asked]
-            rows = [disproved_rows(test, part) for part in parts]
-            there = np.concatenate([np.zeros(0, np.bool_), *rows])
-            answers.append(BitMap(ordinals[there] if asked else ()))
+            if answerable(test, types):
+                answers.append(BitMap(ordinals[_disproved(test, entries, deadline)]))
+            else:
+                answers.append(BitMap())
         return answers
 
     def _at(self, index: IndexId) -> Index:
@@ -300,6 +300,32 @@ class MemoryStore:
         if found is None or found.erased:
             raise StoreError(f"the store has no index {index}: it was erased, or never was here")
         return found
+
+
+def _disproved(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
+    """Of each row whether it is disproved; none for bits that take half of the time left."""
+    # In the chunks that there are: together they may be too much for one.
+    parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches()]
+    until = (time.monotonic() + deadline) / 2
+    found = np.ones(len(entries), np.bool_)
+    for some in _portions(test):
+        if isinstance(test, BitsSet) and time.monotonic() >= until:
+            return np.zeros(len(entries), np.bool_)
+        rows = [disproved_rows(some, part) for part in parts]
+        found &= np.concatenate([np.zeros(0, np.bool_), *rows])
+    return found
+
+
+def _portions(test: Test) -> Iterator[Test]:
+    """Tests that disprove together what this one does: of bits each of some keys."""
+    if not isinstance(test, BitsSet):
+        yield test
+        return
+    most = max((len(keys) for _, keys in test.probes), default=0)
+    for start in range(0, max(most, 1), _KEYS):
+        yield replace(
+            test, probes=tuple((layout, keys.slice(start, _KEYS)) for layout, keys in test.probes)
+        )
 
 
 def _require(index: IndexId, lease: Lease, token: int | None) -> None:

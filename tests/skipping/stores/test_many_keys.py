@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.stores import IndexStore, slices
+from skipping.stores.memory import store as memory
+from skipping.stores.memory.store import MemoryStore
 from tests.skipping.stores.samples import ask, definition, entries, filled, filters
+from tests.skipping.stores.small import DEFINITION, TESTS, bit, bits_of
 
 FILES, NOISE = 4, 5_000
 
@@ -91,3 +98,18 @@ def test_bits_follow_what_is_written_and_removed(
             assert ask(store, test, below=50) == sorted(o for o in expected if o < 50)
             skipped += len(expected)
     assert skipped
+
+
+def test_bits_that_take_too_long_are_given_up_and_not_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    store.define(DEFINITION, expect=None)
+    store.write("i", bits_of(store.reserve("i", 10)), revision=1)
+    asked = [TESTS[0], bit(2)]
+    lists, bits = store.disproved("i", asked, below=10, timeout=10)
+    assert bits
+    assert lists
+    seconds = SimpleNamespace(monotonic=count(step=3).__next__)
+    monkeypatch.setattr(memory, "time", seconds)
+    assert store.disproved("i", asked, below=10, timeout=10) == [lists, BitMap()]
