@@ -60,7 +60,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's path as Hadoop has it, number of rows, time in nanoseconds, and place of each column.
+    """A file's path as Hadoop has it, number of rows, time in nanoseconds, place of each column.
 
     Iceberg's locations may be without a scheme, which Hadoop's never are.
     """
