@@ -60,9 +60,9 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's path as Spark has it, number of rows, time in nanoseconds, and place of each column.
+    """A file's path as Hadoop has it, number of rows, time in nanoseconds, place of each column.
 
-    Iceberg's locations may be without a scheme, which Spark's paths never are.
+    Iceberg's locations may be without a scheme, which Hadoop's never are.
     """
 
     path: str
@@ -235,7 +235,8 @@ class ReaderBuild:
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
         jvm: Any = self._spark._jvm
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
-        paths = [(file["path"], file["size"]) for file, _ in group]
+        # As the rows are told apart by them (`_job`): of a path without a scheme Spark adds none.
+        paths = [(footer.path, file["size"]) for file, footer in group]
         return read_known(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
 
     def _job(

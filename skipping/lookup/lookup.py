@@ -168,8 +168,9 @@ class Lookup:
             with self._one_past(index):
                 changed = self.store.catalogue(index, since=since, timeout=timeout)
             if changed.generation == since:
-                return self._keep(index, known)
-            return self._keep(index, known.then(_compact(known.catalogue.after(changed))))
+                return self._follow(index, known, known)
+            newest = _compact(known.catalogue.after(changed))
+            return self._follow(index, known, known.then(newest))
         if timeout is None:
             return self._keep(index, Known.first(self.store.catalogue(index)))
 
@@ -218,10 +219,25 @@ class Lookup:
                 self._partial.pop(index, None)
             raise
 
-    def _keep(self, index: IndexId, newest: Known) -> Known:
+    def _keep(self, index: IndexId, read: Known) -> Known:
+        """Keep what was read to the end, unless somebody else was faster."""
         with self._lock:
-            self._catalogues[index] = self._clock(), newest
             self._partial.pop(index, None)
+            return self._catalogues.setdefault(index, (self._clock(), read))[1]
+
+    def _follow(self, index: IndexId, known: Known, newest: Known) -> Known:
+        """Keep what became of `known`, unless somebody else was faster.
+
+        A lineage has one past: of two that follow on from the same files each may have seen
+        another, when the store was restored meanwhile.
+        """
+        with self._lock:
+            _, held = self._catalogues.get(index, (0.0, None))
+            if held is not known:
+                if held and newest.catalogue.generation <= held.catalogue.generation:
+                    return held
+                newest = Known.first(newest.catalogue)
+            self._catalogues[index] = self._clock(), newest
         return newest
 
     def ask(

@@ -11,6 +11,7 @@ __all__ = ["in_network", "network_of"]
 _ANY = "[0-9a-f]{1,4}"
 _DIGITS = "0123456789abcdef"
 _GROUPS = 8
+_LONGEST = 1 << 13  # characters of an expression; those of any network are fewer
 _MARK = re.compile(r"\(\?i\)\^\(\?:([0-9a-f:]{2,39}/[0-9]{1,3})\)\{0\}")
 
 
@@ -48,7 +49,6 @@ def in_network(column: str, network: str) -> str:
     return "(" + " OR ".join(f"{column} LIKE '{start}.%'" for start in starts) + ")"
 
 
-@lru_cache(maxsize=1_024)
 def network_of(pattern: str) -> tuple[bytes, bytes] | None:
     """The first and the last address of the IPv6 network whose condition is this regular
     expression, 16 bytes each; None for any other expression.
@@ -56,6 +56,13 @@ def network_of(pattern: str) -> tuple[bytes, bytes] | None:
     >>> network_of(in_network("ip", "2001:db8::/32")[11:-2])[0].hex()
     '20010db8000000000000000000000000'
     """
+    # Queries bring any expressions, which are not all kept.
+    is_likely = len(pattern) <= _LONGEST and _MARK.match(pattern)
+    return _network_of(pattern) if is_likely else None
+
+
+@lru_cache(maxsize=1_024)
+def _network_of(pattern: str) -> tuple[bytes, bytes] | None:
     mark = _MARK.match(pattern)
     try:
         network = ipaddress.IPv6Network(mark[1]) if mark else None

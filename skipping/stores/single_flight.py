@@ -49,12 +49,16 @@ class SingleFlight(Generic[_T]):
         with self._lock:
             load = self._loads.get(key)
             if load is None:
-                load = self._loads[key] = Future()
+                load = Future()
                 # No executor: Python waits for its threads at the end, and a store may hang.
                 thread = threading.Thread(
                     target=self._run, args=(key, work, load), name="skipping-load", daemon=True
                 )
-                thread.start()
+                try:
+                    thread.start()  # which waits for the lock before it ends
+                except RuntimeError as error:
+                    raise StoreError(f"the store cannot be read: {error}") from error
+                self._loads[key] = load
         try:
             return load.result(timeout=max(0.0, timeout))
         except OutOfTime:

@@ -118,3 +118,9 @@ def test_a_value_on_which_it_fails_keeps_its_file(spark: SparkSession, table: st
 def test_the_variant_itself_has_no_index(spark: SparkSession, table: str) -> None:
     with pytest.raises(PySparkException, match="is variant, which has no index"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD (v VALUE_LIST)")
+
+
+def test_a_text_in_it_may_be_a_time_of_today(spark: SparkSession, table: str) -> None:
+    for expression in ("variant_get(v, '$.x', 'timestamp')", "CAST(v AS TIMESTAMP)"):
+        with pytest.raises(PySparkException, match="a timestamp of the day on which it is read"):
+            spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD ({expression} MIN_MAX)")

@@ -133,10 +133,12 @@ public final class Answer {
     return header;
   }
 
-  /** Two answers are equal where they prune equally: exchanges of such scans may be shared. */
+  /** Two answers are equal where they prune equally: exchanges of such scans may be shared. So the
+      ordinals are of the same files, too: after a restore they may be of others. */
   public boolean equals(Object other) {
     return other instanceof Answer
         && disproved.equals(((Answer) other).disproved)
+        && numbers == ((Answer) other).numbers
         && known == ((Answer) other).known
         && String.valueOf(index()).equals(String.valueOf(((Answer) other).index()));
   }

@@ -14,11 +14,13 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Lower;
 import org.apache.spark.sql.catalyst.expressions.Upper;
+import org.apache.spark.sql.catalyst.expressions.variant.VariantGet;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
@@ -155,15 +157,30 @@ public final class ExpressionText {
       literal(((Literal) e).value(), e.dataType());
     } else if (!isListed(e)) {
       refuse(unlisted(e));
-    } else if (e.dataType() instanceof TimestampType && e instanceof Cast && isOfText((Cast) e)) {
+    } else if (isOfItsDay(e)) {
       refuse("a text with a time alone is a timestamp of the day on which it is read");
     } else {
       function(isTurned(e) ? turned(e) : e, depth);
     }
   }
 
-  private static boolean isOfText(Cast cast) {
-    return cast.child().dataType() instanceof StringType;
+  /** Whether texts, which variants have, too, become timestamps: of `10:00` it is one of today. */
+  private static boolean isOfItsDay(Expression e) {
+    boolean isOfText = e instanceof VariantGet
+        || e instanceof Cast && ((Cast) e).child().dataType().existsRecursively(new IsText());
+    return isOfText && e.dataType().existsRecursively(new IsTimestamp());
+  }
+
+  private static final class IsText extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object type) {
+      return Boolean.valueOf(type instanceof StringType || type instanceof VariantType);
+    }
+  }
+
+  private static final class IsTimestamp extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object type) {
+      return Boolean.valueOf(type instanceof TimestampType);
+    }
   }
 
   private static boolean isCollated(DataType type) {

@@ -186,3 +186,14 @@ def test_storage_that_python_cannot_open(spark: SparkSession, tmp_path: Path) ->
         spark.sql(f"DROP SKIPPING INDEX ON {name}")
     finally:
         spark.conf.unset("fs.viewfs.mounttable.default.link./data")
+
+
+def test_a_path_without_a_scheme(spark: SparkSession, tmp_path: Path) -> None:
+    """As Iceberg has them in a warehouse that was named without one."""
+    path = tmp_path / "a b%20.parquet"
+    pq.write_table(pa.table({"k": [1, 2]}), path)
+    files = listed([path])
+    files = files.set_column(1, "path", pa.array([str(path)]))
+    work = work_on(Columns([TableColumn("k", "k", "bigint", ("k",))]))
+    direct, by_reader = both(spark, files, work)
+    assert direct == by_reader

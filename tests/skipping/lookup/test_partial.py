@@ -18,6 +18,7 @@ from providers.values import domain_of
 from skipping.lookup.lookup import Finding, Known, Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.stores import Catalogue
 from skipping.stores.sqlite import fields
 from skipping.stores.sqlite.store import SqliteStore
 
@@ -153,3 +154,67 @@ def test_many_small_changes_are_put_together(path: Path, monkeypatch: pytest.Mon
         assert known.catalogue.files["ordinal"].to_pylist() == list(range(FILES + n))
         assert known.catalogue.files["ordinal"].num_chunks <= 5
         assert known.lineage == first.lineage
+
+
+class Overtaken(SqliteStore):
+    """One thread at a time may be made to wait once it has read how the files changed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.waits, self.go = threading.Event(), threading.Event()
+        self.slow: int | None = None
+
+    def catalogue(self, index: str, **how: Any) -> Catalogue:
+        found = super().catalogue(index, **how)
+        if threading.get_ident() == self.slow:
+            self.waits.set()
+            assert self.go.wait(30)
+        return found
+
+
+def test_who_is_overtaken_grows_no_lineage_of_two_pasts(path: Path) -> None:
+    """Else the files of a lost past would stand for ordinals that others have by now."""
+    store = Overtaken(path)
+    lookup = Lookup(store, ttl=0)
+    first = lookup.known("i")
+    shutil.copy(path, f"{path}-kept")
+    found: list[Known] = []
+
+    def ask_slowly() -> None:
+        store.slow = threading.get_ident()
+        found.append(lookup.known("i"))
+
+    slow = threading.Thread(target=ask_slowly)
+    write(store, 1)
+    slow.start()
+    assert store.waits.wait(30)
+    shutil.copy(f"{path}-kept", path)  # the ordinal is given out again
+    write(store, 1)
+    other = lookup.known("i")
+    store.go.set()
+    slow.join(30)
+    (lost,) = found
+    assert first.catalogue.generation not in (lost.catalogue.generation, other.catalogue.generation)
+    assert lost is other or lost.lineage != other.lineage
+
+
+def test_who_saw_no_change_takes_none_back(path: Path) -> None:
+    store = Overtaken(path)
+    lookup = Lookup(store, ttl=0)
+    lookup.known("i")
+    found: list[Known] = []
+
+    def ask_slowly() -> None:
+        store.slow = threading.get_ident()
+        found.append(lookup.known("i"))
+
+    slow = threading.Thread(target=ask_slowly)
+    slow.start()
+    assert store.waits.wait(30)
+    write(store, 1)
+    newer = lookup.known("i")
+    store.go.set()
+    slow.join(30)
+    assert len(newer.catalogue.files) == FILES + 1
+    assert found == [newer]
+    assert lookup.held("i") is newer

@@ -11,6 +11,7 @@ import pytest
 from providers.errors import StoreError
 from skipping.stores import Catalogue
 from skipping.stores.fields import Fields, apply_change
+from skipping.stores.single_flight import SingleFlight
 
 
 def fields(generation: int, *ordinals: int, removed: tuple[int, ...] = ()) -> Catalogue:
@@ -103,3 +104,17 @@ def test_what_is_not_kept_is_not_worth_reading_ahead() -> None:
         True,
         False,
     ]
+
+
+def test_work_that_cannot_begin_is_begun_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever asks for the same waits in vain for as long as the process lives."""
+    loading = SingleFlight[int]()
+
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(StoreError, match="can't start new thread"):
+            loading.result("key", lambda: 1, timeout=30)
+    assert loading.result("key", lambda: 2, timeout=30) == 2
