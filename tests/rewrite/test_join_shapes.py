@@ -266,18 +266,6 @@ def test_a_connector_filters_by_itself(spark: SparkSession, shape: str) -> None:
     assert "partitions and connectors get their keys first" in str(scan)
 
 
-@on_every_format
-@pytest.mark.parametrize("rows", ["true", "false"])
-def test_copies_that_wait_for_a_value_and_have_keys_of_their_own(
-    spark: SparkSession, rows: str
-) -> None:
-    """Keys that are collected stand in no filter that Spark compares."""
-    common = "SELECT k, count(*) AS c FROM shaped WHERE k >= (SELECT min(g) FROM dims) GROUP BY k"
-    leg = "SELECT /*+ BROADCAST(d) */ c.* FROM c JOIN dims d ON c.k = d.k WHERE d.a = {}"
-    query = f"WITH c AS ({common}) {leg.format(3)} UNION ALL {leg.format(5)}"
-    assert len(same_rows(spark, query, conf={"spark.skipping.dynamic.rows": rows}).rows) == 20
-
-
 def test_rows_of_chance(spark: SparkSession) -> None:
     """Whatever the dimension gives, the join finds its partners: four rows in one file."""
 

@@ -188,32 +188,6 @@ def test_some_rows_that_are_read_twice(spark: SparkSession, format: str) -> None
     same_rows(spark, "SELECT a.id FROM some a JOIN some b ON a.id = b.id")
 
 
-TWICE = {
-    "the first rows": "SELECT p, i FROM sorted ORDER BY t LIMIT 15",
-    "the first rows of those that are left":
-        "SELECT p, i FROM sorted WHERE i >= 20 ORDER BY t DESC LIMIT 15",
-    "a value of a subquery":
-        "SELECT p, count(*) AS i FROM sorted WHERE i > (SELECT max(i) - 60 FROM sorted) GROUP BY p",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
-@pytest.mark.parametrize("common", TWICE)
-def test_what_is_named_twice_is_read_once(
-    spark: SparkSession, format: str, common: str, conf: dict[str, str]
-) -> None:
-    """Read twice it takes twice as long, and of rows that are alike others may come first."""
-    leg = "SELECT /*+ BROADCAST(c) */ d.id, c.* FROM range({}) d JOIN c ON d.id = c.p"
-    legs = f"{leg.format(100)} UNION ALL {leg.format(90)}"
-    with settings(spark, conf):
-        same_rows(spark, f"WITH c AS ({TWICE[common]}) {legs}")
-        df = spark.sql(f"WITH c AS ({TWICE[common]}) {legs}")
-        df.collect()
-        plan = df._jdf.queryExecution().executedPlan().toString()
-    assert "ReusedExchange" in plan, plan
-    assert min(scan.opened or FILES for scan in rewrite.explain(df).scans) < FILES, plan
-
-
 JOINS = {
     "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
     "SELECT * FROM few d RIGHT JOIN sorted f ON f.p = d.p ORDER BY f.i DESC LIMIT 11": 2,

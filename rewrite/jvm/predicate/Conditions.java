@@ -2,20 +2,17 @@ package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.UUID;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Or;
-import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 
@@ -102,32 +99,6 @@ public final class Conditions {
       return path;
     }
     return null;
-  }
-
-  /** Whether conditions on two scans of one table are the same: each use of a table has numbers of
-      its own for its columns, and each of a subquery for itself. */
-  public static boolean areAlike(List some, List others) {
-    if (some.size() != others.size()) return false;
-    for (int i = 0; i < some.size(); i++) {
-      Object one = ((Expression) some.get(i)).transformUp(new WithoutNumbers());
-      if (!one.equals(((Expression) others.get(i)).transformUp(new WithoutNumbers()))) return false;
-    }
-    return true;
-  }
-
-  private static final class WithoutNumbers extends scala.runtime.AbstractPartialFunction {
-    private static final ExprId NONE = new ExprId(0, new UUID(0, 0));
-
-    public boolean isDefinedAt(Object node) {
-      return node instanceof AttributeReference || node instanceof ScalarSubquery;
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (node instanceof ScalarSubquery) return ((ScalarSubquery) node).canonicalized();
-      if (!(node instanceof AttributeReference)) return otherwise.apply(node);
-      AttributeReference column = (AttributeReference) node;
-      return column.withQualifier(ScalaInterop.seq(new ArrayList())).withExprId(NONE);
-    }
   }
 
   /** An expression in words, `id % ? = ?`, without its values: they are data. */

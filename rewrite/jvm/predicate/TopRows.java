@@ -125,18 +125,6 @@ public final class TopRows {
     return (SparkPlan) plan.children().apply(side);
   }
 
-  /** Whether another one wants the same of a scan of the same files. */
-  public boolean isAs(TopRows other) {
-    if (other == null || rows != other.rows || (order == null) != (other.order == null)) {
-      return false;
-    }
-    boolean isSameOrder =
-        order == null
-            || isAscending() == other.isAscending() && nullsFirst() == other.nullsFirst()
-                && column().name().equals(other.column().name());
-    return isSameOrder && Conditions.areAlike(conditions, other.conditions);
-  }
-
   /** The node that reads the table. */
   public SparkPlan scan() {
     return scan;

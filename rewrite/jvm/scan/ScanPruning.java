@@ -37,7 +37,7 @@ public final class ScanPruning {
   private Map counts;
   private boolean learned;
   private boolean isCollected;
-  private StatisticsAnswer ordered;
+  private boolean isOrdered;
 
   /** `filters` are the scan's own, `keys` what joins demand of it, `top` what an order wants of it,
       or null. */
@@ -64,6 +64,11 @@ public final class ScanPruning {
   /** The sets of keys that joins demand. */
   public List keys() {
     return keys;
+  }
+
+  /** Whether a file is proven to hold no matching row. */
+  public boolean disproves(int ordinal, String location) {
+    return answer.disproves(ordinal) || own.disproves(location);
   }
 
   /** Whether the index has been asked; otherwise this is done when files are listed. */
@@ -160,12 +165,9 @@ public final class ScanPruning {
 
   /** Starts to count what becomes of the files at some locations. */
   public Tally tally(Collection locations) {
-    if (top == null) return new Tally(answer, own);
-    if (ordered == null) {
-      ordered = own.copy();
-      statistics.add(ordered, read, top, locations);
-    }
-    return new Tally(answer, ordered);
+    if (top != null && !isOrdered) statistics.add(own, read, top, locations);
+    isOrdered = true;
+    return new Tally(answer, own);
   }
 
   /** All files were counted. */
@@ -219,22 +221,20 @@ public final class ScanPruning {
 
   /** Whether two scans of the same files leave out the same ones. Where keys are still to come they
       stand in the scan's own filters, which Spark compares; except those of a dimension that is
-      read again, so such a scan equals only itself. Values that are still to come are of subqueries
-      that Spark takes for one. */
+      read again, so such a scan equals only itself. */
   public boolean prunesAs(ScanPruning that) {
     if (this == that) return true;
-    if (top == null ? that.top != null : !top.isAs(that.top)) return false;
+    if (top != null || that.top != null) return false;
     if (answer != null || that.answer != null) {
       return answer != null && answer.equals(that.answer) && own.equals(that.own);
     }
-    return awaitsItsKeys() && that.awaitsItsKeys() && Conditions.areAlike(filters, that.filters);
+    return onlyBroadcasts() && that.onlyBroadcasts() && !waitsForValues() && !that.waitsForValues();
   }
 
-  /** Whether Spark is to fill in all keys: those that are collected it does not see. */
-  private boolean awaitsItsKeys() {
+  private boolean onlyBroadcasts() {
     for (int i = 0; i < keys.size(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.column() != null && (isCollected || !set.isBroadcast())) return false;
+      if (set.column() != null && !set.isBroadcast()) return false;
     }
     return true;
   }

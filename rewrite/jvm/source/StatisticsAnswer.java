@@ -24,15 +24,6 @@ public final class StatisticsAnswer {
     disproved.addAll(locations);
   }
 
-  /** Another one with the same legs, to which more can be added. */
-  public StatisticsAnswer copy() {
-    StatisticsAnswer out = new StatisticsAnswer();
-    out.described.addAll(described);
-    out.legs.addAll(legs);
-    out.disproved.addAll(disproved);
-    return out;
-  }
-
   /** How many legs there are. */
   public int legs() {
     return legs.size();
