@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -39,9 +39,7 @@ __all__ = [
     "unnumbered",
 ]
 
-RESERVED = 1 << 16
-"""Files that are given their ordinals at once."""
-
+_FILES = 1 << 16  # whose partitions are Python's objects at a time
 _SPELLED = 1 << 10  # partitions whose texts are remembered
 
 
@@ -282,7 +280,7 @@ def _worth(todo: Sequence[Missing]) -> list[Missing]:
 def unnumbered(files: pa.Table) -> pa.Table:
     """Files without an entry, as IDENTITY columns with null ordinals."""
     spelled = lru_cache(_SPELLED)(lambda pairs: json.dumps(dict(pairs)))  # many files have the same
-    batches = files.select(["partition"]).to_batches(max_chunksize=RESERVED)
+    batches = files.select(["partition"]).to_batches(max_chunksize=_FILES)
     partition = pa.chunked_array(
         [
             pa.array(
@@ -337,7 +335,8 @@ def _build(
     with progress(total, "files", f"index {table.name}", is_background=is_stream) as bar:
         for each in todo:
             work = [Work(i, by_number[i.number], i.provider(providers)) for i in each.lacking]
-            for entries in _entries(build, store, index, each.files, work):
+            # One batch that is written stays, whatever becomes of those after it.
+            for entries in build(_numbered(store, index, each.files), work):
                 kept = _without_unknown_parts(entries, work)
                 store.write(index, kept, revision=definition.revision, token=token)
                 bar.update(len(entries))
@@ -347,17 +346,6 @@ def _build(
                     failed += len(lost)
     files = "file" if failed == 1 else "files"
     return failed, f"{failed:,} {files} could not be read, to be tried again: {why}"
-
-
-def _entries(
-    build: Build, store: IndexStore, index: str, files: pa.Table, work: Sequence[Work]
-) -> Iterator[pa.Table]:
-    """Entries, in batches. One that is written stays, whatever becomes of those after it.
-
-    Ordinals are reserved for some files at a time: those of a build that dies are lost.
-    """
-    for start in range(0, len(files), RESERVED):
-        yield from build(_numbered(store, index, files.slice(start, RESERVED)), work)
 
 
 def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:

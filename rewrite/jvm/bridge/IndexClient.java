@@ -234,12 +234,17 @@ public final class IndexClient {
       if (held.size() == 0) throw failure;
     }
     if (held.size() < answer.files() && held.beginLoading()) {
-      threads.submit(
-          new Runnable() {
-            public void run() {
-              load(name, answer, held);
-            }
-          });
+      try {
+        threads.submit(
+            new Runnable() {
+              public void run() {
+                load(name, answer, held);
+              }
+            });
+      } catch (Throwable failure) { // no thread can be had: the next question tries again
+        held.endLoading();
+        Failures.passOn(failure);
+      }
     }
     return held;
   }
