@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from providers.errors import StatementError
 from tests.rewrite.differential import (
     ENABLED,
     FORMATS,
@@ -110,17 +112,19 @@ def test_other_questions_lose_no_row(spark: SparkSession, table: str) -> None:
 def test_a_value_on_which_it_fails_keeps_its_file(spark: SparkSession, table: str) -> None:
     query = f"SELECT id FROM {table} WHERE variant_get(v, '$.user.n', 'int') = 5"
     for enabled in ("true", "false"):
-        with settings(spark, {ENABLED: enabled}), pytest.raises(PySparkException) as failed:
+        with (
+            settings(spark, {ENABLED: enabled}),
+            pytest.raises((PySparkException, Py4JJavaError), match="INVALID_VARIANT_CAST"),
+        ):
             spark.sql(query).collect()
-        assert "INVALID_VARIANT_CAST" in str(failed.value)
 
 
 def test_the_variant_itself_has_no_index(spark: SparkSession, table: str) -> None:
-    with pytest.raises(PySparkException, match="is variant, which has no index"):
+    with pytest.raises(StatementError, match="is variant, which has no index"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD (v VALUE_LIST)")
 
 
 def test_a_text_in_it_may_be_a_time_of_today(spark: SparkSession, table: str) -> None:
     for expression in ("variant_get(v, '$.x', 'timestamp')", "CAST(v AS TIMESTAMP)"):
-        with pytest.raises(PySparkException, match="a timestamp of the day on which it is read"):
+        with pytest.raises(StatementError, match="of the day on which it is read"):
             spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD ({expression} MIN_MAX)")
