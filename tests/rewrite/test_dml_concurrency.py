@@ -273,7 +273,7 @@ def test_each_with_each(
         assert conflicts[True] > 0, conflicts
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(10_000, marks=SOAK)])
+@pytest.mark.parametrize("count", [12, pytest.param(10_000, marks=SOAK)])
 def test_random_pairs(
     spark: SparkSession, originals: dict[str, str], pauses: Pauses, tmp_path: Path, count: int
 ) -> None:
