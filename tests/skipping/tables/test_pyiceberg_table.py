@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -260,12 +261,10 @@ class TestManyFiles:
         whole = len(list(table.scan("big > 1099511627778").plan_files()))
         with caplog.at_level(logging.WARNING, "skipping"):
             assert kept(0.001) == whole == 4
-        assert "no file is skipped: " in caplog.text
-        assert "did not name its files in time" in caplog.text
+        assert re.search("no file is skipped: .* in time", caplog.text)
         waited = time.monotonic() + 60
-        while kept(0.2) == whole:  # each time less than it takes to read all
+        while kept(0.2) > 1:  # each time less than it takes to read all
             assert time.monotonic() < waited
-        assert kept(0.2) == 1
 
     def test_what_this_process_changes_is_seen_at_once(
         self, catalog: SqlCatalog, store: MemoryStore
