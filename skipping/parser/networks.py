@@ -57,19 +57,18 @@ def network_of(pattern: str) -> tuple[bytes, bytes] | None:
     '20010db8000000000000000000000000'
     """
     # Queries bring any expressions, which are not all kept.
-    is_likely = len(pattern) <= _LONGEST and _MARK.match(pattern)
-    return _network_of(pattern) if is_likely else None
+    mark = _MARK.match(pattern) if len(pattern) <= _LONGEST else None
+    return _network_of(pattern, mark[1]) if mark else None
 
 
 @lru_cache(maxsize=1_024)
-def _network_of(pattern: str) -> tuple[bytes, bytes] | None:
-    mark = _MARK.match(pattern)
+def _network_of(pattern: str, marked: str) -> tuple[bytes, bytes] | None:
     try:
-        network = ipaddress.IPv6Network(mark[1]) if mark else None
+        network = ipaddress.IPv6Network(marked)
     except ValueError:
         return None
     # Anybody can write the mark: what counts is that the rest says the same.
-    if network is None or _pattern(network) != pattern:
+    if _pattern(network) != pattern:
         return None
     return network[0].packed, network[-1].packed
 

@@ -59,8 +59,8 @@ _RANGES = 512
 _RANGED = 3_000_000
 """Ranges times files in one search, where the fields can be kept: those 0.3 s."""
 
-_SCALAR = (FieldCompare, Overlaps, OverlapsRange, Escapes)
-_HELD = (*_SCALAR, BitsSet)
+_Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | Escapes
+_Held: TypeAlias = _Scalar | BitsSet
 
 Held: TypeAlias = Mapping[str, Catalogue | Slices | None]
 """What was kept for tests before the head was read, by their `_name`."""
@@ -81,7 +81,7 @@ class Answers:
         for test in tests:
             if isinstance(test, BitsSet):
                 found[_name(test)] = self._fields.held(index, _name(test), Slices)
-            elif isinstance(test, _SCALAR):
+            elif isinstance(test, _Scalar):
                 found[_name(test)] = self._fields.held(index, _name(test), Catalogue)
         return found
 
@@ -110,7 +110,7 @@ class Answers:
         for i, test in asked.items():
             if isinstance(test, ContainsOther) and i not in queries:
                 answers[i] = _without_other(head, entries, test, below, deadline)
-            if not isinstance(test, _HELD):
+            if not isinstance(test, _Held):
                 continue
             kept = held[_name(test)]
             if i not in queries:
@@ -141,7 +141,7 @@ class Answers:
         ranges = 0
         for i, test in tests.items():
             ranges += clauses(test)
-            if isinstance(test, _HELD):
+            if isinstance(test, _Held):
                 is_many = ranges > _RANGES or (
                     ranges * below > _RANGED and self._fields.fits(index, _name(test))
                 )
@@ -160,7 +160,7 @@ class Answers:
         index: IndexId,
         head: Head,
         entries: Entries,
-        test: FieldCompare | Overlaps | OverlapsRange | Escapes | BitsSet,
+        test: _Held,
         held: Catalogue | Slices | None,
         deadline: float,
     ) -> Catalogue | Slices | None:
@@ -186,7 +186,7 @@ class Answers:
         index: IndexId,
         head: Head,
         entries: Entries,
-        test: FieldCompare | Overlaps | OverlapsRange | Escapes,
+        test: _Scalar,
         held: Catalogue | None,
         deadline: float,
     ) -> Catalogue | None:
@@ -273,7 +273,7 @@ class Answers:
         return before != (self._runs_aggregations, self._runs_filters)
 
 
-def _name(test: FieldCompare | Overlaps | OverlapsRange | Escapes | BitsSet) -> str:
+def _name(test: _Held) -> str:
     """What is kept for a test is kept under this name."""
     return slices_name(test) if isinstance(test, BitsSet) else test.sketch
 
