@@ -223,11 +223,11 @@ class TestFaults:
         self, spark: SparkSession, t: str, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store, build=False)
-        real, built = SparkBuild._batch, list[int]()
+        real, built = SparkBuild.__call__, list[int]()
 
         def one_by_one(self: SparkBuild, files: pa.Table, work: Any) -> Iterator[pa.Table]:
             for i in range(len(files)):
-                yield real(self, files.slice(i, 1), work)
+                yield from real(self, files.slice(i, 1), work)
                 built.append(i)
 
         write, written = store.write, list[int]()
