@@ -87,9 +87,11 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
 
-bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow
+bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow; 100 streams
 	$(BIN)/python -m tests.benchmarks.scale
 	$(BIN)/python -m tests.benchmarks.shards
+	$(BIN)/python -m tests.benchmarks.many_tables
+	$(BIN)/python -m tests.benchmarks.many_tables --store opensearch
 
 $(BIN)/.peers: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from skipping.model.definition import (
     EXPRESSION,
     Definition,
     IndexedColumn,
+    IndexId,
     Versioned,
 )
 from skipping.parser import ColumnSpec
@@ -115,22 +117,36 @@ def require_answerable(table: Table, where: str | None) -> None:
 
 
 def find_live_index(
-    store: IndexStore, table: Table, *, timeout: float | None = None
+    store: IndexStore,
+    table: Table,
+    *,
+    likely: IndexId | None = None,
+    timeout: float | None = None,
 ) -> Versioned[Definition] | None:
     """The live index of what a table is now, or else of what its name was before.
 
-    Raises StoreError, after `timeout` seconds at most if any are given.
+    If the `likely` one is the first, no others are listed. Raises StoreError, after `timeout`
+    seconds at most if any are given.
     """
+    until = None if timeout is None else time.monotonic() + timeout
     try:
+        there = None if likely is None else store.definition(likely, timeout=timeout)
+        if there is not None and there.value.table == table.id and _is_sound(there.value):
+            return there
+        timeout = None if until is None else max(0.0, until - time.monotonic())
         live = [d for d in store.definitions(timeout=timeout) if not d.value.dropped]
     except NoStore:
         return None
     id = table.id
-    sound = [d for d in live if d.value.table.format == id.format and d.value.fault is None]
+    sound = [d for d in live if d.value.table.format == id.format and _is_sound(d.value)]
     now = (d for d in sound if d.value.table == id)
     before = (d for d in sound if d.value.name == table.name)
     faulty = (d for d in live if d.value.fault and table.name == d.value.name)
     return next(chain(now, before, faulty), None)
+
+
+def _is_sound(definition: Definition) -> bool:
+    return not definition.dropped and definition.fault is None
 
 
 def require_readable(definition: Definition) -> None:
@@ -145,8 +161,7 @@ def require_readable(definition: Definition) -> None:
 
 def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
     """A definition as it is by now; raises DefinitionError if it was erased."""
-    index = old.value.index
-    found = next((d for d in store.definitions() if d.value.index == index), None)
+    found = store.definition(old.value.index)
     if found is None:
         raise dropped_error(old.value)
     require_readable(found.value)

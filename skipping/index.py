@@ -45,7 +45,7 @@ from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import Asking
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.lookup.tuples import joined_tuples
-from skipping.model.definition import Definition, Revision, State, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser import ColumnSpec
 from skipping.parser.condition import Strings, require_same_strings
@@ -133,6 +133,7 @@ class Index:
         table: str | None = None,
         *,
         store: IndexStore | str | None = None,
+        likely: IndexId | None = None,
         timeout: float | None = None,
     ) -> Self:
         """The index that a table has; raises DefinitionError if it has none.
@@ -142,10 +143,11 @@ class Index:
         (`SKIPPING_TIMEOUT`).
         A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
         that was defined under its name; the next `refresh` builds it for what the table is now.
+        `likely` is the id that it had a moment ago, if that is known: looked at before all others.
         """
         given = open_source(source, table).within(timeout)
         store, opened = given.kept_in(store), given.table
-        found = find_live_index(store, opened, timeout=timeout)
+        found = find_live_index(store, opened, likely=likely, timeout=timeout)
         if found is None:
             name = shown_name(opened.name)
             raise NoIndex(

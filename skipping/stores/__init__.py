@@ -144,6 +144,14 @@ class IndexStore(Protocol):
         Raises StoreError after `timeout` seconds; None: the store's own patience.
         """
 
+    def definition(
+        self, index: IndexId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        """That of an index, dropped or not; None if it was erased, or never was here.
+
+        Costs the same however many there are. Raises StoreError as `definitions` does.
+        """
+
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect` (None: it is new).
 

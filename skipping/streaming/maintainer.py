@@ -8,9 +8,11 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -26,6 +28,7 @@ from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
 from skipping.parser.errors import mask_controls
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import checkpoint_of
+from skipping.streaming.keeper import Keeper
 from skipping.streaming.source import FileEvents
 
 __all__ = ["LEAVING", "Maintainer"]
@@ -49,10 +52,10 @@ _KINDS = 100
 
 
 class Maintainer:
-    """The streaming query of one index, and a thread that looks after both.
+    """The streaming query of one index, and what is to be done for both when a `Keeper` looks.
 
-    The thread moves the lease, starts the query again when it failed (after a pause that doubles),
-    or anew when its options were altered, waits while another process holds the lease, and ends
+    That moves the lease, has the query started again when it failed (after a pause that doubles),
+    or anew when its options were altered, waits while another process holds the lease, and is over
     when the index was dropped, follows its table no more, has its checkpoint where the session lets
     no stream write, or the Spark context ended. Whatever a store or a table raises is a failure
     like any other, said once and described in the index's state.
@@ -74,7 +77,9 @@ class Maintainer:
         self._store = store
         self._name = name
         self.table = table or name
-        self._patience = patience
+        self.patience = patience
+        self.due = 0.0
+        self.busy: float | None = None
         self._application = spark.sparkContext.applicationId
         self._owner = owner_of(self._application)
         self._watch = Watch(patience)
@@ -83,14 +88,14 @@ class Maintainer:
         self._lock = threading.Lock()  # of the two above
         self._options = IndexOptions()
         self._failures = 0
-        self._due = 0.0
+        self._retry = 0.0
         self._ended = threading.Event()
         self._stopping = threading.Event()
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"keep {name}", daemon=True)
+        self._ending = threading.Lock()  # of the query: whoever comes second waits for its end
         self._said = set[str]()
         self._told = False  # by a batch of this query why it fails
         self._astray = False  # the last look failed
+        self._unstarted: Exception | None = None  # why the query could not be started, unsaid yet
         self._unread: str | None = None  # the checkpoint that the query has yet to go on from
         self._spoilt: str | None = None  # one that a query could not go on from
         self._temporary: str | None = None
@@ -100,12 +105,12 @@ class Maintainer:
     def start(self) -> None:
         """Begin; returns at once."""
         ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-        self._thread.start()
+        Keeper.add(self._store, self)
 
     def end(self) -> None:
         """Begin to end; returns at once."""
         self._ended.set()
-        self._woken.set()
+        Keeper.wake(self)
 
     def stop(self, *, timeout: float | None = None) -> None:
         """End the query and give the lease back; returns when that is done, or time is up.
@@ -113,117 +118,135 @@ class Maintainer:
         That is after `timeout` seconds, or `LEAVING`.
         """
         self.end()
-        if threading.current_thread() is self._thread:
+        if Keeper.closed(self, within=LEAVING if timeout is None else timeout):
             return
-        self._thread.join(LEAVING if timeout is None else timeout)
-        if self._thread.is_alive():
-            log.warning("the stream of the skipping index of %s is still stopping", self._name)
-            # The thread may be waiting for the store; the query need not wait for the thread.
-            with suppress(RuntimeError):  # the process ends
-                threading.Thread(target=self._stop_query, daemon=True).start()
+        log.warning("the stream of the skipping index of %s is still stopping", self._name)
+        # Its keeper may be waiting for the store; the query need not wait for the keeper.
+        with suppress(RuntimeError):  # the process ends
+            threading.Thread(target=self._stop_query, daemon=True).start()
 
     def wake(self) -> None:
         """Look at once, and forget failures: something was altered, or mended."""
-        self._failures, self._due, self._spoilt = 0, 0.0, None
-        self._woken.set()
+        self._failures, self._retry, self._spoilt = 0, 0.0, None
+        Keeper.wake(self)
 
     def serves(self, spark: SparkSession) -> bool:
         """Whether it looks after the index, running or waiting, in the application of a session."""
         same = self._application == spark.sparkContext.applicationId
-        return same and self._thread.is_alive() and not self._ended.is_set()
+        return same and not self._ended.is_set() and self.is_kept
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it was started, and has not given everything back."""
+        return Keeper.has(self)
 
     @property
     def owns(self) -> bool:
         """Whether it holds the lease."""
         return self._index in self._leases
 
-    def _run(self) -> None:
-        try:
-            while not self._ended.is_set() and not self._is_over():
-                try:
-                    if not self._looked_after():
-                        break
-                    self._found_its_way()
-                except Exception as error:
-                    if self._is_over():
-                        break
-                    self._astray = True
-                    self._failed(error)
-                left = self._due - time.monotonic()
-                pause = self._patience / 6
-                self._woken.wait(pause if left < 0 else min(pause, left + 0.1))
-                self._woken.clear()
-        finally:
-            self._stop_query()
-            with suppress(Exception):
-                self._release()
-
-    def _is_over(self) -> bool:
-        """Whether the Spark context ended, or is about to."""
+    def is_over(self) -> bool:
+        """Whether it was ended, or the Spark context was, or is about to."""
+        if self._ended.is_set():
+            return True
         context = self._spark.sparkContext._jsc
         try:
             return context is None or bool(context.sc().isStopped())
         except (Py4JError, OSError):
             return True  # with Java
 
-    def _looked_after(self) -> bool:
-        """One look; false if there is nothing to keep any more."""
-        definition = self._definition()
+    def look(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
+        """What is to be done for the query, as the index and its lease are now."""
+        try:
+            work = self._looked(definitions)
+            self._found_its_way()
+        except Exception as error:
+            self.lost(error)
+            return None
+        return work
+
+    def lost(self, error: Exception) -> None:
+        """A look came to nothing."""
+        if not self.is_over():
+            self._astray = True
+            self._failed(error)
+
+    def close(self) -> Callable[[], object] | None:
+        """Give the lease back once there is no query."""
+        if self.query is not None or self._temporary is not None:
+            return self._stop_query
+        with suppress(Exception):
+            self._release()
+        return None
+
+    def _looked(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
+        definition = self._mine(definitions)
         if definition is None:
-            return False
+            self.end()
+            return None
         if definition.fault is not None:
             self._say(definition.fault)
-            return False
+            self.end()
+            return None
         options = IndexOptions.of(dict(definition.options))
         if not options.streamed:
-            return False
+            self.end()
+            return None
+        if self.busy is not None and time.monotonic() - self.busy > self.patience:
+            return None  # who hangs is taken for dead, and another may follow the table
         held = self._held(definition.index)
-        if self._ended.is_set():
-            return False
+        if self.busy is not None or self._ended.is_set():
+            return None
+        refused, self._unstarted = self._unstarted, None
+        if refused is not None:
+            self._failed(refused)
+            if isinstance(refused, DefinitionError):
+                self.end()
+                return None
         if not held:
-            self._stop_query()
-        elif self.query is not None and not self.query.isActive:
-            ended = self.query
-            self._stop_query()
+            return None if self.query is None else self._stop_query
+        if self.query is not None and not self.query.isActive:
             self._doubt_checkpoint()
-            said = None if self._told else ended.exception() or "its streaming query was stopped"
-            self._failed(said)
-        elif (self.query is None and time.monotonic() >= self._due) or options != self._options:
-            self._stop_query()
-            self._options = options
-            try:
-                place = checkpoint_of(self._spark, options, definition.index)
-            except DefinitionError as refused:
-                self._failed(refused)
-                return False
-            try:
-                self.query = self._started(place)
-            except Exception:
-                self._doubt_checkpoint()
-                raise
-        return True
+            ended = self.query.exception() or "its streaming query was stopped"
+            self._failed(None if self._told else ended)
+            return self._stop_query
+        if (self.query is None and time.monotonic() >= self._retry) or options != self._options:
+            return partial(self._restart, options, definition.index)
+        return None
+
+    def _restart(self, options: IndexOptions, index: IndexId) -> None:
+        self._stop_query()
+        self._options = options
+        if self.is_over():
+            return
+        try:
+            place = checkpoint_of(self._spark, options, index)
+        except Exception as error:
+            self._unstarted = error
+            return
+        try:
+            self.query = self._started(place)
+        except Exception as error:
+            self._doubt_checkpoint()
+            self._unstarted = error
 
     def _found_its_way(self) -> None:
         """Forget a look that failed while the query went on: no batch need come to say so."""
         if self._astray and self.query is not None and self.query.isActive:
             self._astray, self._failures, self.error = False, 0, None
 
-    def _definition(self) -> Definition | None:
+    def _mine(self, definitions: Sequence[Versioned[Definition]]) -> Definition | None:
         """That of the index by now: another incarnation of the table has another."""
-        live = [d.value for d in self._definitions() if not d.value.dropped]
+        live = [d.value for d in definitions if not d.value.dropped]
         mine = [d for d in live if d.name == self._name]
         same = [d for d in mine if d.index == self._index]
         return next(iter((*same, *mine)), None)
-
-    def _definitions(self) -> Sequence[Versioned[Definition]]:
-        # Before the lease counts as dead there has to be time for another try.
-        return self._store.definitions(timeout=self._patience / 3)
 
     def _held(self, index: IndexId) -> bool:
         """Whether the lease of an index is this one's, after moving or claiming it."""
         with self._lock:
             if self._index != index:
-                self._index, self._watch = index, Watch(self._patience)
+                self._index, self._watch = index, Watch(self.patience)
             mine = self._leases.pop(index, None)
             if mine is not None:
                 expect, wanted = mine, mine.moved()
@@ -261,7 +284,7 @@ class Maintainer:
             place = f"file:{self._temporary}"
         else:
             self._unread = place
-        milliseconds = max(1, round(self._options.refresh_interval * 1_000))
+        milliseconds = _spread(self._options.refresh_interval, self._index or "")
         writer = (
             source.stream()
             .writeStream.queryName(f"skipping index of {self._name}")
@@ -286,7 +309,7 @@ class Maintainer:
             )
 
     def _opened(self) -> Index:
-        return Index.on(self._spark, self.table, store=self._store)
+        return Index.on(self._spark, self.table, store=self._store, likely=self._index)
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
         if self._stopping.is_set():
@@ -315,7 +338,7 @@ class Maintainer:
         try:
             yield
         except Exception as error:
-            if self._stopping.is_set() or self._is_over():
+            if self._stopping.is_set() or self.is_over():
                 return  # its thread was interrupted
             self._told = True
             self._say(error)
@@ -323,7 +346,9 @@ class Maintainer:
 
     def _failed(self, error: object) -> None:
         """Note why there is no query (None: it has been said), and when to start the next."""
-        self._due = time.monotonic() + min(2.0 ** min(self._failures, 30), _LONGEST)
+        pause = min(2.0 ** min(self._failures, 30), _LONGEST)
+        self._retry = time.monotonic() + pause
+        self.due = min(self.due, self._retry + 0.1)
         self._failures += 1
         if error is not None:
             self._say(error)
@@ -338,14 +363,15 @@ class Maintainer:
                     self._store.report(index, failed, token=lease.token)
 
     def _stop_query(self) -> None:
-        query, self.query = self.query, None
-        temporary, self._temporary = self._temporary, None
-        if query is not None:
-            self._stopping.set()
-            with suppress(Exception):  # Java has ended, or the session's stopTimeout has passed
-                query.stop()
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with self._ending:
+            if self.query is not None:
+                self._stopping.set()
+                with suppress(Exception):  # Java has ended, or the session's stopTimeout has passed
+                    self.query.stop()
+                self.query = None
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                self._temporary = None
 
     def _say(self, error: object) -> None:
         text = _described(error)
@@ -356,6 +382,16 @@ class Maintainer:
             self._said.add(kind)
             log.warning("the skipping index of %s is not maintained: %s", self._name, text)
         self.error = text
+
+
+def _spread(interval: float, index: IndexId) -> int:
+    """Milliseconds between two looks at a table: up to a twentieth less than those of the option.
+
+    Spark begins all queries of the same interval at the same moment, which for a hundred is a
+    hundred threads that do at once what a few could do one after another.
+    """
+    share = zlib.crc32(index.encode()) / (1 << 32)
+    return max(1, round(interval * 1_000 * (1 - share / 20)))
 
 
 def _described(error: object) -> str:

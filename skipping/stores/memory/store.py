@@ -95,6 +95,16 @@ class MemoryStore:
             live = [index for index in self._indexes.values() if not index.erased]
             return tuple(Versioned(index.definition, index.revision) for index in live)
 
+    def definition(
+        self, index: IndexId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        """That of an index; None if it was erased, or never was here."""
+        with self._lock:
+            found = self._indexes.get(index)
+        if found is None or found.erased:
+            return None
+        return Versioned(found.definition, found.revision)
+
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
         with self._lock:

@@ -156,10 +156,17 @@ class Registry:
 
     def head(self, index: IndexId, *, timeout: float | None = None) -> Head:
         """How an index stands now; raises StoreError if it was erased or never was here."""
+        return _alive(index, self.find(index, timeout=timeout))
+
+    def find(self, index: IndexId, *, timeout: float | None = None) -> Head | None:
+        """The same; None if it was erased or never was here."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        key = self._key(index, timeout=timeout)
+        key = self._key(index, default="", timeout=timeout)
+        if not key:
+            return None
         left = None if deadline is None else deadline - time.monotonic()
-        return _alive(index, self._read(key, timeout=left)[0].get(index))
+        head = self._read(key, timeout=left)[0].get(index)
+        return None if head is None or head.definition is None else head
 
     def update(self, index: IndexId, change: Callable[[Head], Head]) -> Head:
         """The head after a change, which may be asked for more than once."""

@@ -116,12 +116,23 @@ class OpenSearchStore:
         found = tuple(
             Versioned(Definition.unreadable(index, str(head)), 0)
             if isinstance(head, Foreign)
-            else Versioned(Definition.read(head.definition or "", index), head.revision)
+            else _versioned(index, head)
             for index, head in self._catalogues.all(timeout=timeout)
             if isinstance(head, Foreign) or head.definition is not None
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
+
+    @_understood
+    def definition(
+        self, index: IndexId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        """That of an index; None if it was erased, or never was here."""
+        try:
+            head = self._catalogues.find(index, timeout=timeout)
+        except Foreign as error:
+            return Versioned(Definition.unreadable(index, str(error)), 0)
+        return None if head is None else _versioned(index, head)
 
     @_understood
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
@@ -307,6 +318,10 @@ def _store(
     server: str, access: Access, patience: float, lease: float, kept: int
 ) -> OpenSearchStore:
     return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
+
+
+def _versioned(index: IndexId, head: Head) -> Versioned[Definition]:
+    return Versioned(Definition.read(head.definition or "", index), head.revision)
 
 
 def _lease_of(head: Head) -> Lease:

@@ -20,7 +20,7 @@ from skipping.model.definition import Definition, IndexId, Revision, State, Tabl
 from skipping.model.lease import Lease
 from skipping.stores import Generation
 
-__all__ = ["Head", "define", "digest", "heads", "hold", "open_head", "require", "save"]
+__all__ = ["Head", "define", "digest", "find_head", "heads", "hold", "open_head", "require", "save"]
 
 _REMEMBERED = 256  # generations back; whoever is further behind reads everything again
 _COLUMNS = (
@@ -134,10 +134,16 @@ def _found(connection: sqlite3.Connection, index: IndexId) -> Head | None:
     return None if row is None else _verified(row)
 
 
+def find_head(connection: sqlite3.Connection, index: IndexId) -> Head | None:
+    """That of an index; None if it was erased or never was here. Raises Damaged."""
+    found = _found(connection, index)
+    return None if found is None or found.definition is None else found
+
+
 def open_head(connection: sqlite3.Connection, index: IndexId, *, erased: bool = False) -> Head:
     """That of an index; raises Damaged, and StoreError if it was erased or never was here."""
-    found = _found(connection, index)
-    if found is None or (found.definition is None and not erased):
+    found = (_found if erased else find_head)(connection, index)
+    if found is None:
         raise StoreError(f"the store has no index {index}: it was erased, or never was here")
     return found
 

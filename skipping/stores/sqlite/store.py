@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Conflict, StoreError
+from providers.errors import Conflict, Damaged, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
@@ -74,13 +74,24 @@ class SqliteStore:
         with self._reading(wait=timeout) as connection:
             rows = heads.heads(connection)
         found = tuple(
-            Versioned(Definition.read(row.definition or "", row.name), row.revision)
+            _versioned(row)
             if isinstance(row, Head)
             else Versioned(Definition.unreadable(row[0], str(row[1])), 0)
             for row in rows
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
+
+    def definition(
+        self, index: IndexId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        """That of an index; None if it was erased, or never was here."""
+        with self._reading(wait=timeout) as connection:
+            try:
+                head = heads.find_head(connection, index)
+            except Damaged as error:
+                return Versioned(Definition.unreadable(index, str(error)), 0)
+        return None if head is None else _versioned(head)
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
@@ -295,6 +306,10 @@ class SqliteStore:
         with open_connection(self._path, wait=self._patience, write=True) as connection:
             yield connection
             connection.execute("COMMIT")
+
+
+def _versioned(head: Head) -> Versioned[Definition]:
+    return Versioned(Definition.read(head.definition or "", head.name), head.revision)
 
 
 def _store(path: Path, patience: float, kept: int) -> SqliteStore:

@@ -16,7 +16,7 @@ from providers.index_predicate import (
     ContainsRange,
     FieldCompare,
 )
-from skipping.model.definition import State
+from skipping.model.definition import State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, IndexStore
 from tests.skipping.stores.samples import (
@@ -43,6 +43,20 @@ def test_a_definition_comes_back_as_it_was(store: IndexStore) -> None:
     assert store.define(changed, expect=1) == 2
     (found,) = store.definitions()
     assert (found.value, found.revision) == (changed, 2)
+
+
+def test_a_definition_is_found_by_its_index(store: IndexStore) -> None:
+    store.define(definition("other", table="u"), expect=None)
+    assert store.definition("i") is None
+    made = definition()
+    store.define(made, expect=None)
+    assert store.definition("i", timeout=60) == Versioned(made, 1)
+    dropped = replace(made, dropped=True)
+    store.define(dropped, expect=1)
+    assert store.definition("i") == Versioned(dropped, 2)
+    store.erase("i")
+    assert store.definition("i") is None
+    assert store.definition("other") == store.definitions()[0]
 
 
 def test_define_compares_before_it_sets(store: IndexStore) -> None:

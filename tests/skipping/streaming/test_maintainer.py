@@ -68,7 +68,7 @@ def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Maintainer]]:
     store.goes_on.set()
     store.raises = None
     kept.stop()
-    until(lambda: not kept._thread.is_alive())
+    until(lambda: not kept.is_kept)
     assert store.lease(index.definition.index).owner is None
 
 
@@ -135,7 +135,7 @@ def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Maintainer]) ->
     _, kept = odd
     kept._failures = 100_000  # of a year
     kept._failed(KeyError("again"))
-    assert kept._due - time.monotonic() <= 300
+    assert kept._retry - time.monotonic() <= 300
 
 
 def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
@@ -167,9 +167,9 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
             f"the stream of the skipping index of {name} is still stopping"
         ]
         until(lambda: not query.isActive, seconds=10)
-        assert kept._thread.is_alive()
+        assert kept.is_kept
         assert spark.conf.get("spark.sql.streaming.stopTimeout") == before
     finally:
         store.goes_on.set()
-    until(lambda: not kept._thread.is_alive(), seconds=10)
+    until(lambda: not kept.is_kept, seconds=10)
     assert store.lease(index.definition.index).owner is None
