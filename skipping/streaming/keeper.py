@@ -7,7 +7,6 @@ of which a process has a few, however many streams it has.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -20,14 +19,12 @@ from skipping.stores import IndexStore
 
 __all__ = ["Keeper", "Kept"]
 
-log = logging.getLogger("skipping")
-
 _AT_ONCE = 4
 """Queries of this process that are started or stopped at the same time."""
 
 
 class Kept(Protocol):
-    """What a keeper looks after. Nothing here raises; only `work` may take its time."""
+    """What a keeper looks after. Nothing here raises; the work that is to be done may."""
 
     due: float
     """When to look at it next, by `time.monotonic`."""
@@ -106,17 +103,11 @@ class Keeper:
                 due = [kept for kept in self._kept if kept.due <= now]
                 for kept in due:  # before they are looked at: whoever wakes one meanwhile is heard
                     kept.due = now + kept.patience / 6
-            try:
-                self._round(due)
-            except Exception:  # a fault of ours, of one of them, is none of the others
-                log.exception("the streams of %s were not looked after", self._store.location)
-
-    def _round(self, due: Sequence[Kept]) -> None:
-        ended = [kept for kept in due if kept.is_over()]
-        for kept in ended:
-            self._close(kept)
-        if going := [kept for kept in due if kept not in ended]:
-            self._look(going)
+            ended = [kept for kept in due if kept.is_over()]
+            for kept in ended:
+                self._close(kept)
+            if going := [kept for kept in due if kept not in ended]:
+                self._look(going)
 
     def _close(self, kept: Kept) -> None:
         if kept.busy is not None:
@@ -145,9 +136,10 @@ class Keeper:
         def done() -> None:
             try:
                 work()
-            finally:
-                kept.busy = None
-                self.wake(kept)
+            except Exception as error:
+                kept.lost(error)
+            kept.busy = None
+            self.wake(kept)
 
         kept.busy = time.monotonic()
         try:
