@@ -24,7 +24,7 @@ from skipping.advise.recommend import (
     ColumnAdvice,
     KindAdvice,
     advise,
-    best_work,
+    best_works,
     spell_column,
 )
 from skipping.advise.sample import FILES, Sample, choose_files, measure_files
@@ -181,15 +181,11 @@ def analyze(
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
             found[column.identity] = advise(measured, len(live), asked[column.identity])
         together = _composites(there, history, samples)
-        works_together = [list_kinds(column, settings.providers) for column, _ in together]
-        tuples = measure_files(spark, sample, works_together, name=opened.name)
+        works_of = [list_kinds(column, settings.providers) for column, _ in together]
+        tuples = measure_files(spark, sample, works_of, name=opened.name)
         for (column, questions), measured in zip(together, tuples, strict=True):
-            of = [
-                (best_work(found[c.identity], samples[c.identity]), samples[c.identity])
-                for c in column.reads
-            ]
-            alone = [(work, each) for work, each in of if work is not None]
-            baseline = ColumnKinds(measured, len(live), alone) if len(alone) == len(of) else None
+            alone = [(found[c.identity], samples[c.identity]) for c in column.reads]
+            baseline = ColumnKinds(measured, len(live), best_works(alone))
             found[column.identity] = advise(measured, len(live), questions, baseline)
     return Advice(
         re.sub(r"^spark_catalog\.", "", opened.name),

@@ -34,7 +34,7 @@ from skipping.model.identifiers import sql_name
 from skipping.parser.literals import split_parts
 from skipping.tables import TableColumn
 
-__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "advise", "best_work", "spell_column"]
+__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "advise", "best_works", "spell_column"]
 
 FOR_TEXT = ("NGRAM",)
 """Kinds that are measured by substrings, where queries asked for them, and not by values."""
@@ -162,11 +162,14 @@ def advise(
     return replace(made, reason=_reason(made, files))
 
 
-def best_work(advice: ColumnAdvice, sample: Sample) -> Work | None:
-    """The kind for values that keeps least, advised or not; None where none was measured."""
-    kinds = [kind for kind in advice.kinds if not kind.for_text]
-    best = min(kinds, key=lambda kind: mean(kind.kept), default=None)
-    return next((w for w in sample.work if best and _spelled(w) == best.spelling), None)
+def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Work, Sample]]:
+    """Of each column the kind for values that keeps least, advised or not, with its sample."""
+    best = []
+    for advice, sample in columns:
+        kept = {k.spelling: mean(k.kept) for k in advice.kinds if not k.for_text}
+        measured = [work for work in sample.work if _spelled(work) in kept] or sample.work
+        best.append((min(measured, key=lambda work: kept.get(_spelled(work), 0.0)), sample))
+    return best
 
 
 def _spelled(work: Work) -> str:

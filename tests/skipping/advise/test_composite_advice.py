@@ -13,7 +13,7 @@ import pytest
 from skipping.advise.analyze import list_kinds
 from skipping.advise.baseline import ColumnKinds
 from skipping.advise.history import VALUES, Asked
-from skipping.advise.recommend import ColumnAdvice, advise, best_work
+from skipping.advise.recommend import ColumnAdvice, advise, best_works
 from skipping.advise.sample import Sample, measure_file
 from skipping.tables import TableColumn
 from skipping.tables.composites import combine
@@ -47,11 +47,8 @@ def advice(
     files: Sequence[dict[str, object]], *columns: TableColumn, asked: Sequence[Asked] = ()
 ) -> ColumnAdvice:
     tuples = measure(combine(columns), files)
-    alone = []
-    for sample in (measure(column, files) for column in columns):
-        best = best_work(advise(sample, N), sample)
-        assert best is not None
-        alone.append((best, sample))
+    samples = [measure(column, files) for column in columns]
+    alone = best_works([(advise(sample, N), sample) for sample in samples])
     return advise(tuples, N, asked, ColumnKinds(tuples, N, alone))
 
 
