@@ -166,9 +166,9 @@ def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Wor
     """Of each column the kind for values that keeps least, advised or not, with its sample."""
     best = []
     for advice, sample in columns:
-        kept = {k.spelling: mean(k.kept) for k in advice.kinds if not k.for_text}
-        measured = [work for work in sample.work if _spelled(work) in kept] or sample.work
-        best.append((min(measured, key=lambda work: kept.get(_spelled(work), 0.0)), sample))
+        kept = {kind.spelling: mean(kind.kept) for kind in advice.kinds if not kind.for_text}
+        work = min(sample.work, key=lambda work: kept.get(_spelled(work), float("inf")))
+        best.append((work, sample))
     return best
 
 

@@ -13,7 +13,7 @@ _DIGIT = "[0-9a-f]"
 _ANY = _DIGIT + "{1,4}"
 _ONE = re.compile(r".|\[[^]]*\]")  # one character, or one of some
 _DIGITS = "0123456789abcdef"
-_LONGEST = 1 << 13  # characters of an expression; those of any network are fewer
+_LONGEST = 1 << 10  # characters of an expression; those of any network are fewer
 _MARK = re.compile(r"\(\?i\)\^\(\?:([0-9a-f:]{2,39}/[0-9]{1,3})\)\{0\}")
 
 
