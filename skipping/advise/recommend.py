@@ -163,11 +163,14 @@ def advise(
 
 
 def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Work, Sample]]:
-    """Of each column the kind for values that keeps least, advised or not, with its sample."""
+    """Of each column the kind for values that keeps least, advised or not, with its sample.
+
+    Of those alike the one that answers most: a filter may let pass what a list does not.
+    """
     best = []
     for advice, sample in columns:
-        kept = {kind.spelling: mean(kind.kept) for kind in advice.kinds if not kind.for_text}
-        work = min(sample.work, key=lambda work: kept.get(_spelled(work), float("inf")))
+        rank = {k.spelling: (mean(k.kept), -k.answers) for k in advice.kinds if not k.for_text}
+        work = min(sample.work, key=lambda work: rank.get(_spelled(work), (float("inf"), 0)))
         best.append((work, sample))
     return best
 

@@ -159,6 +159,9 @@ def asked_together(spark: SparkSession, table: str) -> None:
         f"SELECT * FROM {table} WHERE (`b c`, a) IN ((3L, 1), (9L, 9), (7L, 7))",
         f"SELECT * FROM {table} WHERE own = 7 AND kind = 'k1'",
         join,
+        # Keys of two joins are no pairs.
+        f"SELECT t.* FROM {table} t JOIN pairs p ON t.a = p.k JOIN pairs q ON t.`b c` = q.l "
+        "WHERE p.k < 3 AND q.k < 2",
     ):
         spark.sql(query).collect()
     told = {each["condition"]: each for each in asked_in_vain(spark, open_table(spark, table).id)}
