@@ -31,7 +31,7 @@ def in_network(column: str, network: str) -> str:
     >>> in_network("ip", "10.1.64.0/19").count("LIKE")
     32
     >>> in_network("ip", "2001:db8::/32")[:46]
-    "(ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0"
+    "(ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0}"
     """
     try:
         found = ipaddress.ip_network(network)
