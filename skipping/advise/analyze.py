@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +15,26 @@ from providers.errors import DefinitionError, SkippingError
 from providers.predicate import Between, Compare, In, Leaf
 from providers.registry import kinds
 from providers.values import Value
+from skipping.advise.baseline import ColumnKinds, Planned, TableItself
 from skipping.advise.computed import measure_expression
 from skipping.advise.history import TEXT, Asked, asked_of
-from skipping.advise.recommend import FOR_TEXT, KEYS, ColumnAdvice, KindAdvice, Planned, advise
-from skipping.advise.sample import FILES, choose_files, measure_files
+from skipping.advise.recommend import (
+    FOR_TEXT,
+    KEYS,
+    ColumnAdvice,
+    KindAdvice,
+    advise,
+    best_works,
+    spell_column,
+)
+from skipping.advise.sample import FILES, Sample, choose_files, measure_files
 from skipping.build.sketch import Work
 from skipping.engines.spark import settings_of
 from skipping.lookup.format import format_value
 from skipping.model.definition import IndexedColumn
-from skipping.model.identifiers import sql_name
 from skipping.parser.condition import LONGEST
-from skipping.parser.literals import unquote
 from skipping.tables import Columns, Table, TableColumn
+from skipping.tables.composites import combine
 from skipping.tables.open import open_table
 
 __all__ = ["Advice", "analyze", "list_kinds"]
@@ -39,6 +47,9 @@ _UNMEASURED = frozenset({"ADDRESSES"})
 
 _EXPRESSIONS = 8
 """Expressions that are measured, those asked for most often: Spark reads the sample for each."""
+
+_COMPOSITES = 4
+"""Composites that are measured, those asked for most often."""
 
 _UNKNOWN = (None,) * len(KEYS)
 
@@ -61,11 +72,7 @@ class Advice:
     @property
     def ddl(self) -> str | None:
         """A CREATE SKIPPING INDEX with every kind that is advised; None if none is."""
-        listed = [
-            f"{c.name if c.computed else _quoted(c.name)} {kind.spelling}"
-            for c in self.columns
-            for kind in c.all_advised
-        ]
+        listed = [f"{c.sql} {kind.spelling}" for c in self.columns for kind in c.all_advised]
         return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -108,16 +115,11 @@ class Advice:
             lines.extend(_line(kind) for kind in column.kinds)
             if column.distinct[1]:
                 if column.bounds:
-                    lines.append(_files(f"    the table's own {column.own}", column.bounds))
+                    lines.append(_files(f"    {column.own}", column.bounds))
                 if column.sorted:
                     lines.append(_files("    sorted by it", column.sorted))
         lines.append(self.ddl or "no index is worth it as the table lies now")
         return "\n".join(lines)
-
-
-def _quoted(name: str) -> str:
-    """A column as it is shown, as SQL wants it: `my col`.`x.y`.z."""
-    return sql_name([unquote(part) for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)])
 
 
 def _line(kind: KindAdvice) -> str:
@@ -162,24 +164,36 @@ def analyze(
             strict=True,
         )
     )
-    found = [
-        advise(samples[c.identity], len(live), asked.get(c.identity, []), _planned(opened, c))
+    found = {
+        c.identity: advise(
+            samples[c.identity],
+            len(live),
+            asked.get(c.identity, []),
+            TableItself(samples[c.identity], len(live), _planned(opened, c)),
+        )
         if c.identity in samples
         else _unasked(c, asked.get(c.identity, []))
         for c in named
-    ]
+    }
     if columns is None:
         for column in _expressions(there, history):
             work = list_kinds(column, settings.providers, text=_is_text(asked[column.identity]))
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
-            found.append(advise(measured, len(live), asked[column.identity]))
+            found[column.identity] = advise(measured, len(live), asked[column.identity])
+        together = _composites(there, history, samples)
+        works_of = [list_kinds(column, settings.providers) for column, _ in together]
+        tuples = measure_files(spark, sample, works_of, name=opened.name)
+        for (column, questions), measured in zip(together, tuples, strict=True):
+            alone = [(found[c.identity], samples[c.identity]) for c in column.reads]
+            baseline = ColumnKinds(measured, len(live), best_works(alone))
+            found[column.identity] = advise(measured, len(live), questions, baseline)
     return Advice(
         re.sub(r"^spark_catalog\.", "", opened.name),
         len(live),
         pc.sum(live["size"]).as_py() or 0,
         len(sample),
         pc.sum(sample["size"]).as_py() or 0,
-        tuple(found),
+        tuple(found.values()),
     )
 
 
@@ -206,6 +220,25 @@ def _expressions(columns: Columns, history: Sequence[Asked]) -> Iterator[TableCo
             yield column
 
 
+def _composites(
+    columns: Columns, history: Sequence[Asked], samples: Mapping[str, Sample]
+) -> list[tuple[TableColumn, list[Asked]]]:
+    """The composites that were asked for, of columns that were measured, and what was asked.
+
+    Not of columns by which the table is divided: of these it knows more than its files tell.
+    """
+    there = {column.identity: column for column in columns.values()}
+    found: dict[str, tuple[TableColumn, list[Asked]]] = {}
+    for asked in history:
+        parts = [there[part] for part in asked.parts if part in samples]
+        parts = [part for part in parts if not part.divided_by]
+        if len(parts) < 2:
+            continue
+        composite = combine(sorted(parts, key=lambda part: part.name))
+        found.setdefault(composite.identity, (composite, []))[1].append(asked)
+    return list(found.values())[:_COMPOSITES]
+
+
 def _planned(table: Table, column: TableColumn) -> Planned | None:
     """Asks the table which files it keeps, where it is partitioned by what the column says."""
     if not column.divided_by:
@@ -214,7 +247,7 @@ def _planned(table: Table, column: TableColumn) -> Planned | None:
     def planned(leaf: Leaf) -> int | None:
         paths: set[str] = set()
         try:
-            for condition in _conditions(leaf, _quoted(column.name), column.type):
+            for condition in _conditions(leaf, spell_column(column), column.type):
                 paths.update(table.files(where=condition)["path"].to_pylist())
         except SkippingError:  # of a value that no text says, as NaN
             return None
@@ -262,7 +295,7 @@ def _unasked(column: TableColumn, asked: Sequence[Asked]) -> ColumnAdvice:
     why = column.refusal or "a partition column: the table itself skips by it"
     if column.generated and not column.refusal:
         why += f", and by conditions on what it is generated from, {column.generated}"
-    return ColumnAdvice(column.name, column.type, why, asked=tuple(asked))
+    return ColumnAdvice(column.name, spell_column(column), column.type, why, asked=tuple(asked))
 
 
 def list_kinds(

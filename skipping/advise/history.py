@@ -25,7 +25,8 @@ class Asked:
     """A condition that `scans` had, of a column or expression, and what these scans opened.
 
     `identity` is the column's, or the text of the expression that `sql` is; `keys` is the mean
-    number of values that it named, 0 where that is not known.
+    number of values that it named, 0 where that is not known. One of several columns together has
+    the identities of these as `parts`, and none of its own.
     """
 
     condition: str
@@ -37,6 +38,7 @@ class Asked:
     opened: int
     bytes: int
     keys: float
+    parts: tuple[str, ...] = ()
 
 
 Teller: TypeAlias = Callable[[SparkSession, TableId], Sequence[Mapping[str, Any]]]
@@ -59,4 +61,5 @@ def asked_of(spark: SparkSession, table: TableId) -> list[Asked]:
 
 def _read(told: Mapping[str, Any]) -> dict[str, Any]:
     names = ("condition", "identity", "sql", "computed", "form", "scans", "opened", "bytes")
-    return {**{name: told[name] for name in names}, "keys": told["keys"] / told["scans"]}
+    read = {name: told[name] for name in names}
+    return {**read, "keys": told["keys"] / told["scans"], "parts": tuple(told["parts"])}

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from providers.base import SkippingProvider
 from providers.evaluate import disproved_rows
 from providers.index_predicate import AnyOf, IndexPredicate, disproved, map_tests
 from providers.predicate import Between, Compare, Contains, In, Leaf
@@ -28,7 +27,19 @@ from skipping.build.sketch import Work, entry_schema
 from skipping.lookup.translate import USELESS
 from skipping.stores import IDENTITY
 
-__all__ = ["KEYS", "Draw", "kept_by", "kept_by_bounds", "mean", "ranges", "substrings", "values"]
+__all__ = [
+    "KEYS",
+    "Draw",
+    "ask",
+    "kept_by",
+    "kept_by_bounds",
+    "kept_by_tests",
+    "mean",
+    "ranges",
+    "sketches_of",
+    "substrings",
+    "values",
+]
 
 KEYS = (1, 10, 100)
 """Keys of the questions that kinds are measured by."""
@@ -116,27 +127,38 @@ def ranges(sample: Sample) -> list[Draw]:
 
 def kept_by(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
     """Files of the table that are read for the questions, on average, by the work's sketches."""
-    kept = entry_schema([work]).names[len(IDENTITY) :]
-    sketches = seen.select(kept).combine_chunks()
-    return mean([_kept(work, draw, sketches, files) for draw in draws])
+    sketches = sketches_of(work, seen)
+    return mean([kept_by_tests(ask(work, draw.leaves), draw, sketches, files) for draw in draws])
 
 
-def _kept(work: Work, draw: Draw, sketches: pa.Table, files: int) -> float:
-    asked = _asked(work.provider, draw.leaves)
-    if asked is None:
+def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
+    """The columns of a sample that are the work's."""
+    return seen.select(entry_schema([work]).names[len(IDENTITY) :]).combine_chunks()
+
+
+def kept_by_tests(
+    tests: IndexPredicate | None, draw: Draw, sketches: pa.Table, files: int
+) -> float:
+    """Files of the table that are read for one question that is asked as these tests."""
+    if tests is None:
         return float(files)
-    sketch = work.indexed.sketch
-    tests = map_tests(asked, lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
     gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
     return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
 
 
-def _asked(provider: SkippingProvider, leaves: Sequence[Leaf]) -> IndexPredicate | None:
+def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
+    """What a kind is asked where one of the leaves has to hold; None if it has no opinion.
+
+    The sketches' names begin with `of`.
+    """
+    provider, sketch = work.provider, f"{of}{work.indexed.sketch}"
     legs = [
         provider.rewrite(leaf) if provider.survival(leaf) <= USELESS else None for leaf in leaves
     ]
     answered = tuple(leg for leg in legs if leg is not None)
-    return AnyOf(answered) if answered and len(answered) == len(legs) else None
+    if not answered or len(answered) < len(legs):
+        return None
+    return map_tests(AnyOf(answered), lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
 
 
 def kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:

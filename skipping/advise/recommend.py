@@ -8,32 +8,33 @@ would have saved is what they opened, less the share of it that the kind keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
 
 from providers.predicate import Compare, In, IsNull, Leaf, StartsWith
+from skipping.advise.baseline import Baseline, TableItself
 from skipping.advise.clustering import Clustering, SortedLayout, clustering
 from skipping.advise.history import RANGE, TEXT, VALUES, Asked
 from skipping.advise.questions import (
     KEYS,
     Draw,
     kept_by,
-    kept_by_bounds,
     mean,
     ranges,
+    sketches_of,
     substrings,
     values,
 )
 from skipping.advise.sample import Sample
-from skipping.build.sketch import Work, entry_schema
-from skipping.stores import IDENTITY
+from skipping.build.sketch import Work
+from skipping.model.identifiers import sql_name
+from skipping.parser.literals import split_parts
 from skipping.tables import TableColumn
 
-__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "Planned", "advise"]
+__all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "advise", "best_works", "spell_column"]
 
 FOR_TEXT = ("NGRAM",)
 """Kinds that are measured by substrings, where queries asked for them, and not by values."""
@@ -46,12 +47,6 @@ _ALIKE = 0.02
 
 _SMALL = 0.01
 """Of a file's bytes a sketch may take so much before one that answers less is preferred."""
-
-_PLANNED = (6, 3, 1)
-"""Questions for 1, 10 and 100 keys that the table itself is asked: each is a scan that it plans."""
-
-Planned: TypeAlias = Callable[[Leaf], int | None]
-"""How many files the table itself plans to read for a leaf; None where it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +77,15 @@ class KindAdvice:
 class ColumnAdvice:
     """One column: how it lies, what each kind does on it, and what a sorted table would do.
 
-    `bounds` are the files that the table itself keeps, by the bounds in its log and its partitions,
-    which needs no index; empty where it has neither of the column. `sorted` is empty for an
-    expression (`computed`). `asked` is what queries asked of it in vain; `own` says what of the
-    table it is that keeps files.
+    `bounds` are the files that are kept without it: by the bounds in the table's log and its
+    partitions, which needs no index, and empty where it has neither of the column; of a composite
+    by kinds of its columns. `own` says which of these it is (Baseline). `sorted` is empty for an
+    expression and a composite. `asked` is what queries asked of it in vain; `sql` is how CREATE
+    spells it.
     """
 
     name: str
+    sql: str
     type: str
     reason: str
     kinds: tuple[KindAdvice, ...] = ()
@@ -97,8 +94,7 @@ class ColumnAdvice:
     sorted: tuple[float, ...] = ()
     bounds: tuple[float, ...] = ()
     asked: tuple[Asked, ...] = ()
-    computed: bool = False
-    own: str = "bounds"
+    own: str = ""
 
     @property
     def advised(self) -> KindAdvice | None:
@@ -111,56 +107,82 @@ class ColumnAdvice:
         return tuple(sorted((k for k in self.kinds if k.advised), key=lambda k: k.for_text))
 
 
+def spell_column(column: TableColumn) -> str:
+    """A column as SQL wants it: `my col`.`x.y`.z, (a, b), or the expression that it is."""
+    if column.is_composite:
+        return f"({', '.join(map(spell_column, column.reads))})"
+    return column.name if column.expression else sql_name(split_parts(column.name))
+
+
 def advise(
     sample: Sample,
     files: int,
     asked: Sequence[Asked] = (),
-    planned: Planned | None = None,
+    baseline: Baseline | None = None,
 ) -> ColumnAdvice:
     """What a sample of one column says of a table of `files` files.
 
-    `planned` asks a table that is partitioned by what the column says, beside by itself.
+    `baseline` is what keeps files without the column's kinds: the table's own bounds if not given.
     """
     column = sample.work[0].column
+    spelled = spell_column(column)
     seen = sample.files
     if not len(seen):
         why = "it could be read in none of the files" if files else "the table has no files"
-        return ColumnAdvice(column.name, column.type, why)
+        return ColumnAdvice(column.name, spelled, column.type, why)
+    baseline = baseline or TableItself(sample, files)
     questions = {k: list(values(sample, files, k)) for k in KEYS}
-    own = _own(sample, files, [questions[k] for k in KEYS], planned)
+    own = _own(baseline, files, list(questions.values()))
     spans = ranges(sample) if any(a.form == RANGE for a in asked) else []
     texts = [substrings(q) for q in questions.values()] if _has_text(sample) else []
     works = [w for w in sample.work if not (w.indexed.params and _suffices(w, sample))]
     size = pc.mean(seen["size"]).as_py()
-    history = _History(sample, files, asked, spans, own, planned)
+    history = _History(sample, files, asked, spans, own, baseline)
     kinds = tuple(history.weighed(_measured(w, sample, files, questions, texts), w) for w in works)
     distinct = seen["distinct"].to_numpy()
     made = ColumnAdvice(
         column.name,
+        spelled,
         column.type,
         "",
         kinds,
-        clustering(seen["low"].combine_chunks(), seen["high"].combine_chunks()).scaled(files),
+        None if column.is_composite else _clustering(sample, files),
         (float(distinct.mean()), int(distinct.max())),
-        () if column.expression else _sorted(sample, files, questions),
+        () if column.reads else _sorted(sample, files, questions),
         own,
         tuple(asked),
-        column.expression is not None,
-        _what_prunes(column),
+        baseline.name,
     )
+    only_text = column.expression is not None and all(a.form == TEXT for a in asked)
     some = made.distinct[1] > 0
-    best = _best(made, files, size) if some else None
+    best = _best(made, files, size) if some and not only_text else None
     search = _best_for_text(made, files) if some else None
     chosen = tuple(replace(k, advised=k is best or k is search) for k in kinds)
     made = replace(made, kinds=chosen)
     return replace(made, reason=_reason(made, files))
 
 
-def _what_prunes(column: TableColumn) -> str:
-    if not column.divided_by:
-        return "bounds"
-    partitions = f"partitions ({', '.join(column.divided_by)})"
-    return partitions if column.bounded is None else f"{partitions} and bounds"
+def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Work, Sample]]:
+    """Of each column the kind for values that keeps least, advised or not, with its sample.
+
+    Of those alike the one that answers most: a filter may let pass what a list does not.
+    """
+    best = []
+    for advice, sample in columns:
+        rank = {k.spelling: (mean(k.kept), -k.answers) for k in advice.kinds if not k.for_text}
+        work = min(sample.work, key=lambda work: rank.get(_spelled(work), (float("inf"), 0)))
+        best.append((work, sample))
+    return best
+
+
+def _spelled(work: Work) -> str:
+    params = ", ".join(str(value) for _, value in work.indexed.params)
+    return work.indexed.kind + (f"({params})" if params else "")
+
+
+def _clustering(sample: Sample, files: int) -> Clustering:
+    lows, highs = (sample.files[name].combine_chunks() for name in ("low", "high"))
+    return clustering(lows, highs).scaled(files)
 
 
 def _has_text(sample: Sample) -> bool:
@@ -181,14 +203,12 @@ def _measured(
     texts: Sequence[list[Draw]],
 ) -> KindAdvice:
     sketch, provider, seen = work.indexed.sketch, work.provider, sample.files
-    kept = entry_schema([work]).names[len(IDENTITY) :]
-    fields = [name for name in kept if not name.endswith("_known")]
-    sketches = seen.select(kept).combine_chunks()
+    sketches = sketches_of(work, seen)
+    fields = [name for name in sketches.column_names if not name.endswith("_known")]
     took = seen["reading"].to_numpy() + seen[f"{sketch}_building"].to_numpy()
-    params = ", ".join(str(value) for _, value in work.indexed.params)
     for_text = work.indexed.kind in FOR_TEXT
     return KindAdvice(
-        work.indexed.kind + (f"({params})" if params else ""),
+        _spelled(work),
         tuple(
             kept_by(work, draws, seen, files)
             for draws in (texts if for_text else questions.values())
@@ -220,33 +240,20 @@ def _sorted(sample: Sample, files: int, questions: Mapping[int, list[Draw]]) -> 
     return tuple(mean([float(layout.kept(draw.keys)) for draw in questions[k]]) for k in KEYS)
 
 
-def _own(
-    sample: Sample, files: int, questions: Sequence[list[Draw]], planned: Planned | None
-) -> tuple[float, ...]:
-    """Files that the table keeps without an index; empty where it knows nothing of the column."""
-    bounds = [kept_by_bounds(sample, draws, files) for draws in questions]
-    plans = [_planned(draws[:n], planned) for draws, n in zip(questions, _PLANNED, strict=True)]
-    both = [_least(*pair) for pair in zip(bounds, plans, strict=True)]
-    if all(n is None for n in both):
+def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tuple[float, ...]:
+    """Files that are kept without an index; empty where nothing is known of the column."""
+    kept = [baseline.kept(draws) for draws in questions]
+    if all(n is None for n in kept):
         return ()
-    return tuple(float(files) if n is None else n for n in both)
-
-
-def _planned(draws: Sequence[Draw], planned: Planned | None) -> float | None:
-    found = [] if planned is None else [planned(draw.leaves[0]) for draw in draws]
-    known = [float(n) for n in found if n is not None]
-    return mean(known) if known and len(known) == len(found) else None
-
-
-def _least(*numbers: float | None) -> float | None:
-    return min((n for n in numbers if n is not None), default=None)
+    return tuple(float(files) if n is None else n for n in kept)
 
 
 class _History:
-    """What was asked of a column in vain, and what the table keeps of the files for it by itself.
+    """What was asked of a column in vain, and what is kept of the files for it without its kinds.
 
     Scans that had several of the conditions are counted for each, so what they would have saved
-    is that of the one condition, not of all together.
+    is that of the one condition, not of all together. What the baseline would have saved of what
+    they opened is not counted.
     """
 
     def __init__(
@@ -256,12 +263,11 @@ class _History:
         asked: Sequence[Asked],
         spans: list[Draw],
         own: tuple[float, ...],
-        planned: Planned | None,
+        baseline: Baseline,
     ) -> None:
         self._sample, self._files, self._asked, self._spans = sample, files, asked, spans
         self._own = own or (float(files),) * len(KEYS)
-        known = (kept_by_bounds(sample, spans, files), _planned(spans[: _PLANNED[0]], planned))
-        self._own_span = (_least(*known) if spans else None) or float(files)
+        self._own_span = (baseline.kept(spans) if spans else None) or float(files)
 
     def weighed(self, kind: KindAdvice, work: Work) -> KindAdvice:
         """A kind with what it would have saved; for all between two it is asked itself."""
@@ -279,6 +285,7 @@ class _History:
                 k = min(range(len(KEYS)), key=lambda i: abs(np.log10((each.keys or 10) / KEYS[i])))
                 kept, own = kind.kept[k], self._own[k] if each.form == VALUES else self._files
             share = max(0.0, 1 - kept / own) if own else 0.0
+            share *= min(1.0, each.scans * own / each.opened) if each.opened else 0.0
             scans += each.scans
             files += share * each.opened
             size += share * each.bytes
@@ -286,7 +293,7 @@ class _History:
 
 
 def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
-    """Of the kinds that are worth it one that keeps least, and less than the table by itself.
+    """Of the kinds that are worth it one that keeps least, and less than there is without it.
 
     Of those alike a small one (`size` are a file's bytes), that answers most, and the smallest.
     """
@@ -300,8 +307,7 @@ def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
         for k in column.kinds
         if not k.for_text and min(k.kept) <= _WORTH * files and share(k) < own
     ]
-    only_text = column.computed and all(a.form == TEXT for a in column.asked)
-    if only_text or not worth:
+    if not worth:
         return None
     alike = [kind for kind in worth if share(kind) <= min(map(share, worth)) + _ALIKE]
     return min(alike, key=lambda k: (k.bytes > _SMALL * size, -k.answers, k.bytes))
@@ -324,11 +330,11 @@ def _reason(column: ColumnAdvice, files: int) -> str:
         part = f"keeps {_for_keys(best.kept, what)} of {files:,} files"
         if column.bounds and not best.for_text:
             one, ten = column.bounds[:2]
-            part += f", the table's own {column.own} {one:,.0f} and {ten:,.0f}"
+            part += f", {column.own} {one:,.0f} and {ten:,.0f}"
         said.append(part)
     if not said and column.bounds and min(column.bounds) <= _WORTH * files:
         kept = _for_keys(column.bounds)
-        own = f"the table's own {column.own} keep {kept}"
+        own = f"{column.own} keep {kept}"
         said.append(f"{own} of {files:,} files, and no kind fewer")
     elif not said:
         said.append(f"every kind keeps more than {_WORTH:.0%} of {files:,} files")

@@ -234,11 +234,14 @@ def _listed(values: pa.Array) -> pa.Array:
 
 
 def _drawn(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
-    """A file's number of rows, and some thousand values, each as often as it is there."""
+    """A file's number of rows, and some thousand values, each as often as it is there.
+
+    None of tuples: nobody sorts a table by them.
+    """
     filesystem, inner = locate(path)
     with filesystem.open_input_file(inner) as source:
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        place = find(file, column)
+        place = None if column.is_composite else find(file, column)
         rows = file.metadata.num_rows
         drawn = [pa.array([], indexed_domain(column).stored)]
         step = max(1, rows // (4 * DRAWN))

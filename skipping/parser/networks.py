@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 __all__ = ["in_network", "network_of"]
 
-_ANY = "[0-9a-f]{1,4}"
+_DIGIT = "[0-9a-f]"
+_ANY = _DIGIT + "{1,4}"
+_ONE = re.compile(r".|\[[^]]*\]")  # one character, or one of some
 _DIGITS = "0123456789abcdef"
-_GROUPS = 8
-_LONGEST = 1 << 13  # characters of an expression; those of any network are fewer
+_LONGEST = 1 << 10  # characters of an expression; those of any network are fewer
 _MARK = re.compile(r"\(\?i\)\^\(\?:([0-9a-f:]{2,39}/[0-9]{1,3})\)\{0\}")
 
 
@@ -21,15 +23,15 @@ def in_network(column: str, network: str) -> str:
     For Spark, for WHERE, and wherever a predicate is taken. `column` is spelled as SQL wants it.
 
     Of IPv4 beginnings are compared, so `10.1.x` is in 10.1.0.0/16, too. Of IPv6 it is a regular
-    expression for all spellings in hexadecimal: `::` or zeros, upper and lower case; not for
-    those that end as IPv4 does (`::ffff:10.1.0.1`). Raises ValueError for what is no network.
+    expression for all spellings: `::` or zeros, upper and lower case, the end as IPv4 has it
+    (`::ffff:10.1.0.1`); without a zone. Raises ValueError for what is no network.
 
     >>> in_network("ip", "10.1.0.0/16"), in_network("ip", "10.1.2.4/31")
     ("(ip LIKE '10.1.%')", "(ip IN ('10.1.2.4', '10.1.2.5'))")
     >>> in_network("ip", "10.1.64.0/19").count("LIKE")
     32
     >>> in_network("ip", "2001:db8::/32")[:46]
-    "(ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0"
+    "(ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0}"
     """
     try:
         found = ipaddress.ip_network(network)
@@ -76,35 +78,63 @@ def _network_of(pattern: str, marked: str) -> tuple[bytes, bytes] | None:
 def _pattern(network: ipaddress.IPv6Network) -> str:
     """All spellings of its addresses, without an escape, which sessions read in several ways.
 
-    First the network itself no times, which matches always and tells whose expression it is.
+    First the network itself no times, which matches always and tells whose expression it is. Then
+    those whose last two groups are spelled, by themselves or as IPv4 is, and those where `::`
+    stands for one of these two.
     """
     packed, length = network.network_address.packed, network.prefixlen
     values = [int.from_bytes(packed[i : i + 2], "big") for i in range(0, 16, 2)]
     groups = [_group(value, min(max(length - 16 * i, 0), 16)) for i, value in enumerate(values)]
-    bound = -(-length // 16)  # groups from here on are any
-    spelled = [":".join(groups)]
-    for left in range(_GROUPS):
-        # `::` is for the groups from `left` to before the last `right`, which have to be 0.
-        most = _GROUPS - 1 - left
-        if any(values[left : max(left + 1, bound)]):
-            rights = range(_GROUPS - bound + 1, most + 1)
-        else:
-            free = min(_GROUPS - bound, most)
-            spelled.append(":".join(groups[:left]) + "::" + _up_to(free))
-            rights = range(free + 1, most + 1)
-        for right in rights:
-            if not any(values[left : _GROUPS - right]):
-                after = ":".join(groups[_GROUPS - right :])
-                spelled.append(":".join(groups[:left]) + "::" + after)
+    last = f"(?:{groups[6]}:{groups[7]}|{_ipv4(packed[12:], max(length - 96, 0))})"
+    before = [f"{group}:" for group in groups]
+    spelled = [f"{_shortened(before[:6], before[:6], values)}{last}"]
+    if cut := _shortened(before, ["", *groups[7:]], values):
+        spelled.append(cut)
     # Releases of Python differ in how they spell IPv4 in IPv6.
     mark = ":".join(f"{value:x}" for value in values)
     return f"(?i)^(?:{mark}/{length}){{0}}(?:{'|'.join(spelled)})$"
 
 
-def _up_to(count: int) -> str:
-    """So many groups or fewer."""
-    more = f"(?::{_ANY}){{0,{count - 1}}}" if count > 1 else ""
-    return f"(?:{_ANY}{more})?" if count else ""
+def _shortened(before: Sequence[str], after: Sequence[str], values: Sequence[int]) -> str:
+    """The groups `before`, one after the other, or with `::` for some that are 0 (`values`).
+
+    `after` are those of them that may be spelled after it: the last ones. Where these are fewer
+    than all, there has to be a `::`. Empty where nothing is spelled so.
+    """
+    end = len(before)
+    first = end - len(after)
+    rest = None if first else ""
+    for left in reversed(range(end)):
+        ways = []
+        # `::` is for the groups from `left` to before another one, which have to be 0.
+        until = next((i for i in range(left, end) if values[i]), end)
+        nearest = max(left + 1, first + 1 if first else 0)
+        if nearest <= until:
+            spelled = _or_fewer(after[nearest - first : until - first], after[until - first :])
+            ways.append(("" if left else ":") + ":" + spelled)
+        if rest is not None:
+            ways.append(before[left] + rest)
+        if ways:
+            rest = ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
+    return rest or ""
+
+
+def _or_fewer(optional: Sequence[str], last: Sequence[str]) -> str:
+    """All of the parts, or without the first ones that are optional.
+
+    >>> _or_fewer(["0", "0"], ["1"]), _or_fewer(["0", "[01]"], ["2"])
+    ('0{0,2}1', '(?:0?[01])?2')
+    """
+    spelled = ""
+    for i, part in enumerate(optional):
+        count = len(optional) - i
+        if not spelled and count > 1 and len(set(optional)) == 1:
+            one = part if _ONE.fullmatch(part) else f"(?:{part})"
+            spelled = f"{one}{{0,{count}}}"
+            break
+        one = spelled + part
+        spelled = f"{one}?" if _ONE.fullmatch(one) else f"(?:{one})?"
+    return spelled + "".join(last)
 
 
 def _group(value: int, bits: int) -> str:
@@ -116,12 +146,55 @@ def _group(value: int, bits: int) -> str:
         free = min(max(4 * (i + 1) - bits, 0), 4)
         first = int(digit, 16)
         digits.append(_DIGITS[first : first + (1 << free)])
-    spelled = []
-    for start in range(4):  # zeros in front may be left out
-        if all(some[0] == "0" for some in digits[:start]):
-            spelled.append("".join(map(_one_of, digits[start:])))
-    return spelled[0] if len(spelled) == 1 else f"(?:{'|'.join(spelled)})"
+    # Zeros in front may be left out, but not all four.
+    zeros = next((i for i, some in enumerate(digits[:3]) if some[0] != "0"), 3)
+    spelled = list(map(_one_of, digits))
+    return _or_fewer(spelled[:zeros], spelled[zeros:])
 
 
 def _one_of(digits: str) -> str:
-    return digits if len(digits) == 1 else f"[{digits}]"
+    """One of some characters in their order.
+
+    >>> _one_of("7"), _one_of("89"), _one_of("06789abcdef")
+    ('7', '[89]', '[06-9a-f]')
+    """
+    runs = [digits[0]]
+    for digit in digits[1:]:
+        if ord(digit) == ord(runs[-1][-1]) + 1:
+            runs[-1] += digit
+        else:
+            runs.append(digit)
+    spelled = "".join(run if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
+    return spelled if len(digits) == 1 else f"[{spelled}]"
+
+
+def _ipv4(packed: bytes, length: int) -> str:
+    """Four numbers with points between, without zeros in front, as `ipaddress` takes them."""
+    octets = []
+    for i, low in enumerate(packed):
+        free = 8 - min(max(length - 8 * i, 0), 8)
+        octets.append(_any_of(frozenset(str(n) for n in range(low, low + (1 << free)))))
+    return "[.]".join(octets) if length else f"(?:{octets[0]}[.]){{3}}{octets[0]}"
+
+
+@lru_cache(maxsize=512)
+def _any_of(texts: frozenset[str]) -> str:
+    """An expression for some short texts, by what may follow their first characters.
+
+    >>> _any_of(frozenset({"8", "9", "10", "11"}))
+    '(?:1[01]|[89])'
+    """
+    follows: dict[str, set[str]] = {}
+    for text in texts:
+        if text:
+            follows.setdefault(text[0], set()).add(text[1:])
+    firsts: dict[frozenset[str], str] = {}
+    for first, rest in sorted(follows.items()):
+        firsts[frozenset(rest)] = firsts.get(frozenset(rest), "") + first
+    ways = [
+        _one_of(some) + (_any_of(rest) if rest != {""} else "") for rest, some in firsts.items()
+    ]
+    if "" in texts:
+        one = "|".join(ways)
+        return f"{one}?" if _ONE.fullmatch(one) else f"(?:{one})?"
+    return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"

@@ -228,7 +228,8 @@ class Analyze(_Marked):
     """`ANALYZE SKIPPING INDEX ON t`: a row for each column and kind, Flint's columns first.
 
     `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column, and
-    `bounds_1` those that the bounds in the table's own log keep without an index. A kind that is
+    `bounds_1` those that the bounds in the table's own log keep without an index, or the best kinds
+    of its columns without a composite. A kind that is
     advised has the whole statement in `ddl`. `asked` scans had conditions that the kind would have
     answered and no index did; then `saved_files` would not have been opened.
     """

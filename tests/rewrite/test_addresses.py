@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,7 @@ from tests.rewrite.differential import (
     matching,
     skips,
 )
+from tests.skipping.parser.test_networks import is_in, spelled
 
 NETWORKS = [(10, 1), (10, 19), (10, 2), (10, 200), (100, 1), (192, 168), (172, 16), (1, 0)]
 
@@ -30,7 +33,7 @@ def visits(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]
     rows += [(f, "-") for f in range(1, len(NETWORKS), 2)]
     rows += [(len(NETWORKS), text) for text in ("2001:db8::1", "2001:DB8:0:0:0:0:0:ff", "fe80::1")]
     rows += [(len(NETWORKS) + 1, None)]
-    # No addresses of ours, which regular expressions may take for some.
+    # No addresses to the index, which regular expressions may take for some.
     rows += [(len(NETWORKS) + 2, text) for text in ("2001:db8::1\n", "::ffff:10.1.0.1")]
     with in_catalog_of(spark, request.param):
         data = spark.createDataFrame(rows, "_f int, ip string")
@@ -63,6 +66,35 @@ def test_networks_of_ipv6_in_any_spelling(spark: SparkSession, visits: str) -> N
         assert found.opened <= 2, network
     two = f"{in_network('ip', 'fe80::/16')} OR {in_network('ip', '10.19.0.0/16')}"
     assert skips(spark, f"SELECT * FROM {visits} WHERE {two}").opened == 3
+
+
+def test_spark_finds_in_networks_what_ipaddress_does(spark: SparkSession) -> None:
+    rng = random.Random(6)
+    networks = ["::ffff:10.1.0.0/113", "64:ff9b::/96", "::/0", "2001:db8::/35", "::1/128"]
+    wanted = [ipaddress.IPv6Network(network) for network in networks]
+    texts = set()
+    for first, last in ((int(network[0]), int(network[-1])) for network in wanted):
+        for _ in range(60):
+            number = rng.choice([first, last, rng.randint(first, last), first ^ 1 << 31])
+            texts.add(spelled(rng, number))
+    told = spark.createDataFrame([(text,) for text in sorted(texts)], "ip string")
+    for row in told.selectExpr(
+        "ip", *(in_network("ip", network) for network in networks)
+    ).collect():
+        assert list(row[1:]) == [is_in(row.ip, network) for network in wanted], row.ip
+
+
+def test_what_is_mapped_is_kept_with_ipv4(spark: SparkSession, visits: str) -> None:
+    """IPv4 is kept as ::ffff:0:0/96 has it, and so is in all networks that hold this one."""
+    for network, held, opened in (
+        ("::/0", 2, 10),  # all but the file with a null
+        ("2000::/3", 2, 2),
+        ("::ffff:0:0/96", 1, 9),
+        ("::ffff:10.1.0.0/112", 1, 2),
+    ):
+        condition = in_network("ip", network)
+        assert len(matching(spark, visits, condition)) == held, network
+        assert skips(spark, f"SELECT * FROM {visits} WHERE {condition}").opened == opened, network
 
 
 def test_hundreds_of_networks_are_one_condition(spark: SparkSession, visits: str) -> None:

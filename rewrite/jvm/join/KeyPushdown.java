@@ -362,7 +362,7 @@ public final class KeyPushdown {
     LogicalPlan plan = filter == null ? scan : filter;
     List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
     PruningCost gate = cost(scan, conditions, key);
-    ScanNotes.addKey(scan, key);
+    ScanNotes.addKey(scan, dimension.join(), key);
     if (!gate.concerns()) return plan;
     if (ScanSources.findsFilesFirst(scan) && !looks) {
       ScanNotes.add(scan, "the command has found its files before");

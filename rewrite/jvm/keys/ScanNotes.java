@@ -1,7 +1,9 @@
 package rewrite.jvm.keys;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
@@ -20,21 +22,30 @@ public final class ScanNotes {
 
   private ScanNotes() {}
 
-  /** Notes that a join has keys of an expression over a scan, once. */
-  public static void addKey(LogicalPlan scan, Expression key) {
+  /** Notes that a join, which `join` stands for, has keys of an expression over a scan; once, for
+      the first of several. */
+  public static void addKey(LogicalPlan scan, Object join, Expression key) {
     scala.Option there = scan.getTagValue(KEYS);
     List keys = there.isDefined() ? new ArrayList((List) there.get()) : new ArrayList();
     for (int i = 0; i < keys.size(); i++) {
-      if (((Expression) keys.get(i)).semanticEquals(key)) return;
+      if (((Expression) ((Object[]) keys.get(i))[1]).semanticEquals(key)) return;
     }
     if (keys.size() == MOST_KEYS) return;
-    keys.add(key);
+    keys.add(new Object[] {join, key});
     scan.setTagValue(KEYS, keys);
   }
 
-  /** The expressions over a scan of which joins have keys. */
+  /** The expressions over a scan of which joins have keys: a list for each join. */
   public static List keys(SparkPlan scan) {
-    return collected(scan, KEYS);
+    Map joins = new LinkedHashMap();
+    List keys = collected(scan, KEYS);
+    for (int i = 0; i < keys.size(); i++) {
+      Object[] key = (Object[]) keys.get(i);
+      List of = (List) joins.get(key[0]);
+      if (of == null) joins.put(key[0], of = new ArrayList());
+      of.add(key[1]);
+    }
+    return new ArrayList(joins.values());
   }
 
   /** Notes of which table a scan is, and what it asks (AskedLeaves). */

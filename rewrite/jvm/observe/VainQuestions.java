@@ -1,6 +1,7 @@
 package rewrite.jvm.observe;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -48,20 +49,31 @@ public final class VainQuestions {
     sums.put(name, Long.valueOf(more instanceof Number ? sum + ((Number) more).longValue() : sum));
   }
 
-  /** Whether a leg of the index, on the same column and for the same sort of questions, disproved a
-      file. */
+  /** Whether a leg of the index, on the same column or on some of the same columns together, and for
+      the same sort of questions, disproved a file. */
   private static boolean isAnswered(Map leaf, Map scan) {
     List legs = (List) scan.get(Protocol.LEGS);
     if (legs == null) return false;
     int[] counts = (int[]) scan.get("counts");
     boolean isText = leaf.get("form").equals(AskedLeaves.TEXT);
+    boolean isComposite = !((List) leaf.get("parts")).isEmpty();
+    String name = leaf.get("name") + " ";
     for (int i = 0; i < legs.size(); i++) {
       String label = (String) ((Map) legs.get(i)).get(Protocol.LABEL);
-      String name = leaf.get("name") + " ";
-      boolean isOf = label.startsWith(name);
+      boolean isOf = isComposite ? areAmong(label, name) : label.startsWith(name);
       if (isOf && counts[i] > 0 && label.startsWith(name + "LIKE '%") == isText) return true;
     }
     return false;
+  }
+
+  /** Whether what begins with columns in parentheses, "(b, a) IN ...", has no others than `name`. */
+  private static boolean areAmong(String label, String name) {
+    return label.startsWith("(") && columns(name).containsAll(columns(label));
+  }
+
+  private static List columns(String label) {
+    int end = label.indexOf(") ");
+    return Arrays.asList(label.substring(1, end < 0 ? label.length() : end).split(", "));
   }
 
   /** Those of a table, as JSON: what AskedLeaves says of each, how many `scans` had it, the files

@@ -2,12 +2,14 @@ package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
@@ -32,15 +34,21 @@ import rewrite.jvm.bridge.ScalaInterop;
  *
  * <p>Each is a map: `condition`, as people read it; `identity` of the column, or the text of an
  * expression (ExpressionText); its `name` for people; `sql` to make an index of; whether it is
- * `computed`; its `form`; the number of `keys`, 0 if it is not known.
+ * `computed`; its `form`; the number of `keys`, 0 if it is not known. Where values of several
+ * columns are asked for together, `(a, b) IN (?)`, `parts` are the identities of these columns, and
+ * it has none of its own.
  */
 public final class AskedLeaves {
   public static final String VALUES = "values";
   public static final String RANGE = "range";
   public static final String TEXT = "text";
 
+  private static final List NONE = Collections.emptyList();
   private static final int MOST = 32;
   private static final int MOST_VISITED = 1000;
+  /** Columns that are asked together: a composite of more is a copy of the table. */
+  private static final int MOST_TOGETHER = 4;
+  private static final int MOST_KEYS = 1000000;
 
   /** The constants in an expression that say what it computes, by function and place. They are
       formats, paths, positions and separators; of an expression with any other it is not kept what
@@ -59,30 +67,60 @@ public final class AskedLeaves {
     this.columns = columns;
   }
 
-  /** Those of conditions, and of join keys, that are expressions over columns that are known. */
-  public static List of(List conditions, List keys, ColumnResolver columns) {
+  /** Those of conditions, and of the keys of joins, a list for each join, that are expressions over
+      columns that are known. */
+  public static List of(List conditions, List joins, ColumnResolver columns) {
     AskedLeaves leaves = new AskedLeaves(columns);
+    List legs = new ArrayList();
     for (int i = 0; i < conditions.size(); i++) {
-      leaves.visit((Expression) conditions.get(i));
+      legs.addAll(Conditions.conjuncts((Expression) conditions.get(i)));
     }
-    for (int i = 0; i < keys.size(); i++) {
-      leaves.add((Expression) keys.get(i), VALUES, " IN (keys)", 0);
+    leaves.visitAll(legs);
+    for (int i = 0; i < joins.size(); i++) {
+      List keys = (List) joins.get(i);
+      for (int j = 0; j < keys.size(); j++) {
+        leaves.add((Expression) keys.get(j), VALUES, " IN (keys)", 0);
+      }
+      leaves.together(keys, " IN (keys)", 0);
     }
     return new ArrayList(leaves.found.values());
   }
 
+  /** The legs of an And, and what they ask together: equality, or a list, of several columns. */
+  private void visitAll(List legs) {
+    List equal = new ArrayList();
+    long keys = 1;
+    for (int i = 0; i < legs.size() && visited < MOST_VISITED; i++) {
+      Expression leg = (Expression) legs.get(i);
+      visit(leg);
+      List values = ListedValues.in(leg);
+      Expression column = values == null ? compared(leg) : first(leg);
+      boolean isValues =
+          values != null || leg instanceof EqualTo || leg instanceof EqualNullSafe;
+      if (!isValues || column == null) continue;
+      equal.add(column);
+      keys = Math.min(MOST_KEYS, keys * (values == null ? 1 : Math.max(1, values.size())));
+    }
+    together(equal, " IN (?)", (int) keys);
+  }
+
   private void visit(Expression e) {
     if (found.size() == MOST || ++visited > MOST_VISITED) return;
-    if (e instanceof And || e instanceof Or) {
+    Tuples tuples = Tuples.of(e);
+    if (tuples != null) {
+      together(tuples.columns(), " IN (?)", tuples.rows().size());
+    } else if (e instanceof And) {
+      visitAll(Conditions.flatten(e));
+    } else if (e instanceof Or) {
       List legs = Conditions.flatten(e);
       for (int i = 0; i < legs.size() && visited < MOST_VISITED; i++) {
         visit((Expression) legs.get(i));
       }
     } else if (e instanceof EqualTo || e instanceof EqualNullSafe) {
-      compared(e, VALUES, " = ?");
+      add(compared(e), VALUES, " = ?", 1);
     } else if (e instanceof LessThan || e instanceof LessThanOrEqual
         || e instanceof GreaterThan || e instanceof GreaterThanOrEqual) {
-      compared(e, RANGE, " BETWEEN ? AND ?");
+      add(compared(e), RANGE, " BETWEEN ? AND ?", 1);
     } else if (e instanceof StartsWith) {
       add(first(e), RANGE, " LIKE '?%'", 1);
     } else if (TextConditions.isOne(e)) {
@@ -97,16 +135,31 @@ public final class AskedLeaves {
     return (Expression) e.children().apply(0);
   }
 
-  private void compared(Expression e, String form, String how) {
+  /** What a comparison compares with a constant; null: it compares with none. */
+  private static Expression compared(Expression e) {
+    if (e.children().size() != 2) return null;
     Expression other = (Expression) e.children().apply(1);
-    if (first(e) instanceof Literal) {
-      add(other, form, how, 1);
-    } else if (other instanceof Literal) {
-      add(first(e), form, how, 1);
+    if (first(e) instanceof Literal) return other;
+    return other instanceof Literal ? first(e) : null;
+  }
+
+  /** Several columns; of what is no column it is as if it were not there. */
+  private void together(List expressions, String how, int keys) {
+    Map identities = new TreeMap(); // the order of the columns means nothing
+    for (int i = 0; i < expressions.size(); i++) {
+      Expression bare = Casts.bare((Expression) expressions.get(i));
+      List path = Conditions.path(bare);
+      Map known = path == null ? null : columns.describe(path, bare.dataType());
+      if (known != null) identities.put(known.get(Protocol.NAME), known.get(Protocol.IDENTITY));
     }
+    if (identities.size() < 2 || identities.size() > MOST_TOGETHER) return;
+    String name = "(" + String.join(", ", identities.keySet()) + ")";
+    List parts = new ArrayList(identities.values());
+    put("", parts, name, name, false, name + how, VALUES, keys);
   }
 
   private void add(Expression e, String form, String how, int keys) {
+    if (e == null) return;
     Expression bare = Casts.bare(e);
     List path = Conditions.path(bare);
     if (path != null) {
@@ -130,7 +183,7 @@ public final class AskedLeaves {
     Expression named = text == null ? null : named(bare);
     if (named == null) return;
     String sql = sql(named);
-    put(text, Conditions.shape(bare), sql, true, sql + how, form, keys);
+    put(text, NONE, Conditions.shape(bare), sql, true, sql + how, form, keys);
   }
 
   /** An expression as SQL, without the parentheses around all of it. */
@@ -146,16 +199,22 @@ public final class AskedLeaves {
     if (known == null) return;
     String name = (String) known.get(Protocol.NAME);
     String condition = (shape == null ? name : shape) + how;
-    put((String) known.get(Protocol.IDENTITY), name, name, false, condition, form, keys);
+    put((String) known.get(Protocol.IDENTITY), NONE, name, name, false, condition, form, keys);
   }
 
   private void put(
-      String identity, String name, String sql, boolean computed, String condition, String form,
-      int keys) {
-    if (found.containsKey(condition)) return;
+      String identity, List parts, String name, String sql, boolean computed, String condition,
+      String form, int keys) {
+    Map there = (Map) found.get(condition);
+    if (there != null) {
+      int more = Math.min(MOST_KEYS, keys + ((Integer) there.get("keys")).intValue());
+      there.put("keys", Integer.valueOf(more));
+      return;
+    }
     Map out = new HashMap();
     out.put("condition", condition);
     out.put("identity", identity);
+    out.put("parts", parts);
     out.put("name", name);
     out.put("sql", sql);
     out.put("computed", Boolean.valueOf(computed));

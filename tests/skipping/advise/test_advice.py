@@ -13,6 +13,7 @@ import pytest
 
 from providers.predicate import Compare, Leaf
 from skipping.advise.analyze import list_kinds
+from skipping.advise.baseline import TableItself
 from skipping.advise.history import RANGE, TEXT, VALUES, Asked
 from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
 from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
@@ -224,14 +225,15 @@ class TestAsked:
             planned.append(leaf)
             return N // 4 if isinstance(leaf, Compare) else N
 
-        advised = advise(sample, N, planned=plan)
+        advised = advise(sample, N, baseline=TableItself(sample, N, plan))
         assert advised.bounds == (N / 4, N, N)
         assert "the table's own partitions (bucket(4, clustered)) 30 and 120" in advised.reason
         assert advised.advised is not None
         assert len(planned) == 10
-        nothing_more = advise(sample, N, planned=lambda leaf: 1)
+        nothing_more = advise(sample, N, baseline=TableItself(sample, N, lambda leaf: 1))
         assert nothing_more.advised is None
-        assert advise(sample, N, planned=lambda leaf: None).bounds == ()
+        says_nothing = TableItself(sample, N, lambda leaf: None)
+        assert advise(sample, N, baseline=says_nothing).bounds == ()
 
 
 class TestAPart:

@@ -126,6 +126,76 @@ def test_keys_of_joins_are_asked_too(spark: SparkSession) -> None:
             spark.sql(f"DROP TABLE {name}")
 
 
+# --- Columns that are asked for together ----------------------------------------------------------
+
+# Every file has all of `a` and all of `b`, and 24 of (a, b) that no other has.
+TOGETHER = """SELECT int(f) AS _f, int(n) AS a, (n + f) % 24 AS `b c`, id AS own,
+    'k' || n % 3 AS kind FROM (SELECT id, id % 24 AS n, id div 24 AS f FROM range(24 * 6))"""
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_columns_that_are_asked_for_together(spark: SparkSession, format: str) -> None:
+    with in_catalog_of(spark, format):
+        properties = {"delta.columnMapping.mode": "name"}
+        table = make_table(spark, "together", TOGETHER, "own MIN_MAX", properties=properties)
+        make_table(spark, "pairs", "SELECT 0 AS _f, int(id) AS k, id + 2 AS l FROM range(5)")
+        try:
+            asked_together(spark, table)
+        finally:
+            spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {table}")
+            for name in (table, "pairs"):
+                spark.sql(f"DROP TABLE {name}")
+
+
+def asked_together(spark: SparkSession, table: str) -> None:
+    assert "(a, b c)" not in by_name(SkippingIndex.analyze(spark, table))
+    pair = f"SELECT * FROM {table} WHERE a = 1 AND `b c` = 3"
+    join = f"SELECT t.* FROM {table} t JOIN pairs ON t.a = pairs.k AND t.`b c` = pairs.l"
+    join = f"{join} WHERE pairs.k < 3"
+    for query in (
+        pair,
+        f"SELECT * FROM {table} WHERE (a = 1 AND `b c` = 3) OR (a = 5 AND `b c` = 5)",
+        f"SELECT * FROM {table} WHERE a IN (1, 2) AND `b c` IN (3, 4) AND kind > ''",
+        f"SELECT * FROM {table} WHERE (`b c`, a) IN ((3L, 1), (9L, 9), (7L, 7))",
+        f"SELECT * FROM {table} WHERE own = 7 AND kind = 'k1'",
+        join,
+        # Keys of two joins are no pairs.
+        f"SELECT t.* FROM {table} t JOIN pairs p ON t.a = p.k JOIN pairs q ON t.`b c` = q.l "
+        "WHERE p.k < 3 AND q.k < 2",
+    ):
+        spark.sql(query).collect()
+    told = {each["condition"]: each for each in asked_in_vain(spark, open_table(spark, table).id)}
+    together = {name: each for name, each in told.items() if name.startswith("(")}
+    assert {name: (each["scans"], each["keys"]) for name, each in together.items()} == {
+        "(a, b c) IN (?)": (4, 1 + 2 + 4 + 3),
+        "(a, b c) IN (keys)": (1, 0),
+        "(kind, own) IN (?)": (1, 1),
+    }
+
+    advice = SkippingIndex.analyze(spark, table)
+    found = by_name(advice)["(a, b c)"]
+    assert found.advised is not None
+    assert (found.type, found.advised.spelling) == ("tuple<int, bigint>", "VALUE_LIST")
+    assert (found.bounds[0], found.advised.asked) == (FILES, 5)
+    assert found.advised.kept[0] == pytest.approx(1)
+    # A list keeps a file for each of several pairs.
+    assert 5 * (FILES - 5) < found.advised.saved_files < 5 * (FILES - 1)
+    alone = by_name(advice)["(kind, own)"]
+    assert alone.advised is None
+    assert "the best kinds of its columns keep 1 for 1 key" in alone.reason
+    shown = {(row[0], row[3]): row for row in advice.rows()}
+    assert shown["(a, b c)", "VALUE_LIST"][-3] == 5
+    assert advice.ddl is not None
+    assert "(a, `b c`) VALUE_LIST" in advice.ddl
+
+    # With it a file is read for what a file is kept for, and that counts no more, in any order.
+    spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD ((`b c`, a) VALUE_LIST)")
+    assert skips(spark, pair).opened == found.advised.kept[0]
+    assert skips(spark, join).opened == 1 + 1  # and that of the pairs
+    assert questions(spark, table)["(a, b c) IN (?)"] == 4
+    assert questions(spark, table)["(a, b c) IN (keys)"] == 1
+
+
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_a_session_remembers_few(spark: SparkSession, format: str) -> None:
     with in_catalog_of(spark, format):

@@ -14,6 +14,7 @@ from providers.simplify import simplify
 from skipping import in_network
 from skipping.lookup.conditions import as_predicate
 from skipping.lookup.networks import network_predicate
+from skipping.parser.condition import LONGEST
 from skipping.parser.errors import StatementError
 from skipping.parser.networks import network_of
 from skipping.tables import Columns, TableColumn
@@ -44,14 +45,34 @@ def test_a_network_has_its_addresses_and_no_others(length: int) -> None:
 
 
 def spelled(rng: random.Random, number: int) -> str:
-    """An IPv6 address in some spelling: zeros in front, upper case, `::` for some of the zeros."""
+    """An IPv6 address in some spelling: zeros in front, upper case, `::` for some of the zeros, the
+    end as IPv4 has it; now and then one that is none."""
     groups = [number >> 112 - 16 * i & 0xFFFF for i in range(8)]
     texts = [rng.choice([f"{g:x}", f"{g:X}", f"{g:03x}", f"{g:04X}"]) for g in groups]
+    if rng.random() < 0.4:
+        octets = list(map(str, (number & 0xFFFFFFFF).to_bytes(4, "big")))
+        if rng.random() < 0.1:
+            octets[rng.randrange(4)] += rng.choice("0.")
+        texts[6:] = [rng.choice(["", "", "", "", "0"]) + ".".join(octets)]
+    count = len(texts)
     zeros = [(a, b) for a in range(8) for b in range(a + 1, 9) if not any(groups[a:b])]
+    zeros = [(a, b) for a, b in zeros if count == 8 or b < count]
     if zeros and rng.random() < 0.7:
         a, b = rng.choice(zeros)
-        return ":".join(texts[:a]) + "::" + ":".join(texts[b:])
-    return ":".join(texts)
+        text = ":".join(texts[:a]) + "::" + ":".join(texts[b:])
+    else:
+        text = ":".join(texts)
+    if rng.random() < 0.1:
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice([":", "0", ".", "", "::", "f", "g", " "]) + text[at + 1 :]
+    return text
+
+
+def is_in(text: str, network: ipaddress.IPv6Network) -> bool:
+    try:
+        return ipaddress.IPv6Address(text) in network
+    except ValueError:
+        return False
 
 
 def pattern(network: ipaddress.IPv6Network) -> str:
@@ -62,7 +83,8 @@ def pattern(network: ipaddress.IPv6Network) -> str:
 def test_all_spellings_of_a_network_of_ipv6_and_no_others(length: int) -> None:
     rng = random.Random(length)
     for _ in range(4):
-        groups = [rng.choice([0, 0, 1, 0xDB8, 0x2001, rng.getrandbits(16)]) for _ in range(8)]
+        some = [0, 0, 0, 1, 0xDB8, 0x2001, 0xFFFF, 0x0A01, rng.getrandbits(16)]
+        groups = [rng.choice(some) for _ in range(8)]
         base = int.from_bytes(b"".join(group.to_bytes(2, "big") for group in groups), "big")
         network = ipaddress.IPv6Network((base, length), strict=False)
         wanted = pattern(network)
@@ -70,9 +92,50 @@ def test_all_spellings_of_a_network_of_ipv6_and_no_others(length: int) -> None:
         ends = [int(network[0]), int(network[-1]), base]
         near = [end + by for end in ends for by in (-1, 0, 1)] + [base ^ 1 << rng.randrange(128)]
         for number in [n for n in near if 0 <= n < 1 << 128]:
-            for text in (spelled(rng, number) for _ in range(3)):
+            for text in (spelled(rng, number) for _ in range(5)):
                 found = re.search(wanted, text) is not None
-                assert found == (ipaddress.IPv6Address(text) in network), (network, text)
+                assert found == is_in(text, network), (network, text)
+
+
+@pytest.mark.parametrize(
+    ("network", "texts"),
+    [
+        ("::ffff:0:0/96", {"::ffff:1.2.3.4", "::FFFF:a01:203", "0:0:0:0:0:ffff:255.255.255.255"}),
+        ("::ffff:10.0.0.0/104", {"::ffff:10.2.3.4", "0::ffff:a02:304", "::0:ffff:10.0.0.0"}),
+        ("64:ff9b::/96", {"64:ff9b::1.2.3.4", "64:ff9b::", "64:ff9b:0::0:1.2.3.4", "64:ff9b::1"}),
+        ("::/0", {"::", "::1.2.3.4", "1::", "1:2:3:4:5:6:7::", "1:2:3:4:5:6:9.8.7.6", "fe80::1"}),
+    ],
+)
+def test_ends_as_ipv4_has_them(network: str, texts: set[str]) -> None:
+    wanted = ipaddress.IPv6Network(network)
+    none = {
+        "1.2.3.4",
+        "::1.2.3",
+        "::01.2.3.4",
+        "::1.2.3.256",
+        "1:2:3:4:5:6:7:1.2.3.4",
+        "::1.2.3.4:5",
+    }
+    none |= {"1:2:3:4:5:6::1.2.3.4", "::1.2.3.4.5", ":1.2.3.4", "::1.2.3.4::", "::\u0661.2.3.4", ""}
+    for text in texts | none | {"2001:db8::1", "::ffff:11.2.3.4", "64:ff9c::1.2.3.4"}:
+        assert (re.search(pattern(wanted), text) is not None) == is_in(text, wanted), text
+    assert all(is_in(text, wanted) for text in texts)
+
+
+def test_several_networks_fit_into_one_text() -> None:
+    rng = random.Random(4)
+    bases = [0, 1 << 127, 0xFFFF << 32, (1 << 128) - 1, 0x20010DB8 << 96, rng.getrandbits(128)]
+    nets = {ipaddress.IPv6Network((b, n), strict=False) for b in bases for n in range(129)}
+    texts = sorted({in_network("ip", str(net)) for net in nets}, key=len)
+    assert len(texts[-1]) < LONGEST / 8 - len(" OR ")
+    assert all(network_of(pattern(net)) is not None for net in nets)
+    leaf = simplify(as_predicate(" OR ".join(texts[-8:]), COLUMNS))
+    (asked,) = leaves(leaf)
+    assert isinstance(asked, InNetworks)
+    apart = [in_network("ip", f"2001:db8:{n:x}::/48") for n in range(1, 32, 2)]
+    (asked,) = leaves(simplify(as_predicate(" OR ".join(apart[:12]), COLUMNS)))
+    assert isinstance(asked, InNetworks)
+    assert len(asked.starts) == 12
 
 
 def test_only_its_own_expression_is_that_of_a_network() -> None:
