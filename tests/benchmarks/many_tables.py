@@ -35,7 +35,7 @@ from skipping import SkippingIndex
 from skipping.define import set_options
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
-from skipping.streaming.jobs import keep_all, leave_all
+from skipping.streaming.jobs import keep, leave_all
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import cluster
 
@@ -51,10 +51,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--interval", type=int, default=10, help="seconds between two looks")
     parser.add_argument("--rounds", type=int, default=6, help="intervals of each phase")
-    parser.add_argument("--driver", help=argparse.SUPPRESS)
+    parser.add_argument("--driver", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.driver:
-        _keep(given.driver)
+        _keep(*given.driver)
         return
     with ExitStack() as open:
         folder = Path(open.enter_context(tempfile.TemporaryDirectory()))
@@ -65,17 +65,17 @@ def main() -> None:
                 interval=f"{given.interval} s", rounds=given.rounds)  # fmt: skip
         paths = [folder / f"t{n}" for n in range(given.tables)]
         store, began = open_store(at), time.monotonic()
-        indexes = {path: _indexed(path, store) for path in paths}
+        options = {"auto_refresh": True, "refresh_interval": f"{given.interval}s"}
+        most = max(given.streams)
+        indexes = [
+            _indexed(path, store, options if n < most else {}) for n, path in enumerate(paths)
+        ]
         print(f"  {given.tables} tables made and indexed in {time.monotonic() - began:.0f} s")
         rows = []
         for streams in given.streams:
-            followed = {path: indexes[path] for path in paths[:streams]}
-            for index in followed.values():
-                options = {"auto_refresh": True, "refresh_interval": f"{given.interval}s"}
-                index.alter(lambda d, o=options: set_options(d, o))
+            followed = dict(zip(paths[:streams], indexes, strict=False))
             rows.append((streams, *_kept(at, followed, given.interval, given.rounds)))
-            for index in followed.values():
-                index.alter(lambda d: set_options(d, {"auto_refresh": False}))
+            print(" ", *rows[-1], flush=True)
         table(
             ("streams", "started s", "idle cores", "busy cores", "Python threads", "Java threads",
              "connections", "MiB", "lag s", "p95", "most"),
@@ -87,9 +87,12 @@ def _rows(start: int) -> pa.Table:
     return pa.table({"id": pa.array(range(start, start + _ROWS), pa.int64())})
 
 
-def _indexed(path: Path, store: IndexStore) -> SkippingIndex:
+def _indexed(path: Path, store: IndexStore, options: dict[str, Any]) -> SkippingIndex:
     write_deltalake(path, _rows(0))
-    return SkippingIndex.create(DeltaTable(path), "id MIN_MAX", store=store)
+    index = SkippingIndex.create(DeltaTable(path), "id MIN_MAX", store=store, build=False)
+    index.alter(lambda definition: set_options(definition, options))
+    index.refresh()
+    return index
 
 
 def _kept(
@@ -98,6 +101,7 @@ def _kept(
     """One driver's figures, as the table names them."""
     began = time.monotonic()
     command = [sys.executable, "-m", "tests.benchmarks.many_tables", "--driver", at]
+    command += [index.definition.name for index in followed.values()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
         driver = Driver(run)
         while driver.ask()["running"] < len(followed):
@@ -188,15 +192,18 @@ def _committed(followed: dict[Path, SkippingIndex], interval: float, rounds: int
     return lags
 
 
-def _keep(at: str) -> None:
-    """What a driver does: keep every index that follows its table, and say how it is, if asked."""
+def _keep(at: str, *names: str) -> None:
+    """What a driver does: keep the indexes of these tables, and say how it is when asked."""
     spark = rewrite.session(SparkSession.builder.config("spark.skipping.store", at))
-    keep_all(spark)
+    spark.sparkContext.setLogLevel("ERROR")
+    store = open_store(at)
+    for name in names:
+        keep(spark, store, name)
     jvm: Any = spark.sparkContext._jvm
     java, this = jvm.java.lang.management.ManagementFactory.getThreadMXBean(), psutil.Process()
     server = urlsplit(at).port
     for _ in sys.stdin:
-        processes = (this, *this.children(recursive=True))
+        processes = (this, *this.children())  # of Java's Python there is more or less by the moment
         said = {
             "running": sum(query.isActive for query in spark.streams.active),
             "python": threading.active_count(),
