@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -46,6 +47,9 @@ _LONGEST_TEXT = 1_000
 
 _NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
 """What differs between failures of one kind: numbers, and the ids of Spark's queries."""
+
+_FOUND = 60.0
+"""Seconds for which a table is taken to be where its name led."""
 
 _KINDS = 100
 """Kinds of failures that are remembered, so as to say each once."""
@@ -99,6 +103,7 @@ class Maintainer:
         self._unread: str | None = None  # the checkpoint that the query has yet to go on from
         self._spoilt: str | None = None  # one that a query could not go on from
         self._temporary: str | None = None
+        self._last: tuple[float, Index] | None = None  # opened, and when
         self.query: StreamingQuery | None = None
         self.error: str | None = None
 
@@ -276,9 +281,11 @@ class Maintainer:
     def _started(self, place: str | None) -> StreamingQuery:
         """The query, going on from a checkpoint, or with None and with a spoilt one from none."""
         limit = self._options.max_files_per_batch
-        source = FileEvents(self._spark, self._name, self._opened, self._guard, limit=limit)
+        source = FileEvents(
+            self._spark, self._name, self._opened, self._glimpsed, self._guard, limit=limit
+        )
         self._stopping.clear()
-        self._told, self._unread = False, None
+        self._told, self._unread, self._last = False, None, None
         if place is None or place == self._spoilt:
             self._temporary = tempfile.mkdtemp(prefix="skipping-stream-")
             place = f"file:{self._temporary}"
@@ -309,7 +316,24 @@ class Maintainer:
             )
 
     def _opened(self) -> Index:
-        return Index.on(self._spark, self.table, store=self._store, likely=self._index)
+        index = Index.on(self._spark, self.table, store=self._store, likely=self._index)
+        self._last = time.monotonic(), index
+        return index
+
+    def _glimpsed(self) -> Index:
+        """For a look: with the definition of now, of a table that was found some time ago.
+
+        Nearly all looks find nothing new, and to find a table by its name is most of what they
+        cost. That the name is one of another folder by now is seen when the time is over, or when
+        there is nothing at the old place any more.
+        """
+        at, index = self._last or (-inf, None)
+        if index is not None and time.monotonic() - at < _FOUND:
+            with suppress(DefinitionError):  # it was erased
+                index.reread()
+                if not index.definition.dropped:
+                    return index
+        return self._opened()
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
         if self._stopping.is_set():

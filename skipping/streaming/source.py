@@ -50,11 +50,13 @@ class FileEvents:
         spark: SparkSession,
         name: str,
         index: Callable[[], Index],
+        glimpse: Callable[[], Index],
         guard: Callable[[], AbstractContextManager[None]],
         *,
         limit: int | None,
     ) -> None:
-        """`index` opens the index as it is now; `limit`: files of one batch at most.
+        """`index` opens the index as it is now, `glimpse` may know from before where its table is;
+        `limit`: files of one batch at most.
 
         Under `guard` errors become short ones: Spark searches their text in a way that overflows
         its stack on long ones. It lets none pass while the query is being stopped.
@@ -62,6 +64,8 @@ class FileEvents:
         self._spark = spark
         self._name = name
         self._index = index
+        self._glimpse = glimpse
+        self._newest = 0
         self._guard = guard
         self._limit = limit
         self.until = 0
@@ -91,8 +95,9 @@ class FileEvents:
         return self._give(start)
 
     def _latest(self, start: Any) -> Any:
-        index = self._index()
+        index = self._glimpse()
         version, state = index.table.version(), index.state
+        self._newest = version
         offset = {"version": version}
         at = None if start is None else _read(start)
         done = not index.replaced and (state.status, state.covered, state.revision) == (
@@ -152,10 +157,8 @@ class FileEvents:
         return self._give(limit)
 
     def reportLatestOffset(self) -> Any:
-        """The newest version, for people."""
-        with self._guard():
-            return self._give(self._offset({"version": self._index().table.version()}))
-        return None
+        """The newest version that was seen, for people: Spark asks after each look."""
+        return self._give(self._offset({"version": self._newest}))
 
     def getOffset(self) -> Any:
         """As `latestOffset` from nowhere; Spark asks that instead."""

@@ -2,10 +2,10 @@
 
 `python -m tests.benchmarks.many_tables [--store sqlite|opensearch] [--tables N] [--streams N ...]`:
 for each number of streams a driver of its own keeps so many of the indexes, first while nothing is
-committed, then while every table that is followed gets a file in each interval. What is measured:
-how long it takes until all streams run, the CPU of the driver (Python and Java, in cores), its
-threads of both, its connections to the store, and the seconds from a commit until the index covers
-it, which are to be at most two intervals.
+committed, then while each of their tables gets a file a minute (`--every` 6 intervals). What is
+measured: how long it takes until all streams run, the CPU of the driver (Python and Java, in
+cores), its threads of both, its connections to the store, and the seconds from a commit until the
+index covers it, which are to be at most two intervals.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=1_000)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--interval", type=int, default=10, help="seconds between two looks")
-    parser.add_argument("--rounds", type=int, default=6, help="intervals of each phase")
+    parser.add_argument("--rounds", type=int, default=12, help="intervals of each phase")
+    parser.add_argument("--every", type=int, default=6, help="intervals between two of its commits")
     parser.add_argument("--driver", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.driver:
@@ -62,7 +63,7 @@ def main() -> None:
         if given.store == "opensearch":
             at = open.enter_context(cluster()).replace("http", "opensearch", 1)
         heading(f"streams of one driver, in {given.store}", tables=given.tables,
-                interval=f"{given.interval} s", rounds=given.rounds)  # fmt: skip
+                interval=f"{given.interval} s", rounds=given.rounds, every=given.every)  # fmt: skip
         paths = [folder / f"t{n}" for n in range(given.tables)]
         store, began = open_store(at), time.monotonic()
         options = {"auto_refresh": True, "refresh_interval": f"{given.interval}s"}
@@ -74,7 +75,7 @@ def main() -> None:
         rows = []
         for streams in given.streams:
             followed = dict(zip(paths[:streams], indexes, strict=False))
-            rows.append((streams, *_kept(at, followed, given.interval, given.rounds)))
+            rows.append((streams, *_kept(at, followed, given)))
             print(" ", *rows[-1], flush=True)
         table(
             ("streams", "started s", "idle cores", "busy cores", "Python threads", "Java threads",
@@ -95,9 +96,7 @@ def _indexed(path: Path, store: IndexStore, options: dict[str, Any]) -> Skipping
     return index
 
 
-def _kept(
-    at: str, followed: dict[Path, SkippingIndex], interval: float, rounds: int
-) -> Iterator[str]:
+def _kept(at: str, followed: dict[Path, SkippingIndex], given: argparse.Namespace) -> Iterator[str]:
     """One driver's figures, as the table names them."""
     began = time.monotonic()
     command = [sys.executable, "-m", "tests.benchmarks.many_tables", "--driver", at]
@@ -108,10 +107,14 @@ def _kept(
             assert time.monotonic() - began < _STARTED, driver.ask()
             time.sleep(1)
         yield f"{time.monotonic() - began:.0f}"
-        time.sleep(2 * interval)
-        idle = driver.cores(lambda: time.sleep(rounds * interval))
+        time.sleep(2 * given.interval)
+        idle = driver.cores(lambda: time.sleep(given.rounds * given.interval))
         lags = list[float]()
-        busy = driver.cores(lambda: lags.extend(_committed(followed, interval, rounds)))
+        busy = driver.cores(
+            lambda: lags.extend(
+                _committed(followed, given.every * given.interval, given.rounds // given.every)
+            )
+        )
         last = driver.ask()
         yield from (f"{idle:.2f}", f"{busy:.2f}")
         yield from (str(last[name]) for name in ("python", "java", "connections", "MiB"))
@@ -158,8 +161,8 @@ class Driver:
         self._process.wait(120)
 
 
-def _committed(followed: dict[Path, SkippingIndex], interval: float, rounds: int) -> list[float]:
-    """Commits a file to each table in each interval; the seconds until each was covered."""
+def _committed(followed: dict[Path, SkippingIndex], seconds: float, times: int) -> list[float]:
+    """Commits a file to each table, so many times; the seconds until each was covered."""
     draw, lags = random.Random(0), list[float]()
     waiting, lock = dict[tuple[Path, int], float](), threading.Lock()
     ended = threading.Event()
@@ -178,8 +181,8 @@ def _committed(followed: dict[Path, SkippingIndex], interval: float, rounds: int
     watching = threading.Thread(target=watch)
     watching.start()
     began = time.monotonic()
-    for turn in range(rounds):
-        due = sorted((draw.uniform(turn, turn + 1) * interval, path) for path in followed)
+    for turn in range(times):
+        due = sorted((draw.uniform(turn, turn + 1) * seconds, path) for path in followed)
         for when, path in due:
             time.sleep(max(0.0, began + when - time.monotonic()))
             there = DeltaTable(path)

@@ -6,17 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from providers.predicate import Compare
 from skipping import SkippingIndex
 from skipping.define import set_options
 from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import jobs, maintainer
 from skipping.streaming.maintainer import Maintainer
-from tests.skipping.streaming.conftest import append, until
+from tests.skipping.streaming.conftest import QUICK, append, caught_up, until
 
 _CALLS = frozenset({"definitions", "state", "lease", "hold", "report", "catalogue", "ordinals"})
 
@@ -173,3 +175,22 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
         store.goes_on.set()
     until(lambda: not kept.is_kept, seconds=10)
     assert store.lease(index.definition.index).owner is None
+
+
+def test_a_name_that_leads_elsewhere_by_now_is_followed_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintainer, "_FOUND", 1.0)
+    for place, start in (("old", 0), ("new", 500)):
+        spark.range(start, start + 40, 1, 2).write.format("delta").save(f"{tmp_path}/{place}")
+    spark.sql(f"CREATE TABLE moving USING delta LOCATION '{tmp_path}/old'")
+    try:
+        spark.sql(f"CREATE SKIPPING INDEX ON moving (id MIN_MAX) WITH ({QUICK})")
+        until(lambda: caught_up(spark, "moving"))
+        spark.sql("DROP TABLE moving")  # what an external one has stays
+        spark.sql(f"CREATE TABLE moving USING delta LOCATION '{tmp_path}/new'")
+        until(lambda: caught_up(spark, "moving"), seconds=30)
+        assert SkippingIndex.on(spark, "moving").lookup(Compare("id", "=", 501)).kept == 1
+    finally:
+        spark.sql("DROP SKIPPING INDEX IF EXISTS ON moving")
+        spark.sql("DROP TABLE moving")
