@@ -113,7 +113,7 @@ class Keeper:
         if kept.busy is not None:
             return
         if work := kept.close():
-            self._do(kept, work)
+            self._do(kept, work, last=True)
             return
         with self._changed:
             self._kept.discard(kept)
@@ -132,7 +132,7 @@ class Keeper:
             if work := kept.look(definitions):
                 self._do(kept, work)
 
-    def _do(self, kept: Kept, work: Callable[[], object]) -> None:
+    def _do(self, kept: Kept, work: Callable[[], object], *, last: bool = False) -> None:
         def done() -> None:
             try:
                 work()
@@ -145,6 +145,9 @@ class Keeper:
         try:
             _workers.do(done)
         except RuntimeError as error:  # no thread can be had: the process ends, or has too many
+            if last:
+                done()
+                return
             kept.busy = None
             kept.lost(error)
 

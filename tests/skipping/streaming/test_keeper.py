@@ -188,6 +188,15 @@ def test_without_a_thread_to_be_had_it_is_told(
     one.works.append(done.set)
     Keeper.wake(one)
     assert done.wait(10)
+    until(lambda: one.busy is None)
+    until(lambda: "keep queries" not in threads())
+    closed = threading.Event()
+    one.last = closed.set
+    with monkeypatch.context() as without:  # as Python is from 3.12 on when it ends
+        without.setattr(threading.Thread, "start", none)
+        one.end()
+        assert Keeper.closed(one, within=10)
+    assert closed.is_set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that share memory")
