@@ -181,9 +181,10 @@ def analyze(
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
             found[column.identity] = advise(measured, len(live), asked[column.identity])
         together = _composites(there, history, samples)
-        works_of = [list_kinds(column, settings.providers) for column, _ in together]
-        tuples = measure_files(spark, sample, works_of, name=opened.name)
-        for (column, questions), measured in zip(together, tuples, strict=True):
+        kinds_of = [list_kinds(column, settings.providers) for column, _ in together]
+        weighed = [pair for pair in zip(together, kinds_of, strict=True) if pair[1]]
+        tuples = measure_files(spark, sample, [work for _, work in weighed], name=opened.name)
+        for ((column, questions), _), measured in zip(weighed, tuples, strict=True):
             alone = [(found[c.identity], samples[c.identity]) for c in column.reads]
             baseline = ColumnKinds(measured, len(live), best_works(alone))
             found[column.identity] = advise(measured, len(live), questions, baseline)

@@ -58,15 +58,11 @@ def network_of(pattern: str) -> tuple[bytes, bytes] | None:
     >>> network_of(in_network("ip", "2001:db8::/32")[11:-2])[0].hex()
     '20010db8000000000000000000000000'
     """
-    # Queries bring any expressions, which are not all kept.
     mark = _MARK.match(pattern) if len(pattern) <= _LONGEST else None
-    return _network_of(pattern, mark[1]) if mark else None
-
-
-@lru_cache(maxsize=1_024)
-def _network_of(pattern: str, marked: str) -> tuple[bytes, bytes] | None:
+    if mark is None:
+        return None
     try:
-        network = ipaddress.IPv6Network(marked)
+        network = ipaddress.IPv6Network(mark[1])
     except ValueError:
         return None
     # Anybody can write the mark: what counts is that the rest says the same.
@@ -75,6 +71,7 @@ def _network_of(pattern: str, marked: str) -> tuple[bytes, bytes] | None:
     return network[0].packed, network[-1].packed
 
 
+@lru_cache(maxsize=1_024)  # by networks: what queries bring is text of any sort, and is not kept
 def _pattern(network: ipaddress.IPv6Network) -> str:
     """All spellings of its addresses, without an escape, which sessions read in several ways.
 

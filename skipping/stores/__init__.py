@@ -167,11 +167,16 @@ class IndexStore(Protocol):
         Raises Conflict for the token of an owner that keeps the index no more.
         """
 
-    def lease(self, index: IndexId) -> Lease:
-        """Who keeps it up to date."""
+    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
+        """Who keeps it up to date. `timeout` as in `definitions`."""
 
-    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
-        """Write a lease if it still is `expect`; raises Conflict if not."""
+    def hold(
+        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
+    ) -> None:
+        """Write a lease if it still is `expect`; raises Conflict if not.
+
+        After a StoreError nobody knows whether it was written. `timeout` as in `definitions`.
+        """
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets, now or ever."""

@@ -1,17 +1,20 @@
 """One thread for all streams of a store, and a few for what their queries take.
 
-A lease has to move whatever a query does, so the keeper's thread asks nothing but the store. What
-Spark or a file system may take its time for, to start a query and to stop one, is done by threads
-of which a process has a few, however many streams it has.
+A lease has to move whatever a query does, so the keeper's thread asks the store, within a time, and
+of Spark whether something still runs. What Spark or a file system may take its time for, to start a
+query and to stop one, is done by threads of which a process has a few, however many streams it has.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import ClassVar, Protocol
 
 from skipping.model.definition import Definition, Versioned
@@ -19,8 +22,17 @@ from skipping.stores import IndexStore
 
 __all__ = ["Keeper", "Kept"]
 
-_AT_ONCE = 4
-"""Queries of this process that are started or stopped at the same time."""
+log = logging.getLogger("skipping")
+
+_STARTED, _STOPPED, _HUNG = 4, 16, 64
+"""Queries that are started at the same time in this process; with those that are stopped; and with
+those that took longer than `_USUAL`, which keep nobody else waiting."""
+
+_USUAL = 30.0
+"""Seconds after which what a query takes counts as hanging."""
+
+QUEUED = math.inf
+"""`Kept.busy` while its work waits for a thread."""
 
 
 class Kept(Protocol):
@@ -30,7 +42,7 @@ class Kept(Protocol):
     """When to look at it next, by `time.monotonic`."""
 
     busy: float | None
-    """Since when there is work to do, or done, for it."""
+    """Since when a thread does its work, or QUEUED."""
 
     @property
     def patience(self) -> float:
@@ -43,7 +55,7 @@ class Kept(Protocol):
         """Look at what the store has; the work that is to be done, if any is."""
 
     def lost(self, error: Exception) -> None:
-        """The store, or a thread, could not be had."""
+        """The store, or a thread, could not be had, or its work failed."""
 
     def close(self) -> Callable[[], object] | None:
         """Give back what it has; the work to do first, if any is."""
@@ -73,10 +85,10 @@ class Keeper:
             cls._changed.notify_all()
 
     @classmethod
-    def wake(cls, kept: Kept) -> None:
-        """Look at it at once."""
+    def wake(cls, kept: Kept, *, at: float = 0.0) -> None:
+        """Look at it by then, or at once."""
         with cls._changed:
-            kept.due = 0.0
+            kept.due = min(kept.due, at)
             cls._changed.notify_all()
 
     @classmethod
@@ -91,30 +103,47 @@ class Keeper:
             return cls._changed.wait_for(lambda: not cls.has(kept), within)
 
     def _run(self) -> None:
-        while True:
+        try:
+            while due := self._next():
+                try:
+                    self._round(due)
+                except Exception:  # a fault of ours
+                    log.exception("the streams of %s were not looked after", self._store.location)
+        finally:  # whoever comes next has another
             with self._changed:
-                if not self._kept:
+                if self._all.get(self._store) is self:
                     del self._all[self._store]
-                    return
-                pause = min(kept.due for kept in self._kept) - time.monotonic()
-                if pause > 0:
-                    self._changed.wait(pause)
+                    self._changed.notify_all()
+
+    def _next(self) -> Sequence[Kept]:
+        """Wait until some are due; none: there are no more."""
+        with self._changed:
+            while self._kept:
                 now = time.monotonic()
-                due = [kept for kept in self._kept if kept.due <= now]
-                for kept in due:  # before they are looked at: whoever wakes one meanwhile is heard
-                    kept.due = now + kept.patience / 6
-            ended = [kept for kept in due if kept.is_over()]
-            for kept in ended:
-                self._close(kept)
-            if going := [kept for kept in due if kept not in ended]:
-                self._look(going)
+                if due := [kept for kept in self._kept if kept.due <= now]:
+                    for kept in due:  # before the look: whoever wakes one meanwhile is heard
+                        kept.due = now + kept.patience / 6
+                    return due
+                self._changed.wait(min(kept.due for kept in self._kept) - now)
+            del self._all[self._store]  # at once: who is added now has another
+            return ()
+
+    def _round(self, due: Sequence[Kept]) -> None:
+        _workers.go_on()
+        ended = [kept for kept in due if kept.is_over()]
+        for kept in ended:
+            self._close(kept)
+        if going := [kept for kept in due if kept not in ended]:
+            self._look(going)
 
     def _close(self, kept: Kept) -> None:
         if kept.busy is not None:
             return
         if work := kept.close():
             self._do(kept, work, last=True)
-            return
+            if kept.busy is not None:
+                return
+            kept.close()
         with self._changed:
             self._kept.discard(kept)
             self._changed.notify_all()
@@ -134,16 +163,18 @@ class Keeper:
 
     def _do(self, kept: Kept, work: Callable[[], object], *, last: bool = False) -> None:
         def done() -> None:
+            kept.busy = time.monotonic()
             try:
                 work()
             except Exception as error:
                 kept.lost(error)
-            kept.busy = None
-            self.wake(kept)
+            finally:
+                kept.busy = None
+                self.wake(kept)
 
-        kept.busy = time.monotonic()
+        kept.busy = QUEUED
         try:
-            _workers.do(done)
+            _workers.do(done, last=last)
         except RuntimeError as error:  # no thread can be had: the process ends, or has too many
             if last:
                 done()
@@ -153,45 +184,73 @@ class Keeper:
 
 
 class _Workers:
-    """Threads that do what is to be done in its order, and end when there is nothing."""
+    """Threads that do what is to be done, and end when there is nothing."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._running = 0
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting = deque[Callable[[], None]]()
+        self._first = deque[Callable[[], None]]()  # what stops a query
+        self._then = deque[Callable[[], None]]()
+        self._since: dict[threading.Thread, float] = {}  # when each took what it does
 
-    def do(self, work: Callable[[], None]) -> None:
+    def do(self, work: Callable[[], None], *, last: bool) -> None:
         """Have it done; returns at once. Raises RuntimeError if no thread can be started."""
         with self._lock:
-            self._waiting.append(work)
-            if self._running == self._most:
-                return
+            waiting = self._first if last else self._then
+            waiting.append(work)
             try:
-                threading.Thread(target=self._run, name="keep queries", daemon=True).start()
-                self._running += 1
+                self._start()
             except RuntimeError:
-                if not self._running:
-                    self._waiting.remove(work)
+                if not self._since:
+                    waiting.remove(work)
                     raise
 
+    def go_on(self) -> None:
+        """See whether threads that hang keep others waiting."""
+        with self._lock, suppress(RuntimeError):
+            self._start()
+
+    def _start(self) -> None:
+        """A thread for what waits, unless as many are at work as may be."""
+        if not self._first and not self._then:
+            return
+        most = _STOPPED if self._first else _STARTED
+        if self._at_work() < most and len(self._since) < _HUNG:
+            thread = threading.Thread(target=self._run, name="keep queries", daemon=True)
+            self._since[thread] = time.monotonic()
+            try:
+                thread.start()
+            except RuntimeError:
+                del self._since[thread]
+                raise
+
+    def _at_work(self) -> int:
+        now = time.monotonic()
+        return sum(now - since < _USUAL for since in self._since.values())
+
     def _run(self) -> None:
-        while True:
+        this = threading.current_thread()
+        try:
+            while True:
+                with self._lock:
+                    del self._since[this]
+                    idle = not self._then or self._at_work() >= _STARTED
+                    if not self._first and idle:
+                        return
+                    work = (self._first or self._then).popleft()
+                    self._since[this] = time.monotonic()
+                work()
+        finally:
             with self._lock:
-                if not self._waiting:
-                    self._running -= 1
-                    return
-                work = self._waiting.popleft()
-            work()
+                self._since.pop(this, None)
 
 
-_workers = _Workers(_AT_ONCE)
+_workers = _Workers()
 
 
 def _after_fork() -> None:
     """A child keeps nothing: its parent does."""
     global _workers
-    Keeper._all, Keeper._changed, _workers = {}, threading.Condition(), _Workers(_AT_ONCE)
+    Keeper._all, Keeper._changed, _workers = {}, threading.Condition(), _Workers()
 
 
 os.register_at_fork(after_in_child=_after_fork)

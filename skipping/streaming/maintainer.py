@@ -100,6 +100,8 @@ class Maintainer:
         self._told = False  # by a batch of this query why it fails
         self._astray = False  # the last look failed
         self._unstarted: Exception | None = None  # why the query could not be started, unsaid yet
+        self._refused = False  # its checkpoint
+        self._unsure = False  # whether the lease was moved
         self._unread: str | None = None  # the checkpoint that the query has yet to go on from
         self._spoilt: str | None = None  # one that a query could not go on from
         self._temporary: str | None = None
@@ -166,15 +168,20 @@ class Maintainer:
             work = self._looked(definitions)
             self._found_its_way()
         except Exception as error:
-            self.lost(error)
+            self._went_astray(error, told=True)
             return None
+        if self.query is None and work is None and self._retry > time.monotonic():
+            Keeper.wake(self, at=self._retry)
         return work
 
     def lost(self, error: Exception) -> None:
-        """A look came to nothing."""
+        """A look came to nothing: a store that cannot be asked is not told so, either."""
+        self._went_astray(error, told=False)
+
+    def _went_astray(self, error: Exception, *, told: bool) -> None:
         if not self.is_over():
             self._astray = True
-            self._failed(error)
+            self._failed(error, told=told)
 
     def close(self) -> Callable[[], object] | None:
         """Give the lease back once there is no query."""
@@ -198,14 +205,16 @@ class Maintainer:
             self.end()
             return None
         if self.busy is not None and time.monotonic() - self.busy > self.patience:
-            return None  # who hangs is taken for dead, and another may follow the table
+            # Who hangs is taken for dead, and another may follow the table.
+            self._say(f"its query takes more than {self.patience:.0f} s to start, or to stop")
+            return None
         held = self._held(definition.index)
         if self.busy is not None or self._ended.is_set():
             return None
         refused, self._unstarted = self._unstarted, None
         if refused is not None:
             self._failed(refused)
-            if isinstance(refused, DefinitionError):
+            if self._refused:
                 self.end()
                 return None
         if not held:
@@ -227,7 +236,7 @@ class Maintainer:
         try:
             place = checkpoint_of(self._spark, options, index)
         except Exception as error:
-            self._unstarted = error
+            self._unstarted, self._refused = error, isinstance(error, DefinitionError)
             return
         try:
             self.query = self._started(place)
@@ -252,30 +261,35 @@ class Maintainer:
         with self._lock:
             if self._index != index:
                 self._index, self._watch = index, Watch(self.patience)
-            mine = self._leases.pop(index, None)
+            timeout = self.patience / 3
+            mine = self._leases.get(index)
+            if mine is not None and self._unsure:
+                there = self._store.lease(index, timeout=timeout)
+                mine = there if (there.token, there.owner) == (mine.token, mine.owner) else None
             if mine is not None:
                 expect, wanted = mine, mine.moved()
             else:
-                expect = self._store.lease(index)
+                self._leases.pop(index, None)
+                expect = self._store.lease(index, timeout=timeout)
                 if not self._watch.is_free(expect):
                     return False
                 wanted = expect.claimed(self._owner)
+            self._unsure = True
             try:
-                self._store.hold(index, wanted, expect=expect)
+                self._store.hold(index, wanted, expect=expect, timeout=timeout)
             except Conflict:
+                self._leases.pop(index, None)
                 return False
-            except Exception:
-                if mine is not None:
-                    self._leases[index] = mine  # until somebody else says otherwise
-                raise
-            self._leases[index] = wanted
+            self._leases[index], self._unsure = wanted, False
             return True
 
     def _release(self) -> None:
         with self._lock:
             for index, lease in self._leases.items():
                 with suppress(StoreError):  # it was erased, or taken over
-                    self._store.hold(index, lease.released(), expect=lease)
+                    self._store.hold(
+                        index, lease.released(), expect=lease, timeout=self.patience / 3
+                    )
             self._leases.clear()
 
     def _started(self, place: str | None) -> StreamingQuery:
@@ -368,17 +382,20 @@ class Maintainer:
             self._say(error)
             raise SkippingError(self.error) from None
 
-    def _failed(self, error: object) -> None:
-        """Note why there is no query (None: it has been said), and when to start the next."""
+    def _failed(self, error: object, *, told: bool = True) -> None:
+        """Note why there is no query (None: it has been said), and when to start the next.
+
+        The store is `told`, unless it is what failed.
+        """
         pause = min(2.0 ** min(self._failures, 30), _LONGEST)
         self._retry = time.monotonic() + pause
-        self.due = min(self.due, self._retry + 0.1)
+        Keeper.wake(self, at=self._retry)
         self._failures += 1
         if error is not None:
             self._say(error)
         index = self._index
         lease = None if index is None else self._leases.get(index)
-        if index is not None and lease is not None:
+        if told and index is not None and lease is not None:
             with suppress(Exception):  # the store may be what failed
                 state = self._store.state(index)
                 # A refresh that failed has said so itself.

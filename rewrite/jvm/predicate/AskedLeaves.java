@@ -105,7 +105,7 @@ public final class AskedLeaves {
   }
 
   private void visit(Expression e) {
-    if (found.size() == MOST || ++visited > MOST_VISITED) return;
+    if (found.size() >= MOST || ++visited > MOST_VISITED) return;
     Tuples tuples = Tuples.of(e);
     if (tuples != null) {
       together(tuples.columns(), " IN (?)", tuples.rows().size());
@@ -211,6 +211,7 @@ public final class AskedLeaves {
       there.put("keys", Integer.valueOf(more));
       return;
     }
+    if (found.size() >= MOST) return;
     Map out = new HashMap();
     out.put("condition", condition);
     out.put("identity", identity);

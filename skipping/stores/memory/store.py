@@ -136,12 +136,14 @@ class MemoryStore:
             _require(index, found.lease, token)
             self._indexes[index] = replace(found, state=state)
 
-    def lease(self, index: IndexId) -> Lease:
+    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
         """Who keeps it up to date."""
         with self._lock:
             return self._at(index).lease
 
-    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+    def hold(
+        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
+    ) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
         with self._lock:
             found = self._at(index)

@@ -168,13 +168,18 @@ class Registry:
         head = self._read(key, timeout=left)[0].get(index)
         return None if head is None or head.definition is None else head
 
-    def update(self, index: IndexId, change: Callable[[Head], Head]) -> Head:
+    def update(
+        self, index: IndexId, change: Callable[[Head], Head], *, timeout: float | None = None
+    ) -> Head:
         """The head after a change, which may be asked for more than once."""
 
         def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
             return {**heads, index: change(_alive(index, heads.get(index)))}
 
-        return self._change(self._key(index), at)[index]
+        deadline = None if timeout is None else time.monotonic() + timeout
+        key = self._key(index, timeout=timeout)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return self._change(key, at, timeout=left)[index]
 
     def erase(self, index: IndexId) -> Head:
         """Mark a dropped index as erased, again if need be."""
@@ -278,10 +283,12 @@ class Registry:
         change: Callable[[dict[IndexId, Head]], dict[IndexId, Head]],
         *,
         refresh: str = "false",
+        timeout: float | None = None,
     ) -> dict[IndexId, Head]:
-        deadline = time.monotonic() + self._client.patience
+        deadline = time.monotonic() + (self._client.patience if timeout is None else timeout)
         while True:
-            heads, seen = self._read(key)
+            left = None if timeout is None else max(0.0, deadline - time.monotonic())
+            heads, seen = self._read(key, timeout=left)
             changed = change(heads)
             if changed == heads:
                 return heads
@@ -293,8 +300,12 @@ class Registry:
             }
             params: dict[str, Any] = seen or {"op_type": "create"}
             try:
+                left = None if timeout is None else max(0.0, deadline - time.monotonic())
                 self._client.call(
-                    "PUT", f"/{self._name}/_doc/{key}", body, refresh=refresh, **params
+                    *("PUT", f"/{self._name}/_doc/{key}", body),
+                    timeout=left,
+                    refresh=refresh,
+                    **params,
                 )
                 return changed
             except Refused as error:

@@ -163,12 +163,14 @@ class OpenSearchStore:
         self._catalogues.update(index, say)
 
     @_understood
-    def lease(self, index: IndexId) -> Lease:
+    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
         """Who keeps it up to date."""
-        return _lease_of(self._catalogues.head(index))
+        return _lease_of(self._catalogues.head(index, timeout=timeout))
 
     @_understood
-    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+    def hold(
+        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
+    ) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
 
         def take(head: Head) -> Head:
@@ -176,7 +178,7 @@ class OpenSearchStore:
                 raise Conflict(f"index {index} has another lease by now: {found.described()}")
             return replace(head, lease=lease.to_json())
 
-        self._catalogues.update(index, take)
+        self._catalogues.update(index, take, timeout=timeout)
 
     @_understood
     def reserve(self, index: IndexId, n: int) -> range:

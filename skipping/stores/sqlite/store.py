@@ -116,14 +116,16 @@ class SqliteStore:
             head.state = state.to_json()
             heads.save(connection, head)
 
-    def lease(self, index: IndexId) -> Lease:
+    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
         """Who keeps it up to date."""
-        with self._reading() as connection:
+        with self._reading(wait=timeout) as connection:
             return open_head(connection, index).held_by()
 
-    def hold(self, index: IndexId, lease: Lease, *, expect: Lease) -> None:
+    def hold(
+        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
+    ) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
-        with self._writing() as connection:
+        with self._writing(wait=timeout) as connection:
             heads.hold(connection, index, lease, expect)
 
     def reserve(self, index: IndexId, n: int) -> range:
@@ -302,8 +304,10 @@ class SqliteStore:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with open_connection(self._path, wait=self._patience, write=True) as connection:
+    def _writing(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
+        with open_connection(
+            self._path, wait=self._patience if wait is None else wait, write=True
+        ) as connection:
             yield connection
             connection.execute("COMMIT")
 

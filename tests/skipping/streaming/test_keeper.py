@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -104,6 +105,66 @@ def test_those_whose_queries_hang_are_looked_at_like_the_others(streams: list[St
     goes_on.set()
 
 
+def test_those_that_hang_keep_nobody_waiting(
+    streams: list[Stream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_USUAL", 0.3)
+    goes_on, done = threading.Event(), threading.Event()
+    for each in kept(streams, MemoryStore("a"), 8):
+        each.works.append(lambda: goes_on.wait(60))
+        Keeper.wake(each)
+    (other,) = kept(streams, MemoryStore("b"))
+    other.works.append(done.set)
+    Keeper.wake(other)
+    assert done.wait(20)
+    other.last = done.clear
+    other.end()
+    assert Keeper.closed(other, within=20)
+    assert not done.is_set()
+    goes_on.set()
+
+
+def test_what_waits_for_a_thread_does_not_hang_yet(streams: list[Stream]) -> None:
+    goes_on = threading.Event()
+    some = kept(streams, MemoryStore("a"), 6)
+    for each in some:
+        each.works.append(lambda: goes_on.wait(60))
+        Keeper.wake(each)
+    until(lambda: sum(each.busy == keeper.QUEUED for each in some) == 2)
+    assert sum((each.busy or 0) <= time.monotonic() for each in some) == 4
+    goes_on.set()
+    until(lambda: all(each.busy is None for each in some))
+
+
+def test_a_thread_that_ends_before_its_time_is_replaced(streams: list[Stream]) -> None:
+    def ends() -> None:
+        raise SystemExit
+
+    class Ends(MemoryStore):
+        ended = False
+
+        def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+            if self.ended:
+                raise SystemExit
+            return super().definitions(timeout=timeout)
+
+    store, done = Ends("a"), threading.Event()
+    (one,) = kept(streams, store)
+    for _ in range(5):  # more often than there are threads
+        one.works.append(ends)
+        Keeper.wake(one)
+        until(lambda: not one.works and one.busy is None)
+    one.works.append(done.set)
+    Keeper.wake(one)
+    assert done.wait(10)
+    store.ended = True
+    until(lambda: not Keeper.has(one), seconds=10)
+    store.ended = False
+    Keeper.add(store, one)
+    before = len(one.looks)
+    until(lambda: len(one.looks) > before)
+
+
 def test_a_store_that_hangs_or_fails_is_that_of_its_own_streams(streams: list[Stream]) -> None:
     goes_on = threading.Event()
 
@@ -190,13 +251,15 @@ def test_without_a_thread_to_be_had_it_is_told(
     assert done.wait(10)
     until(lambda: one.busy is None)
     until(lambda: "keep queries" not in threads())
-    closed = threading.Event()
-    one.last = closed.set
-    with monkeypatch.context() as without:  # as Python is from 3.12 on when it ends
+    some = kept(streams, MemoryStore("b"), 3)
+    closed = list[int]()
+    with monkeypatch.context() as without:  # as Python 3.12 is when it ends
         without.setattr(threading.Thread, "start", none)
-        one.end()
-        assert Keeper.closed(one, within=10)
-    assert closed.is_set()
+        for n, each in enumerate(some):
+            each.last = partial(closed.append, n)
+            each.end()
+        assert all(Keeper.closed(each, within=10) for each in some)
+    assert sorted(closed) == [0, 1, 2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that share memory")
