@@ -68,6 +68,7 @@ SECOND = {
 KINDS = ("rewritten", "vectors", "parted", "parted, vectors")
 STOPS = ("start", "commit")
 SOAK = pytest.mark.soak
+_USUAL = {("delete", "Serializable"), ("upsert", "WriteSerializable")}
 
 PAUSE = """
 package tests;
@@ -231,10 +232,12 @@ def pauses(spark: SparkSession) -> Pauses:
 
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=SOAK)])
-@pytest.mark.parametrize("isolation", ISOLATION)
 @pytest.mark.parametrize(
-    "first",
-    [name if name in ("delete", "upsert") else pytest.param(name, marks=SOAK) for name in FIRST],
+    ("first", "isolation"),
+    [
+        pytest.param(first, isolation, marks=() if (first, isolation) in _USUAL else SOAK)
+        for first, isolation in itertools.product(FIRST, ISOLATION)
+    ],
 )
 def test_each_with_each(
     spark: SparkSession,

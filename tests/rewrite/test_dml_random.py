@@ -266,7 +266,7 @@ def originals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     spark.sql("DROP TABLE other")
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_random_commands(
     spark: SparkSession, originals: dict[str, str], tmp_path: Path, count: int
 ) -> None:
