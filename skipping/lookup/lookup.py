@@ -67,7 +67,7 @@ class Finding:
     legs: tuple[Leg, ...]
     unused: tuple[str, ...]
     files: pa.Table
-    lineage: str = ""
+    lineage: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,11 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that disproves every file."""
 
     def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> Finding:
-        catalogue = lookup.catalogue(definition.index, timeout=timeout)
-        everything = BitMap(range(catalogue.below))
-        return Finding(definition.index, catalogue.generation, everything, (), (), catalogue.files)
+        known = lookup.known(definition.index, timeout=timeout)
+        there, everything = known.catalogue, BitMap(range(known.catalogue.below))
+        return Finding(
+            *(definition.index, there.generation, everything, (), (), there.files, known.lineage)
+        )
 
     monkeypatch.setattr(Lookup, "ask", lie)
 
