@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,7 +217,7 @@ def test_told_to_end_while_java_hangs() -> None:
 
 def spark_begins(pid: int) -> bool:
     """Whether Java starts, or the script that starts it: what Python imports has children, too."""
-    with suppress(psutil.Error):  # one has ended meanwhile
+    with contextlib.suppress(psutil.Error):  # one has ended meanwhile
         commands = [child.cmdline() for child in psutil.Process(pid).children()]
         return any("spark" in word for command in commands for word in command)
     return False
