@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +104,13 @@ EXTENDED = (
 faults, random queries, a cluster. Each rule, kind, format, store and join form has its tests among
 the others."""
 
+ONE_FORMAT = (
+    "rewrite/test_join_shapes.py",
+    "rewrite/test_range_joins.py",
+    "rewrite/test_expression_keys.py",
+)
+"""Files whose tests run on Delta or on Iceberg, as their names fall; the soak has them on both."""
+
 LONGEST = (
     "test_notebooks.py",
     "test_ways.py",
@@ -126,15 +135,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     extended = {here / name for name in EXTENDED}
     places = {here / name: place for place, name in enumerate(LONGEST)}
+    one_format = {here / name for name in ONE_FORMAT}
     for item in items:
         if item.path in extended:
             item.add_marker(pytest.mark.extended)
+        if item.path in one_format and _is_of_the_other(item.name):
+            item.add_marker(pytest.mark.soak)
     items.sort(
         key=lambda item: (
             here / "providers" not in item.path.parents,
             places.get(item.path, len(places)),
         )
     )
+
+
+def _is_of_the_other(name: str) -> bool:
+    """Whether a test is of the format that its name without it does not fall to.
+
+    >>> [_is_of_the_other(f"test_a_form[{format}-1]") for format in ("delta", "iceberg")]
+    [False, True]
+    """
+    formats = re.findall(r"(?<=[\[-])(?:delta|iceberg)(?=[]-])", name)
+    if len(formats) != 1:
+        return False
+    falls = zlib.crc32(name.replace(formats[0], "").encode()) % 2
+    return bool(formats[0] == ("delta", "iceberg")[falls])
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=TABLES)
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.soak)])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, str]]:
     """One whose own catalog is of a format: dbt-spark names no other."""
     conf = []

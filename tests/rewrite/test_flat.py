@@ -112,7 +112,7 @@ def ask(spark: SparkSession, queries: int) -> list[float]:
     return seconds
 
 
-@pytest.mark.parametrize("queries", [200, pytest.param(2_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("queries", [100, pytest.param(2_000, marks=pytest.mark.soak)])
 def test_a_healthy_store(spark: SparkSession, store: Path, queries: int) -> None:
     ask(spark, 30)
     before = Held.now(spark)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from tests.rewrite.differential import FORMATS, in_catalog_of, make_table, same_rows
 
-QUERIES = {"delta": 40, "iceberg": 15}
+QUERIES = {"delta": 24, "iceberg": 10}
 
 KEYS = {
     "i": "int(k)",
