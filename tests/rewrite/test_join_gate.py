@@ -339,8 +339,9 @@ def test_a_callback_that_dies(spark: SparkSession, monkeypatch: pytest.MonkeyPat
             assert "asking the index failed" in str(scan)
 
 
+@pytest.mark.soak
 def test_conformance_46_many_keys_few_threads_little_memory(tmp_path: Path) -> None:
-    """What only a session of its own can be set to: see the script; `make soak` takes more."""
+    """What only a session of its own can be set to: see the script."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path), "3", "8"],
         capture_output=True,
