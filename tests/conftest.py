@@ -23,19 +23,13 @@ os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 EXTENDED = (
     "test_docs.py",
     "test_notebooks.py",
-    "rewrite/test_join_property.py",
-    "rewrite/test_property.py",
     "rewrite/test_conformance.py",
     "rewrite/test_conformance_tables.py",
     "rewrite/iceberg/test_writes.py",
-    "rewrite/test_alone.py",
     "rewrite/test_iceberg_catalogs.py",
     "rewrite/test_commands.py",
     "rewrite/test_composites.py",
     "skipping/stores/test_opensearch_cluster.py",
-    "rewrite/test_dbt.py",
-    "rewrite/test_dml_concurrency.py",
-    "rewrite/test_dml_random.py",
     "rewrite/test_expressions.py",
     "rewrite/test_expression_keys.py",
     "rewrite/test_faults.py",
@@ -44,7 +38,6 @@ EXTENDED = (
     "rewrite/test_join_shapes.py",
     "rewrite/test_join_cancel.py",
     "rewrite/test_large_dimensions.py",
-    "rewrite/test_flat.py",
     "rewrite/test_monotonic_ends.py",
     "rewrite/test_range_joins.py",
     "rewrite/test_row_oracle.py",
@@ -52,7 +45,6 @@ EXTENDED = (
     "rewrite/serve/test_life.py",
     "rewrite/test_session.py",
     "rewrite/test_statements.py",
-    "rewrite/test_stream_static.py",
     "rewrite/test_variants.py",
     "rewrite/test_verify.py",
     "test_installed.py",
@@ -75,11 +67,9 @@ EXTENDED = (
     "skipping/commands/test_upkeep.py",
     "skipping/lookup/test_conditions.py",
     "skipping/streaming/test_commits.py",
-    "skipping/streaming/test_iceberg.py",
     "skipping/streaming/test_losses.py",
     "skipping/streaming/test_faults.py",
     "skipping/streaming/test_endings.py",
-    "skipping/streaming/test_opensearch.py",
     "skipping/streaming/test_streams.py",
     "skipping/stores/test_damaged.py",
     "skipping/stores/test_forking.py",
@@ -111,20 +101,30 @@ ONE_FORMAT = (
 )
 """Files whose tests run on Delta or on Iceberg, as their names fall; the soak has them on both."""
 
+SOAKED = (
+    "rewrite/test_alone.py",
+    "rewrite/test_dbt.py",
+    "rewrite/test_dml_concurrency.py",
+    "rewrite/test_dml_random.py",
+    "rewrite/test_flat.py",
+    "rewrite/test_join_property.py",
+    "rewrite/test_property.py",
+    "rewrite/test_stream_static.py",
+    "skipping/streaming/test_iceberg.py",
+    "skipping/streaming/test_opensearch.py",
+)
+"""Files of minutes that only the soak runs: with them the suite takes longer than CI waits."""
+
 LONGEST = (
     "test_notebooks.py",
     "test_ways.py",
     "test_installed.py",
-    "rewrite/test_dml_random.py",
-    "rewrite/test_dml_concurrency.py",
     "rewrite/test_joins.py",
     "rewrite/test_session.py",
     "skipping/streaming/test_commits.py",
     "rewrite/test_static.py",
     "rewrite/test_conformance.py",
     "skipping/streaming/test_streams.py",
-    "skipping/streaming/test_iceberg.py",
-    "rewrite/test_join_property.py",
     "rewrite/test_join_gate.py",
 )
 """Files of minutes, the longest first: begun last, one would keep one of two processes waiting."""
@@ -135,11 +135,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     extended = {here / name for name in EXTENDED}
     places = {here / name: place for place, name in enumerate(LONGEST)}
+    soaked = {here / name for name in SOAKED}
     one_format = {here / name for name in ONE_FORMAT}
     for item in items:
         if item.path in extended:
             item.add_marker(pytest.mark.extended)
-        if item.path in one_format and _is_of_the_other(item.name):
+        if item.path in soaked or (item.path in one_format and _is_of_the_other(item.name)):
             item.add_marker(pytest.mark.soak)
     items.sort(
         key=lambda item: (
