@@ -91,7 +91,7 @@ EXTENDED = (
     "skipping/tables/test_pyiceberg_filters.py",
 )
 """What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,
-faults, random queries, a cluster. Each rule, kind, format, store and join form has its tests among
+faults, a cluster. Each rule, kind, format, store and join form has its tests among
 the others."""
 
 ONE_FORMAT = (

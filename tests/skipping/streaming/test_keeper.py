@@ -32,6 +32,11 @@ class Stream:
         self.ended = False
         self.last: Callable[[], object] | None = None
 
+    def gets(self, work: Callable[[], object]) -> None:
+        """Work, at once."""
+        self.works.append(work)
+        Keeper.wake(self)
+
     def is_over(self) -> bool:
         return self.ended
 
@@ -82,8 +87,7 @@ def test_a_hundred_have_a_thread_and_four(streams: list[Stream]) -> None:
 
     some = kept(streams, MemoryStore("a"), 100)
     for each in some:
-        each.works.append(work)
-        Keeper.wake(each)
+        each.gets(work)
     until(lambda: len(counts) == 100)
     assert max(counts) == 5
     until(lambda: all(each.busy is None for each in some))
@@ -94,8 +98,7 @@ def test_those_whose_queries_hang_are_looked_at_like_the_others(streams: list[St
     goes_on = threading.Event()
     hanging = kept(streams, MemoryStore("a"), 4)
     for each in hanging:
-        each.works.append(lambda: goes_on.wait(60))
-        Keeper.wake(each)
+        each.gets(lambda: goes_on.wait(60))
     (other,) = kept(streams, MemoryStore("a"))
     until(lambda: all(each.busy for each in hanging))
     before = [len(each.looks) for each in (*hanging, other)]
@@ -111,11 +114,9 @@ def test_those_that_hang_keep_nobody_waiting(
     monkeypatch.setattr(keeper, "_USUAL", 0.3)
     goes_on, done = threading.Event(), threading.Event()
     for each in kept(streams, MemoryStore("a"), 8):
-        each.works.append(lambda: goes_on.wait(60))
-        Keeper.wake(each)
+        each.gets(lambda: goes_on.wait(60))
     (other,) = kept(streams, MemoryStore("b"))
-    other.works.append(done.set)
-    Keeper.wake(other)
+    other.gets(done.set)
     assert done.wait(20)
     other.last = done.clear
     other.end()
@@ -128,14 +129,15 @@ def test_what_waits_for_a_thread_does_not_hang_yet(streams: list[Stream]) -> Non
     goes_on = threading.Event()
     some = kept(streams, MemoryStore("a"), 6)
     for each in some:
-        each.works.append(lambda: goes_on.wait(60))
-        Keeper.wake(each)
+        each.gets(lambda: goes_on.wait(60))
     until(lambda: sum(each.busy == keeper.QUEUED for each in some) == 2)
     assert sum((each.busy or 0) <= time.monotonic() for each in some) == 4
     goes_on.set()
     until(lambda: all(each.busy is None for each in some))
 
 
+# Its threads do end by what nobody caught, which pytest would report.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_ends_before_its_time_is_replaced(streams: list[Stream]) -> None:
     def ends() -> None:
         raise SystemExit
@@ -151,11 +153,9 @@ def test_a_thread_that_ends_before_its_time_is_replaced(streams: list[Stream]) -
     store, done = Ends("a"), threading.Event()
     (one,) = kept(streams, store)
     for _ in range(5):  # more often than there are threads
-        one.works.append(ends)
-        Keeper.wake(one)
+        one.gets(ends)
         until(lambda: not one.works and one.busy is None)
-    one.works.append(done.set)
-    Keeper.wake(one)
+    one.gets(done.set)
     assert done.wait(10)
     store.ended = True
     until(lambda: not Keeper.has(one), seconds=10)
@@ -211,8 +211,7 @@ def test_a_fault_of_one_is_none_of_the_others(streams: list[Stream]) -> None:
         raise KeyError("theirs")
 
     for _ in range(8):
-        bad.works.append(fails)
-        Keeper.wake(bad)
+        bad.gets(fails)
         until(lambda: not bad.works and bad.busy is None)
     assert bad.errors == ["'theirs'"] * 8
     before = len(good.looks)
@@ -242,12 +241,10 @@ def test_without_a_thread_to_be_had_it_is_told(
     done = threading.Event()
     with monkeypatch.context() as without:
         without.setattr(threading.Thread, "start", none)
-        one.works.append(done.set)
-        Keeper.wake(one)
+        one.gets(done.set)
         until(lambda: one.errors == ["can't start new thread"])
         assert one.busy is None
-    one.works.append(done.set)
-    Keeper.wake(one)
+    one.gets(done.set)
     assert done.wait(10)
     until(lambda: one.busy is None)
     until(lambda: "keep queries" not in threads())
