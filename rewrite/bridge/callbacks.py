@@ -32,6 +32,7 @@ from skipping.config.settings import SETTINGS, Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
 from skipping.parser import is_ours
+from skipping.parser.networks import in_network
 
 __all__ = ["Answers", "Statements", "find_original_error", "identities", "table_key"]
 
@@ -86,6 +87,8 @@ class Answers:
                 raise SkippingError("a message of Java's is of another version")
             if header.get(protocol.OP) == protocol.SETTING:
                 return _message({protocol.VALUE: _number(header)})
+            if header.get(protocol.OP) == protocol.NETWORK:
+                return _message(_condition(header[protocol.TEXT]))
             settings, lookup = self._asked(name)
             match header.get(protocol.OP):
                 case protocol.DISPROVED:
@@ -191,6 +194,14 @@ def _number(header: Mapping[str, Any]) -> float | int | None:
     except (KeyError, ValueError):
         return None
     return value if isinstance(value, (int, float)) else None
+
+
+def _condition(network: str) -> dict[str, str]:
+    """The condition on `ip` that stands for a network, or why the text is none."""
+    try:
+        return {protocol.VALUE: in_network("ip", network)}
+    except ValueError as error:
+        return {protocol.REASON: str(error)}
 
 
 def _left(deadline: float) -> float:

@@ -147,6 +147,7 @@ class Hooks:
         """
         store_of(spark, settings_of(spark))
         self._spark = spark
+        self.java.register(spark._jsparkSession)
         self.java.setAttached(True)
         self._tell()
         if not self._watching:

@@ -6,6 +6,7 @@ import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.PythonCallback;
 import rewrite.jvm.bridge.SessionSettings;
@@ -13,6 +14,7 @@ import rewrite.jvm.join.JoinPruningRule;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.observe.ExecutionLog;
 import rewrite.jvm.observe.ScanReport;
+import rewrite.jvm.parser.InNetwork;
 import rewrite.jvm.parser.SkippingSqlParser;
 import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.predicate.IndexedExpression;
@@ -28,6 +30,7 @@ public final class SkippingExtension {
   private final TableStatistics statistics;
   private final PhysicalScans physical;
   private final StatementCallback statements;
+  private final InNetwork network;
   private final ScanReport scans;
   private final ExecutionLog executions;
 
@@ -38,19 +41,26 @@ public final class SkippingExtension {
     statistics = new TableStatistics(client);
     physical = new PhysicalScans(client, feedback, statistics);
     statements = new StatementCallback(states, secret);
+    network = new InNetwork(client);
     scans = new ScanReport(
         client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
     executions = new ExecutionLog(scans);
   }
 
-  /** Puts the rules and the parser into sessions to be, and the listener into the context. */
+  /** Puts the rules, the parser and the function into sessions to be, and the listener into the context. */
   public void inject(SparkSessionExtensions extensions, SparkContext context) {
     extensions.injectColumnar(
         new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(new JoinPruningRule(client, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
+    network.inject(extensions);
     context.addSparkListener(executions);
+  }
+
+  /** Gives the function to a session that has run SQL, and so has its functions already. */
+  public void register(SparkSession session) {
+    network.register(session.sessionState().functionRegistry());
   }
 
   /** See IndexClient. */

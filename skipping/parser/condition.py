@@ -1,8 +1,8 @@
 """The condition of WHERE as a tree of tests: data that is read, never text that somebody runs.
 
 A condition stands in the store, where others may write. So it is read by a grammar that knows
-comparisons, null tests, IN, LIKE, BETWEEN, AND, OR and NOT over columns and constants, and what is
-handed to Spark or PyIceberg is made of this tree (`skipping.tables.conditions`).
+comparisons, null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants,
+and what is handed to Spark or PyIceberg is made of this tree (`skipping.tables.conditions`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
+from ipaddress import IPv6Network
 from typing import Literal, TypeAlias
 
 from lark import Lark, Token, Tree
@@ -21,7 +22,7 @@ from lark.exceptions import UnexpectedInput
 from skipping.parser import literals
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import Unclosed, blank_comments
-from skipping.parser.networks import network_of
+from skipping.parser.networks import network_of, pattern_of, read_network, texts_of
 
 __all__ = [
     "LONGEST",
@@ -169,8 +170,8 @@ Test: TypeAlias = Comparison | Membership | TupleMembership | Like | RLike | Bet
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
-    "WHERE takes =, <>, <, <=, >, >=, <=>, IS [NOT] NULL, IN, LIKE and BETWEEN over columns and "
-    "constants, with AND, OR, NOT and parentheses"
+    "WHERE takes =, <>, <, <=, >, >=, <=>, IS [NOT] NULL, IN, LIKE, BETWEEN and in_network over "
+    "columns and constants, with AND, OR, NOT and parentheses"
 )
 _SPELLED: dict[str, Compared] = {"==": "=", "<>": "!="}
 _TYPED: dict[str, Typed] = {
@@ -300,10 +301,17 @@ class _Reader:
                 return Both(self._legs(node, depth))
             case "negation":
                 return Negation(self._legs(node, depth)[0])
-        self._tests += 1
+            case "network":
+                read = _network(node)
+                self._count(node, len(read.legs) if isinstance(read, Either) else 1)
+                return read
+        self._count(node)
+        return _test(node)
+
+    def _count(self, node: Tree[Token], tests: int = 1) -> None:
+        self._tests += tests
         if self._tests > _MOST:
             raise _Wrong(_start(node), f"a condition has at most {_MOST:,} tests")
-        return _test(node)
 
     def _legs(self, node: Tree[Token], depth: int) -> tuple[Condition, ...]:
         return tuple(self.condition(leg, depth + 1) for leg in _trees(node))
@@ -313,7 +321,7 @@ def _test(node: Tree[Token]) -> Test:
     if node.data == "tuples":
         return _tuples(node)
     operands = tuple(_operand(each) for each in _trees(node))
-    words = [token for token in node.children if isinstance(token, Token)]
+    words = _tokens(node)
     negated = any(token.type == "NOT" for token in words)
     match node.data:
         case "comparison":
@@ -335,6 +343,23 @@ def _test(node: Tree[Token]) -> Test:
     return NullTest(operands[0], negated)
 
 
+def _network(node: Tree[Token]) -> Condition:
+    """`in_network(operand, 'network')`: what `in_network` writes for it."""
+    operand = _operand(_trees(node)[0])
+    (text,) = [token for token in _tokens(node) if token.type == "STRING"]
+    try:
+        network = read_network(_string(text))
+    except ValueError as error:
+        raise _Wrong(text.start_pos or 0, str(error)) from None
+    if isinstance(network, IPv6Network):
+        return RLike(operand, pattern_of(network), negated=False)
+    texts = texts_of(network)
+    if not texts[0].endswith("."):
+        return Membership(operand, tuple(map(Constant, texts)), negated=False)
+    legs = tuple(Like(operand, f"{each}%", "\\", negated=False) for each in texts)
+    return legs[0] if len(legs) == 1 else Either(legs)
+
+
 def _tuples(node: Tree[Token]) -> TupleMembership:
     first, *rows = (tuple(map(_operand, _trees(each))) for each in _trees(node))
     for each, row in zip(_trees(node)[1:], rows, strict=True):
@@ -343,12 +368,12 @@ def _tuples(node: Tree[Token]) -> TupleMembership:
             raise _Wrong(_start(each), f"a tuple of {sizes}")
         if Constant(None) in row:
             raise _Wrong(_start(each), "a tuple of constants has no NULL")
-    negated = any(isinstance(token, Token) and token.type == "NOT" for token in node.children)
+    negated = any(token.type == "NOT" for token in _tokens(node))
     return TupleMembership(first, tuple(rows), negated)
 
 
 def _operand(node: Tree[Token]) -> Operand:
-    tokens = [token for token in node.children if isinstance(token, Token)]
+    tokens = _tokens(node)
     (first, *_) = tokens
     match node.data:
         case "column":
@@ -407,6 +432,10 @@ def _name(token: Token) -> str:
         return literals.unquote(token)
     except ValueError as error:
         raise _Wrong(token.start_pos or 0, str(error)) from None
+
+
+def _tokens(node: Tree[Token]) -> list[Token]:
+    return [child for child in node.children if isinstance(child, Token)]
 
 
 def _trees(node: Tree[Token]) -> list[Tree[Token]]:

@@ -6,8 +6,11 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
-__all__ = ["in_network", "network_of"]
+__all__ = ["in_network", "network_of", "pattern_of", "read_network", "texts_of"]
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _DIGIT = "[0-9a-f]"
 _ANY = _DIGIT + "{1,4}"
@@ -33,22 +36,38 @@ def in_network(column: str, network: str) -> str:
     >>> in_network("ip", "2001:db8::/32")[:46]
     "(ip RLIKE '(?i)^(?:2001:db8:0:0:0:0:0:0/32){0}"
     """
+    found = read_network(network)
+    if isinstance(found, ipaddress.IPv6Network):
+        return f"({column} RLIKE '{pattern_of(found)}')"
+    texts = texts_of(found)
+    if not texts[0].endswith("."):
+        return f"({column} IN ({', '.join(map(repr, texts))}))"
+    return "(" + " OR ".join(f"{column} LIKE '{text}%'" for text in texts) + ")"
+
+
+def read_network(text: str) -> Network:
+    """The network that a text names; raises ValueError for what is none, or has a zone."""
     try:
-        found = ipaddress.ip_network(network)
+        found = ipaddress.ip_network(text)
     except ValueError as error:
         raise ValueError(
-            f"{network!r} is no network ({error}): give one as 10.1.0.0/16 or 2001:db8::/32"
+            f"{text!r} is no network ({error}): give one as 10.1.0.0/16 or 2001:db8::/32"
         ) from None
-    if isinstance(found, ipaddress.IPv6Network):
-        if found.network_address.scope_id is not None:
-            raise ValueError(f"{network!r} is no network: it has a zone")
-        return f"({column} RLIKE '{_pattern(found)}')"
-    octets = max(1, -(-found.prefixlen // 8))
-    parts = [str(part[0]).split(".") for part in found.subnets(new_prefix=8 * octets)]
-    starts = [".".join(part[:octets]) for part in parts]
-    if octets == 4:
-        return f"({column} IN ({', '.join(map(repr, starts))}))"
-    return "(" + " OR ".join(f"{column} LIKE '{start}.%'" for start in starts) + ")"
+    if isinstance(found, ipaddress.IPv6Network) and found.network_address.scope_id is not None:
+        raise ValueError(f"{text!r} is no network: it has a zone")
+    return found
+
+
+def texts_of(network: ipaddress.IPv4Network) -> list[str]:
+    """What the addresses of a network begin with; of at most 128 addresses these themselves.
+
+    >>> texts_of(ipaddress.IPv4Network("10.2.0.0/15"))
+    ['10.2.', '10.3.']
+    """
+    octets = max(1, -(-network.prefixlen // 8))
+    parts = [str(part[0]).split(".") for part in network.subnets(new_prefix=8 * octets)]
+    end = "." if octets < 4 else ""
+    return [".".join(part[:octets]) + end for part in parts]
 
 
 def network_of(pattern: str) -> tuple[bytes, bytes] | None:
@@ -66,18 +85,18 @@ def network_of(pattern: str) -> tuple[bytes, bytes] | None:
     except ValueError:
         return None
     # Anybody can write the mark: what counts is that the rest says the same.
-    if _pattern(network) != pattern:
+    if pattern_of(network) != pattern:
         return None
     return network[0].packed, network[-1].packed
 
 
 @lru_cache(maxsize=1_024)  # by networks: what queries bring is text of any sort, and is not kept
-def _pattern(network: ipaddress.IPv6Network) -> str:
-    """All spellings of its addresses, without an escape, which sessions read in several ways.
+def pattern_of(network: ipaddress.IPv6Network) -> str:
+    """The regular expression of all spellings of its addresses.
 
-    First the network itself no times, which matches always and tells whose expression it is. Then
-    those whose last two groups are spelled, by themselves or as IPv4 is, and those where `::`
-    stands for one of these two.
+    Without an escape, which sessions read in several ways. First the network itself no times, which
+    matches always and tells whose expression it is. Then those whose last two groups are spelled,
+    by themselves or as IPv4 is, and those where `::` stands for one of these two.
     """
     packed, length = network.network_address.packed, network.prefixlen
     values = [int.from_bytes(packed[i : i + 2], "big") for i in range(0, 16, 2)]

@@ -34,6 +34,7 @@ from rewrite.bridge.install import Hooks, find_hooks
 
 CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
 QUERY = "SELECT * FROM t WHERE id = 5"
+IN_NETWORK = "SELECT in_network('10.1.0.1', '10.0.0.0/8')"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -245,6 +246,7 @@ def a_session_that_has_run_sql_is_cloned(folder: Path) -> None:
         assert java.active().equals(spark._jsparkSession)
         assert java.getDefaultSession().get().equals(spark._jsparkSession)
         assert opened(spark) == 1
+        assert spark.sql(IN_NETWORK).first() == (True,)
         # The session that was given still works, without the hooks.
         assert used.sql(QUERY).count() == 1
         again, text = said(lambda: rewrite.enable(spark))
@@ -262,6 +264,7 @@ def new_and_cloned_sessions_skip_too(folder: Path) -> None:
         for session in (other, clone):
             assert find_hooks(session) is find_hooks(spark)
             assert opened(session) == 1
+            assert session.sql(IN_NETWORK).first() == (True,)
         other.conf.set("spark.skipping.enabled", "false")
         assert (opened(other), opened(spark)) == (4, 1)
 

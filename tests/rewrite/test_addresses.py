@@ -7,7 +7,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from skipping import in_network
 from tests.rewrite.differential import (
@@ -54,6 +56,45 @@ def test_exactly_the_needed_files_are_opened(spark: SparkSession, visits: str) -
         in_network("ip", "192.168.4.1/32"), in_network("ip", "0.0.0.0/1"),
     ]  # fmt: skip
     exact_batch(spark, visits, conditions)
+
+
+@pytest.mark.parametrize("network", ["10.16.0.0/14", "172.16.0.0/12", "10.1.4.1/32", "fe80::/10"])
+def test_the_function_of_sql_is_the_condition(
+    spark: SparkSession, visits: str, network: str
+) -> None:
+    function = f"in_network(ip, '{network}')"
+    written = skips(spark, f"SELECT * FROM {visits} WHERE {in_network('ip', network)}")
+    called = skips(spark, f"SELECT * FROM {visits} WHERE {function}")
+    assert (called.opened, called.skipped) == (written.opened, written.skipped)
+    assert called.skipped > 0
+    table = spark.table(visits)
+    count = table.where(F.call_function("in_network", "ip", F.lit(network))).count()
+    assert count == table.where(in_network("ip", network)).count() > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("in_network(ip)", "these two are needed, not 1"),
+        ("in_network(ip, '10.1.0.1/16')", "is no network"),
+        ("in_network(ip, repeat('1', 1000))", "it is too long"),
+        ("in_network(ip, ip)", "it is no constant text"),
+        ("in_network(ip, 10)", "it is no constant text"),
+        ("in_network(length(ip), '10.0.0.0/8')", "it is no text"),
+        ("in_network(concat(ip, rand()), '10.0.0.0/8')", "it is another one each time"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(
+    spark: SparkSession, visits: str, call: str, message: str
+) -> None:
+    with pytest.raises(AnalysisException, match=f"in_network.*{message}"):
+        spark.sql(f"SELECT * FROM {visits} WHERE {call}")
+
+
+def test_no_network_is_null(spark: SparkSession) -> None:
+    row = spark.sql("SELECT in_network('10.1.0.1', NULL), in_network(NULL, '10.0.0.0/8')").first()
+    assert row is not None
+    assert list(row) == [None, None]
 
 
 def test_networks_of_ipv6_in_any_spelling(spark: SparkSession, visits: str) -> None:

@@ -96,6 +96,24 @@ def test_the_key_is_made_below_the_join(spark: SparkSession, fact: str) -> None:
     assert opened(found) == [1], str(found.explained)
 
 
+def test_groups_by_what_the_key_is_made_of(spark: SparkSession, fact: str) -> None:
+    d = dimension(spark, "VALUES ('a2-b7'), ('user17@x.org')")
+    rows = "SELECT a, b, count(*) AS n FROM {} GROUP BY {}"
+    latest = "row_number() OVER (PARTITION BY email ORDER BY a) AS r"
+    for below, key, held in (
+        (f"SELECT email, count(*) AS n FROM {fact} GROUP BY email", "lower(email)", 1),
+        (rows.format(fact, "a, b"), "a || '-' || b", 1),
+        (rows.format(fact, "ROLLUP (a, b)"), "a || '-' || b", 10),
+        (f"SELECT email, n FROM (SELECT *, 1 AS n, {latest} FROM {fact}) WHERE r = 1",
+         "lower(email)", 1),
+        (f"SELECT a, max(email) AS email FROM {fact} GROUP BY a", "lower(email)", 10),
+        (f"SELECT a, max(b) AS b FROM {fact} GROUP BY a", "a || '-' || b", 10),
+        (f"SELECT email COLLATE UTF8_LCASE AS e FROM {fact} GROUP BY 1", "lower(string(e))", 10),
+    ):  # fmt: skip
+        found = same_rows(spark, f"SELECT f.* FROM ({below}) f JOIN {d} d ON {key} = d.k")
+        assert opened(found) == [held], f"{below}\n{found.explained}"
+
+
 def test_another_session_asks_only_what_means_the_same(spark: SparkSession, fact: str) -> None:
     query = SHAPES["inner"].format(
         hint=BROADCAST, f=fact, d="(SELECT explode(array({})) AS k)", on="{}"

@@ -33,6 +33,7 @@ public final class IndexClient {
   public static final String COMPOSITE = "tuple:";
 
   private static final double LOADING = 60; // seconds for files in the background
+  private static final double WRITING = 10; // seconds for a condition, without which no query runs
   private static final long PAUSE = 200; // milliseconds, while Python itself reads them
 
   private static final int MAX_THREADS = 128; // as many as Spark has for its broadcasts
@@ -165,6 +166,22 @@ public final class IndexClient {
     }
     Object told = indexed.putIfAbsent(name, known);
     return told == null ? known : (Map) told;
+  }
+
+  /** The condition on a column `ip` for a network, as Python writes it; IllegalArgumentException
+      with the reason if the text is no network. */
+  public String condition(String network) throws Exception {
+    Map question = MessageWriter.question(Protocol.NETWORK);
+    question.put(Protocol.TEXT, network);
+    byte[] message = new MessageWriter().message(question);
+    Map header = Answer.header(python.call("", message, new Budget(WRITING)));
+    if (Boolean.TRUE.equals(header.get(Protocol.FAILED))) {
+      throw new IOException((String) header.get(Protocol.REASON));
+    }
+    if (!header.containsKey(Protocol.VALUE)) {
+      throw new IllegalArgumentException((String) header.get(Protocol.REASON));
+    }
+    return (String) header.get(Protocol.VALUE);
   }
 
   /** Threads that do not keep the JVM alive; work beyond their number waits, as long as the query

@@ -35,6 +35,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.plans.logical.WindowGroupLimit;
+import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
@@ -42,6 +43,7 @@ import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
+import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 import scala.collection.immutable.Seq;
@@ -225,7 +227,23 @@ public final class KeyPushdown {
       Expression column = (Expression) columns.get(i);
       if (column.semanticEquals(key) || column.semanticEquals(Inversion.column(key))) return true;
     }
-    return false;
+    return isMadeOf(columns, key);
+  }
+
+  /** Whether all that a key depends on is in some columns, and the same for rows that have them in
+      common. */
+  private static boolean isMadeOf(List columns, Expression key) {
+    if (!key.deterministic()) return false;
+    if (key.containsPattern(TreePattern$.MODULE$.AGGREGATE_EXPRESSION())) return false;
+    for (scala.collection.Iterator each = key.references().iterator(); each.hasNext(); ) {
+      Attribute needed = (Attribute) each.next();
+      boolean isThere = false;
+      for (int i = 0; i < columns.size(); i++) {
+        isThere |= ((Expression) columns.get(i)).semanticEquals(needed);
+      }
+      if (!isThere || !ValueTypes.isExact(needed.dataType())) return false;
+    }
+    return true;
   }
 
   /** Whether rows only go elsewhere. */

@@ -1,5 +1,7 @@
 package rewrite.jvm.predicate;
 
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
@@ -9,6 +11,7 @@ import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType$;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 
@@ -33,6 +36,13 @@ public final class ValueTypes {
   /** Whether one may be NaN, which is the greatest value to Spark, and not within bounds. */
   public static boolean isFloating(DataType type) {
     return type instanceof DoubleType || type instanceof FloatType;
+  }
+
+  /** Whether values that are equal are the same bit by bit: zeros of floats and collated text are
+      not. */
+  public static boolean isExact(DataType type) {
+    return isCounted(type) || type instanceof DecimalType || type instanceof BooleanType
+        || type instanceof BinaryType || type.equals(StringType$.MODULE$);
   }
 
   /** Whether each value has its place among the integers from `least` to `greatest`, in order. */

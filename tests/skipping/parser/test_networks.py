@@ -14,7 +14,7 @@ from providers.simplify import simplify
 from skipping import in_network
 from skipping.lookup.conditions import as_predicate
 from skipping.lookup.networks import network_predicate
-from skipping.parser.condition import LONGEST
+from skipping.parser.condition import LONGEST, Negation, parse_condition
 from skipping.parser.errors import StatementError
 from skipping.parser.networks import network_of
 from skipping.tables import Columns, TableColumn
@@ -172,6 +172,29 @@ def test_no_text_that_the_expression_takes_is_lost() -> None:
                 assert not any(re.search(pattern(network), each) for each in files[i]), network
             skipped_in_all += len(skipped)
     assert skipped_in_all > 200
+
+
+@pytest.mark.parametrize("network", ["10.1.64.0/19", "10.1.0.0/16", "10.1.2.4/31", "2001:db8::/32"])
+def test_a_text_may_call_it(network: str) -> None:
+    called = f"IN_NETWORK (ip, '{network}')"
+    assert parse_condition(called) == parse_condition(in_network("ip", network))
+    assert parse_condition(f"NOT {called}") == Negation(parse_condition(called))
+    assert parse_condition(f"in_network = 1 OR {called}")  # a column may have its name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("in_network(ip, '10.1.0.1/16')", "is no network"),
+        ("in_network(ip, '10.1.0.0/16', 2)", ", cannot stand here"),
+        ("in_network(ip)", "[)] cannot stand here"),
+        ("in_network(lower(ip), '10.1.0.0/16')", "lower is a function"),
+        (" OR ".join(["in_network(ip, '0.0.0.0/1')"] * 8), "at most 1,000 tests"),
+    ],
+)
+def test_a_wrong_call_is_refused(text: str, message: str) -> None:
+    with pytest.raises(StatementError, match=message):
+        parse_condition(text)
 
 
 @pytest.mark.parametrize(
