@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from providers.errors import (
     first_line,
 )
 from providers.predicate import And, Predicate
-from skipping.build.refresh import find_missing, list_files, refresh, target_version
+from skipping.build.refresh import Pending, find_pending, list_files, refresh
 from skipping.build.vacuum import vacuum
 from skipping.config.options import IndexOptions
 from skipping.define import (
@@ -85,6 +84,7 @@ class Index:
     ) -> None:
         self._source = source
         self._definition = definition
+        self._pending: Pending | None = None  # what the next refresh need not find again
         self.table: Table = source.table
         self.store = store
 
@@ -239,11 +239,13 @@ class Index:
                     limit=limit,
                     until=until,
                     retry=retry,
+                    known=self._pending,
                 )
                 break
             except Conflict:
                 if reload_definition(self.store, self._definition) == self._definition:
                     raise
+        self._pending = None
         self.reread()
         invalidate(self.store)
         return state
@@ -255,11 +257,10 @@ class Index:
         """
         if self.replaced:
             return self.table.files().select(["path", "size"])
-        state = self.state
-        version = target_version(self.table, state, until)
-        retry = retry or state.retries_by(time.time())
-        todo = find_missing(self.store, self.table, self._definition, version, state, retry=retry)
-        return list_files(todo)
+        self._pending = find_pending(
+            self.store, self.table, self._definition, self.state, until=until, retry=retry
+        )
+        return list_files(self._pending.todo)
 
     def reread(self) -> None:
         """See what others made of the definition."""

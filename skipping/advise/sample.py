@@ -21,6 +21,7 @@ from providers.errors import TableError
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch_columns
 from skipping.build.spark import opens
 from skipping.build.storage import session_storage
+from skipping.build.tasks import as_task
 from skipping.parquet.columns import find, indexed_domain
 from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
 from skipping.progress import progress
@@ -113,7 +114,7 @@ def _measure(
                 )
 
     frame = spark.createDataFrame(files)
-    rows = frame.mapInArrow(measure, "column long, measured binary").toArrow()
+    rows = frame.mapInArrow(as_task(measure), "column long, measured binary").toArrow()
     return [
         rows.filter(pc.equal(rows["column"], number))["measured"].drop_null().to_pylist()
         for number in range(len(columns))

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -54,13 +54,15 @@ def refresh(
     limit: int | None = None,
     until: int | None = None,
     retry: bool = True,
+    known: Pending | None = None,
 ) -> State:
     """Index every file of the version that is newest as this begins; returns when that is so.
 
     With `limit` no more than so many files: the rest is `State.left` for the next time. With
     `until`, the version to get to is that, where versions count up. `token` is that of the index's
     lease, if the caller has it. Files that could not be read before are tried again, without
-    `retry` only when they are due (`State.retries_by`). Raises what goes wrong, after the index was
+    `retry` only when they are due (`State.retries_by`). `known` is what was found to do a moment
+    ago, and is done if nothing has changed since. Raises what goes wrong, after the index was
     marked as failed: it is still asked, because what it knows stays true. Another refresher at work
     at the same time does no harm.
     """
@@ -69,11 +71,12 @@ def refresh(
     begun: Status = "refreshing" if before.covered is not None else "creating"
     store.report(index, replace(before, status=begun, error=None), token=token)
     try:
-        version = target_version(table, before, until)
         definition = _brought_up(store, definition, table.columns())
-        retry = before.unread > 0 and (retry or before.retries_by(time.time()))
-        todo = find_missing(store, table, definition, version, before, retry=retry)
-        some, left = _limited(todo, limit)
+        pending = find_pending(
+            store, table, definition, before, until=until, retry=retry, known=known
+        )
+        version, retry = pending.version, pending.retry
+        some, left = _limited(pending.todo, limit)
         lost, why = _build(build, store, table, definition, some, providers, token)
         tried = sum(len(each.files) for each in some)
         gap = uncomputed(definition.value, table.columns())
@@ -197,6 +200,40 @@ class Missing:
 
     files: pa.Table
     lacking: tuple[IndexedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What is to be built for a definition and a state to get to a version.
+
+    `retry`: with what could not be read before.
+    """
+
+    definition: Versioned[Definition]
+    state: State
+    version: int
+    retry: bool
+    todo: tuple[Missing, ...] = field(default=(), compare=False)
+
+
+def find_pending(
+    store: IndexStore,
+    table: Table,
+    definition: Versioned[Definition],
+    state: State,
+    *,
+    until: int | None,
+    retry: bool,
+    known: Pending | None = None,
+) -> Pending:
+    """What is to be built; `known`, what was found before, if that is about the same."""
+    version = target_version(table, state, until)
+    retry = state.unread > 0 and (retry or state.retries_by(time.time()))
+    wanted = Pending(definition, state, version, retry)
+    if known == wanted:
+        return known
+    todo = find_missing(store, table, definition, version, state, retry=retry)
+    return replace(wanted, todo=tuple(todo))
 
 
 def find_missing(
@@ -351,7 +388,7 @@ def _build(
 def _without_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
     """Without the columns of those parts of a sketch that no file has: mostly there are none."""
     for each in work:
-        for part in {field.part for field in each.provider.fields()} - {""}:
+        for part in {stored.part for stored in each.provider.fields()} - {""}:
             sketch = f"{each.indexed.sketch}{part}_"
             if entries[f"{sketch}known"].null_count == len(entries):
                 gone = [name for name in entries.schema.names if name.startswith(sketch)]

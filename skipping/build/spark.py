@@ -20,6 +20,7 @@ from skipping.build.preflight import require_executors
 from skipping.build.sketch import Work, entry_schema, is_unread, make_entries, sketch_files
 from skipping.build.spark_reader import ReaderBuild
 from skipping.build.storage import Storage, root_of, session_storage
+from skipping.build.tasks import as_task
 from skipping.build.whole_files import SMALL, WholeFileBuild
 from skipping.tables.filesystem import Locate, locate
 
@@ -127,11 +128,11 @@ class SparkBuild:
                 except TableError:  # what this executor has is not what the driver has
                     yield make_entries(batch.to_pylist(), work)
 
-        # Not repartitioned: a local relation has a partition a slot, and a Python task costs some
-        # 0.2 s of CPU before it begins, so more tasks than slots would only cost.
+        # Not repartitioned: a local relation has a partition a slot, and more would only cost.
         frame = self._spark.createDataFrame(files)
         schema = entry_schema(work)
-        return frame.mapInArrow(sketch, from_arrow_schema(schema)).toArrow().cast(schema)
+        found = frame.mapInArrow(as_task(sketch), from_arrow_schema(schema))
+        return found.toArrow().cast(schema)
 
 
 def opens(path: str, locate: Locate = locate) -> bool:

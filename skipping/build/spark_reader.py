@@ -25,6 +25,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from skipping.build.known_files import read_known
 from skipping.build.sketch import Work, entry_schema, make_entries, sketch
+from skipping.build.tasks import as_task
 from skipping.parquet.columns import Found, UnknownError
 from skipping.parquet.reader import (
     Part,
@@ -256,7 +257,7 @@ class ReaderBuild:
         return (
             self._rows(read, group[0][1].found, work)
             .coalesce(self._spark.sparkContext.defaultParallelism)
-            .mapInArrow(sketched, from_arrow_schema(schema))
+            .mapInArrow(as_task(sketched), from_arrow_schema(schema))
             .toArrow()
             .cast(schema)
         )

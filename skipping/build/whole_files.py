@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from skipping.build.known_files import read_known
 from skipping.build.sketch import Read, Work, entry_schema, make_entries, sketch
+from skipping.build.tasks import as_task
 from skipping.parquet.reader import Part, read_content
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import is_as_listed
@@ -98,7 +99,7 @@ class WholeFileBuild:
             read_known(spark, known, binary(), binary.schema(), _OPTIONS)
             .select("_metadata.file_path", "modificationTime", "content")
             .coalesce(slots)
-            .mapInArrow(sketched, from_arrow_schema(schema))
+            .mapInArrow(as_task(sketched), from_arrow_schema(schema))
             .toArrow()
             .cast(schema)
         )

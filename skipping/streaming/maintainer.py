@@ -353,8 +353,11 @@ class Maintainer:
         if self._stopping.is_set():
             return  # an empty batch, which nobody waits for
         with self._guard():
-            events.count()  # so that Spark's progress counts them
-            index = self._opened()
+            # So that Spark's progress counts them; DataFrame.count would plan an aggregate.
+            events._jdf.queryExecution().toRdd().count()
+            index = source.opened
+            assert index is not None, "its events were asked for"
+            index.reread()
             index.carry_over()
             id = index.definition.index
             lease = self._leases.get(id)

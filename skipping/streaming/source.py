@@ -70,6 +70,8 @@ class FileEvents:
         self._limit = limit
         self.until = 0
         """The table version that the last batch is about."""
+        self.opened: Index | None = None
+        """The index as it was when the events of the last batch were asked for."""
         self._given = deque[Any](maxlen=_GIVEN)
         # Made before there is anything to interrupt.
         self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
@@ -122,7 +124,7 @@ class FileEvents:
         return self._none
 
     def _events(self, end: tuple[int, int] | None) -> Any:
-        index = self._index()
+        index = self.opened = self._index()
         self.until = version = index.table.version() if end is None else end[0]
         try:
             files = index.pending(until=version, retry=False)

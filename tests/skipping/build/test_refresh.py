@@ -52,6 +52,36 @@ def grow(spark: SparkSession, folder: Path, start: int, *, files: int = 1) -> No
     ).write.format("delta").mode("append").save(str(folder / "t"))
 
 
+def test_what_was_found_a_moment_ago_is_not_found_again(
+    spark: SparkSession, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, int]] = []
+    changes = DeltaTable.changes
+
+    def noted(self: DeltaTable, since: int, until: int) -> pa.Table | None:
+        read.append((since, until))
+        return changes(self, since, until)
+
+    monkeypatch.setattr(DeltaTable, "changes", noted)
+    index = SkippingIndex.create(spark, table, "id MIN_MAX", store=f"sqlite:{tmp_path}/s.sqlite")
+    grow(spark, tmp_path, 40)
+    assert len(index.pending()) == 1
+    index.refresh()
+    assert (read, len(index.files())) == ([(0, 1)], 5)
+    for meanwhile in (
+        lambda: grow(spark, tmp_path, 60),
+        lambda: SkippingIndex.on(spark, table, store=index.store).add("s VALUE_LIST"),
+        lambda: SkippingIndex.on(spark, table, store=index.store).refresh(),
+    ):
+        grow(spark, tmp_path, 50)
+        assert len(index.pending()) == 1
+        meanwhile()
+        index.refresh()
+        assert len(index.pending()) == 0
+        assert index.files().num_rows == open_table(spark, table).files().num_rows
+        assert index.state.covered == open_table(spark, table).version()
+
+
 def test_the_cost_is_that_of_what_came(
     spark: SparkSession, table: str, tmp_path: Path, looks: list[str]
 ) -> None:
