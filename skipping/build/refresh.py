@@ -30,8 +30,9 @@ from skipping.tables.composites import by_identity, by_name
 
 __all__ = [
     "Missing",
+    "Pending",
     "current_columns",
-    "find_missing",
+    "find_pending",
     "list_files",
     "refresh",
     "target_version",
@@ -206,10 +207,12 @@ class Missing:
 class Pending:
     """What is to be built for a definition and a state to get to a version.
 
-    `retry`: with what could not be read before.
+    Of `columns`, those that the table has today (`current_columns`). `retry`: with what could not
+    be read before.
     """
 
     definition: Versioned[Definition]
+    columns: tuple[IndexedColumn, ...]
     state: State
     version: int
     retry: bool
@@ -229,42 +232,34 @@ def find_pending(
     """What is to be built; `known`, what was found before, if that is about the same."""
     version = target_version(table, state, until)
     retry = state.unread > 0 and (retry or state.retries_by(time.time()))
-    wanted = Pending(definition, state, version, retry)
+    columns = tuple(i for i, _ in current_columns(definition.value, table.columns()))
+    wanted = Pending(definition, columns, state, version, retry)
     if known == wanted:
         return known
-    todo = find_missing(store, table, definition, version, state, retry=retry)
-    return replace(wanted, todo=tuple(todo))
+    return replace(wanted, todo=tuple(_missing(store, table, wanted)))
 
 
-def find_missing(
-    store: IndexStore,
-    table: Table,
-    definition: Versioned[Definition],
-    version: int,
-    state: State,
-    *,
-    retry: bool = True,
-) -> list[Missing]:
+def _missing(store: IndexStore, table: Table, wanted: Pending) -> list[Missing]:
     """What is to be built: whole entries for new files, single sketches for known ones.
 
-    With `retry` also what could not be read before. Where the log tells what came since the version
-    that is covered, the cost is that of what came; else, and where there is something to be tried
-    again, the files of the version are compared with all entries.
+    Where the log tells what came since the version that is covered, the cost is that of what came;
+    else, and where there is something to be tried again, the files of the version are compared with
+    all entries.
     """
-    columns = tuple(i for i, _ in current_columns(definition.value, table.columns()))
-    if not columns:
+    definition, state, version = wanted.definition, wanted.state, wanted.version
+    if not wanted.columns:
         return []
     files = None
-    if not _compares(state, definition) and not (retry and state.unread):
+    if not _compares(state, definition) and not wanted.retry:
         assert state.covered is not None
         files = table.changes(state.covered, version)
     if files is None:
-        return _compared(store, table, definition.value, version, columns)
+        return _compared(store, table, definition.value, version, wanted.columns)
     files = _readable(files)
     if not len(files):
         return []
     known = store.ordinals(definition.value.index, files)
-    return _worth([Missing(unnumbered(files.filter(pc.is_null(known))), columns)])
+    return _worth([Missing(unnumbered(files.filter(pc.is_null(known))), wanted.columns)])
 
 
 def _compares(state: State, definition: Versioned[Definition]) -> bool:

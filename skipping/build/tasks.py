@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
+from re import compile
 from typing import TypeAlias
 from zipimport import zipimporter
 
@@ -14,8 +15,8 @@ __all__ = ["OfBatches", "as_task"]
 
 OfBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_OF_SPARK = ("pyspark", "py4j", "spark-core")
-"""What the names of Spark's own archives on a worker's path begin with."""
+_OF_SPARK = compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\.jar")
+"""Names of Spark's own archives on a worker's path."""
 
 
 def as_task(function: OfBatches) -> OfBatches:
@@ -36,5 +37,5 @@ def _forget_archives() -> None:
     pyspark.zip once for every package in it: 0.13 s for archives that do not change.
     """
     for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter) and basename(finder.archive).startswith(_OF_SPARK):
+        if isinstance(finder, zipimporter) and _OF_SPARK.fullmatch(basename(finder.archive)):
             sys.path_importer_cache.pop(path, None)

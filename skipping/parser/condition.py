@@ -345,7 +345,12 @@ def _test(node: Tree[Token]) -> Test:
 
 def _network(node: Tree[Token]) -> Condition:
     """`in_network(operand, 'network')`: what `in_network` writes for it."""
-    operand = _operand(_trees(node)[0])
+    (given,) = _trees(node)
+    operand = _operand(given)
+    if isinstance(operand, Constant) and (
+        operand.type is not None or not isinstance(operand.value, str | None)
+    ):
+        raise _Wrong(_start(given), "in_network takes a text")
     (text,) = [token for token in _tokens(node) if token.type == "STRING"]
     try:
         network = read_network(_string(text))

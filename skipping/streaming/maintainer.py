@@ -355,8 +355,7 @@ class Maintainer:
         with self._guard():
             # So that Spark's progress counts them; DataFrame.count would plan an aggregate.
             events._jdf.queryExecution().toRdd().count()
-            index = source.opened
-            assert index is not None, "its events were asked for"
+            index = source.opened or self._opened()
             index.reread()
             index.carry_over()
             id = index.definition.index

@@ -82,6 +82,7 @@ def test_the_function_of_sql_is_the_condition(
         ("in_network(ip, 10)", "it is no constant text"),
         ("in_network(length(ip), '10.0.0.0/8')", "it is no text"),
         ("in_network(concat(ip, rand()), '10.0.0.0/8')", "it is another one each time"),
+        ("in_network((SELECT max(ip) FROM visits), '10.0.0.0/8')", "it has a subquery"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(

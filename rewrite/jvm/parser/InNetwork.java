@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
+import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.types.BooleanType$;
 import org.apache.spark.sql.types.NullType;
 import org.apache.spark.sql.types.StringType;
@@ -69,6 +70,10 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
     Expression network = (Expression) arguments.apply(1);
     if (!isText(address)) throw wrong("ip", "it is no text");
     if (!address.deterministic()) throw wrong("ip", "it is another one each time");
+    if (address.containsPattern(TreePattern$.MODULE$.PLAN_EXPRESSION())) {
+      throw wrong("ip", "it has a subquery, which would be run for each part of the network:"
+          + " give its outcome a name in FROM");
+    }
     if (!isText(network) || !network.foldable()) throw wrong("network", "it is no constant text");
     UTF8String text = (UTF8String) network.eval(null);
     if (text == null) return new Literal(null, BooleanType$.MODULE$);

@@ -82,6 +82,23 @@ def test_what_was_found_a_moment_ago_is_not_found_again(
         assert index.state.covered == open_table(spark, table).version()
 
 
+def test_a_column_that_is_gone_by_then_is_not_built(spark: SparkSession, tmp_path: Path) -> None:
+    t = f"delta.`{tmp_path}/t`"
+    spark.sql(
+        f"CREATE TABLE {t} (id long, s string) USING delta"
+        " TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    index = SkippingIndex.create(
+        spark, t, "id MIN_MAX, s MIN_MAX", store=f"sqlite:{tmp_path}/s.sqlite"
+    )
+    grow(spark, tmp_path, 0)
+    version = open_table(spark, t).version()
+    assert len(index.pending(until=version, retry=False)) == 1
+    spark.sql(f"ALTER TABLE {t} DROP COLUMN s")
+    assert index.refresh(until=version, retry=False).status == "active"
+    assert len(index.files()) == 1
+
+
 def test_the_cost_is_that_of_what_came(
     spark: SparkSession, table: str, tmp_path: Path, looks: list[str]
 ) -> None:

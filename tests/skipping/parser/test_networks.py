@@ -188,6 +188,8 @@ def test_a_text_may_call_it(network: str) -> None:
         ("in_network(ip, '10.1.0.1/16')", "is no network"),
         ("in_network(ip, '10.1.0.0/16', 2)", ", cannot stand here"),
         ("in_network(ip)", "[)] cannot stand here"),
+        ("in_network(5, '10.1.0.0/16')", "takes a text"),
+        ("in_network(DATE '2024-01-01', '10.1.0.0/16')", "takes a text"),
         ("in_network(lower(ip), '10.1.0.0/16')", "lower is a function"),
         (" OR ".join(["in_network(ip, '0.0.0.0/1')"] * 8), "at most 1,000 tests"),
     ],
