@@ -47,7 +47,8 @@ public final class SkippingExtension {
     executions = new ExecutionLog(scans);
   }
 
-  /** Puts the rules, the parser and the function into sessions to be, and the listener into the context. */
+  /** Puts the rules, the parser and the function into sessions to be, and the listener into the
+      context. */
   public void inject(SparkSessionExtensions extensions, SparkContext context) {
     extensions.injectColumnar(
         new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
-from re import compile
 from typing import TypeAlias
 from zipimport import zipimporter
 
@@ -15,7 +15,7 @@ __all__ = ["OfBatches", "as_task"]
 
 OfBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_OF_SPARK = compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\.jar")
+_OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\.jar")
 """Names of Spark's own archives on a worker's path."""
 
 
