@@ -35,7 +35,6 @@ __all__ = [
     "find_pending",
     "list_files",
     "refresh",
-    "target_version",
     "uncomputed",
     "unnumbered",
 ]
@@ -106,7 +105,7 @@ def refresh(
     return state
 
 
-def target_version(table: Table, state: State, until: int | None) -> int:
+def _target_version(table: Table, state: State, until: int | None) -> int:
     """The version to get to: the newest, or `until`, but none before what is covered."""
     newest = table.version()
     if until is None or not table.has_log:
@@ -230,7 +229,7 @@ def find_pending(
     known: Pending | None = None,
 ) -> Pending:
     """What is to be built; `known`, what was found before, if that is about the same."""
-    version = target_version(table, state, until)
+    version = _target_version(table, state, until)
     retry = state.unread > 0 and (retry or state.retries_by(time.time()))
     columns = tuple(i for i, _ in current_columns(definition.value, table.columns()))
     wanted = Pending(definition, columns, state, version, retry)

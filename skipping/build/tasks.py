@@ -11,15 +11,15 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-__all__ = ["OfBatches", "as_task"]
+__all__ = ["as_task"]
 
-OfBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_OfBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\.jar")
 """Names of Spark's own archives on a worker's path."""
 
 
-def as_task(function: OfBatches) -> OfBatches:
+def as_task(function: _OfBatches) -> _OfBatches:
     """The function, after which the next task of the same worker begins sooner."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
