@@ -30,9 +30,9 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: lint types jars  ## lint, types, import law, and a test of every rule, kind, format, store, join
 	$(PYTEST) -m "not extended and not soak"
-	@echo "Passed: each rule, kind, format, store and join form, once, on Delta and on Iceberg."
-	@echo "Not run: documents, commands, sessions, streams, builds, advice, bounds without an index,"
-	@echo "faults (make test-extended, an hour),"
+	@echo "Passed: each rule, kind, format, store and join form, once, on Delta or on Iceberg."
+	@echo "Not run: the same on the other format, documents, commands, sessions, streams, builds, advice,"
+	@echo "bounds without an index, faults (make test-extended, an hour),"
 	@echo "and random queries, commands at once and what takes hours (make soak)."
 
 test-extended: jars  ## what make test leaves out: documents, commands, sessions, streams, builds, faults

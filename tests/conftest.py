@@ -114,6 +114,16 @@ ONE_FORMAT = (
 )
 """Files whose tests run on Delta or on Iceberg, as their names fall; the soak has them on both."""
 
+FORMAT_BY_FORMAT = (
+    "rewrite/test_addresses.py",
+    "rewrite/test_joins.py",
+    "rewrite/test_monotonic.py",
+    "rewrite/test_text_search.py",
+    "rewrite/test_top_rows.py",
+)
+"""Files whose tests `make test` runs on one format, as their names fall; the extended tests are the
+others."""
+
 SOAKED = (
     "rewrite/test_alone.py",
     "rewrite/test_dbt.py",
@@ -150,8 +160,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {here / name: place for place, name in enumerate(LONGEST)}
     soaked = {here / name for name in SOAKED}
     one_format = {here / name for name in ONE_FORMAT}
+    by_format = {here / name for name in FORMAT_BY_FORMAT}
     for item in items:
-        if item.path in extended:
+        if item.path in extended or (item.path in by_format and _is_of_the_other(item.name)):
             item.add_marker(pytest.mark.extended)
         if item.path in soaked or (item.path in one_format and _is_of_the_other(item.name)):
             item.add_marker(pytest.mark.soak)
