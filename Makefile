@@ -90,6 +90,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 
 bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow; 100 streams
 	$(BIN)/python -m tests.benchmarks.scale
+	$(BIN)/python -m tests.benchmarks.catalogue
 	$(BIN)/python -m tests.benchmarks.shards
 	$(BIN)/python -m tests.benchmarks.many_tables
 	$(BIN)/python -m tests.benchmarks.many_tables --store opensearch
