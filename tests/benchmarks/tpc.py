@@ -180,7 +180,7 @@ def _tables(spark: SparkSession, suite: Suite, folder: Path, layout: str) -> Non
     spark.sql(f"USE {suite.name}_{layout}")
     facts = {fact.name: fact for fact in suite.facts}
     for path in sorted([*(folder / "dimensions").iterdir(), *(folder / layout).iterdir()]):
-        if not (path / "_delta_log").exists():
+        if not any((path / "_delta_log").glob("*.json")):  # nor a conversion that was cut
             spark.sql(f"CONVERT TO DELTA parquet.`{path}`")
         spark.sql(f"CREATE TABLE {path.name} USING delta LOCATION '{path}'")
         if path.name in facts:
