@@ -167,10 +167,14 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
         )
     except Conflict:
         if statement.if_not_exists:
+            there = SkippingIndex.on(spark, name)
+            if there.replaced and options.build:  # what is there is of another table of the name
+                there.refresh()
             return []
         raise DefinitionError(
             f"{name} has a skipping index already: ALTER SKIPPING INDEX ON {name} ADD (column KIND)"
-            " gives it more columns, IF NOT EXISTS leaves it as it is",
+            " gives it more columns, REFRESH brings it to a table that was replaced since,"
+            " IF NOT EXISTS leaves it as it is",
             about="table",
         ) from None
     log.info("skipping index of %s in %s", shown_name(index.table.name), index.store.location)

@@ -61,10 +61,26 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
     full = _catalog_name(relation)
     if full is None:
         raise TableError(f"{name} is in no catalog; name it by one, as catalog.db.table")
+    place = relation.identifier().get()
     # Branches, tags and snapshots are names below the table's: db.t.branch_x.
-    if not str(table.name()).endswith(f".{relation.identifier().get().name()}"):
-        raise TableError(f"{name} is one version of a table; an index is of the whole table")
-    return IcebergTable(spark, full)
+    if str(table.name()).endswith(f".{place.name()}"):
+        return IcebergTable(spark, full)
+    if str(place.name()) == _published(spark) != _last_part(spark, name):
+        return IcebergTable(
+            spark, sql_name([str(relation.catalog().get().name()), *place.namespace()])
+        )
+    raise TableError(f"{name} is one version of a table; an index is of the whole table")
+
+
+def _published(spark: SparkSession) -> str | None:
+    """What Iceberg puts behind each table's name while the session writes to be audited."""
+    branch = spark.conf.get("spark.wap.branch", None)
+    return branch and f"branch_{branch}"
+
+
+def _last_part(spark: SparkSession, name: str) -> str:
+    parser: Any = spark._jsparkSession.sessionState().sqlParser()
+    return str(parser.parseMultipartIdentifier(name).last())
 
 
 def _classes(value: Any) -> set[str]:

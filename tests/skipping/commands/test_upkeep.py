@@ -52,8 +52,12 @@ class TestRefresh:
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 1000")
         assert (plan.total, plan.unknown, plan.opened) == (1, 0, 0)
 
+    @pytest.mark.parametrize(
+        "statement",
+        ["REFRESH SKIPPING INDEX ON {}", "CREATE SKIPPING INDEX IF NOT EXISTS ON {} (id MIN_MAX)"],
+    )
     def test_a_replaced_table_gets_the_definition_by_column_name(
-        self, spark: SparkSession, t: str
+        self, spark: SparkSession, t: str, statement: str
     ) -> None:
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, s VALUE_LIST(20), n MIN_MAX)")
         before = facts(spark, t)
@@ -67,10 +71,10 @@ class TestRefresh:
         assert (described["state"], described["lag"]) == ("table was replaced: refresh", None)
         assert opened(spark, f"SELECT * FROM {t} WHERE id = 3") == 2
         message = refused(spark, f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)")
-        assert "has a skipping index already" in message
+        assert "REFRESH brings it to a table that was replaced" in message
         assert len(indexes(spark, t)) == 1
 
-        spark.sql(f"REFRESH SKIPPING INDEX ON {t}")
+        spark.sql(statement.format(t))
         described = facts(spark, t)
         assert (described["state"], described["files"], described["lag"]) == (
             "active",

@@ -85,6 +85,30 @@ def test_names_that_users_type(spark: SparkSession, name: str) -> None:
         spark.sql("USE spark_catalog.default")
 
 
+def test_the_table_is_meant_while_a_session_writes_to_be_audited(
+    spark: SparkSession, name: str
+) -> None:
+    """Iceberg then puts the branch behind each name."""
+    create(spark, name, "k INT")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    insert(spark, name, "(1)", "(2)")
+    spark.sql(f"CREATE SKIPPING INDEX ON {name} (k VALUE_LIST)")
+    spark.sql(f"ALTER TABLE {name} CREATE BRANCH audited")
+    try:
+        spark.conf.set("spark.wap.branch", "audited")
+        assert open_table(spark, name).name == name
+        insert(spark, name, "(3)")
+        spark.sql(f"REFRESH SKIPPING INDEX ON {name}")
+        described = dict(spark.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {name}").collect())
+        assert described["files"] == "3"
+        assert [row.k for row in spark.sql(f"SELECT k FROM {name} WHERE k = 3").collect()] == [3]
+        with pytest.raises(TableError, match="is one version of a table"):
+            open_table(spark, f"{name}.branch_audited")
+    finally:
+        spark.conf.unset("spark.wap.branch")
+        spark.sql(f"DROP SKIPPING INDEX ON {name}")
+
+
 def test_what_is_no_table_says_so(spark: SparkSession, name: str) -> None:
     create(spark, name, "k INT")
     insert(spark, name, "(1)", "(2)")
