@@ -65,14 +65,15 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
     # Branches, tags and snapshots are names below the table's: db.t.branch_x.
     if str(table.name()).endswith(f".{place.name()}"):
         return IcebergTable(spark, full)
-    if str(place.name()) == _published(spark) != _last_part(spark, name):
+    branch = _audited(spark)
+    if str(place.name()) == branch and _last_part(spark, name) != branch:
         return IcebergTable(
             spark, sql_name([str(relation.catalog().get().name()), *place.namespace()])
         )
     raise TableError(f"{name} is one version of a table; an index is of the whole table")
 
 
-def _published(spark: SparkSession) -> str | None:
+def _audited(spark: SparkSession) -> str | None:
     """What Iceberg puts behind each table's name while the session writes to be audited."""
     branch = spark.conf.get("spark.wap.branch", None)
     return branch and f"branch_{branch}"
