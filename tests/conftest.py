@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 
 import rewrite
 
-# For every Java that the tests start. The second, better compiler takes a third of the processor's
-# time of test_joins.py, of ten minutes, and gives less. Without it the room for compiled code is
-# small.
+# For every Java that the tests start. The second, better compiler would take a third of the CPU of
+# test_joins.py, and give less. Without it the room for compiled code is small.
 os.environ["JDK_JAVA_OPTIONS"] = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 )
