@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from skipping.model.definition import Versioned
 from skipping.stores import IDENTITY
 from tests.benchmarks.metrics import Read, reads
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
-from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.session import benchmark_session, checkpoint
 from tests.benchmarks.star import FILES, KEYS, star
 
 __all__ = ["main"]
@@ -62,7 +62,7 @@ def main(sizes: Sequence[int], rounds: int) -> None:
             index = SkippingIndex.create(spark, "fact", "h VALUE_LIST")
             for first in tqdm(range(0, files, COMMIT), unit="version", disable=None):
                 _append(Path(folder), first, min(COMMIT, files - first))
-            _checkpoint(spark, folder)
+            checkpoint(spark, folder)
             _bring_up(index)
             lines += _measured(spark, folder, files, rounds)
     heading("A star join, files of other days in the catalogue", rows=FILES * ROWS, rounds=rounds)
@@ -97,12 +97,6 @@ def _adds(first: int, n: int) -> Iterator[dict[str, object]]:
             "stats": json.dumps({"numRecords": ROWS}),
         }
         yield {"add": add}
-
-
-def _checkpoint(spark: SparkSession, folder: str) -> None:
-    jvm: Any = spark._jvm
-    delta = jvm.org.apache.spark.sql.delta.DeltaLog
-    delta.forTable(spark._jsparkSession, f"file:{folder}").checkpoint()
 
 
 def _bring_up(index: SkippingIndex) -> None:

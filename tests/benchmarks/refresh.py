@@ -23,7 +23,7 @@ from skipping import SkippingIndex
 from skipping.model.definition import State
 from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
-from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.session import benchmark_session, checkpoint
 
 SMALL, NEW = 100, 10
 _SCHEMA = {
@@ -92,9 +92,7 @@ def _indexed(spark: SparkSession, root: Path, files: int) -> SkippingIndex:
     with (log / f"{0:020d}.json").open("w") as commit:
         for action in (protocol, metadata, *_adds(files)):
             commit.write(json.dumps(action) + "\n")
-    jvm: Any = spark._jvm
-    delta = jvm.org.apache.spark.sql.delta.DeltaLog
-    delta.forTable(spark._jsparkSession, f"file:{root}").checkpoint()
+    checkpoint(spark, root)
     store = SqliteStore(root.with_suffix(".sqlite"))
     index = SkippingIndex.create(
         spark, f"delta.`{root}`", "id MIN_MAX, s VALUE_LIST", build=False, store=store

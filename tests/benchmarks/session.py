@@ -1,16 +1,18 @@
-"""The Spark session that benchmarks run in."""
+"""The Spark session that benchmarks run in, and what only its Java can do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 import rewrite
 
-__all__ = ["benchmark_session"]
+__all__ = ["benchmark_session", "checkpoint"]
 
 
 @contextmanager
@@ -37,3 +39,10 @@ def benchmark_session(settings: Mapping[str, str] | None = None) -> Iterator[Spa
             yield session
         finally:
             session.stop()
+
+
+def checkpoint(spark: SparkSession, root: str | Path) -> None:
+    """Write a checkpoint of the log of the Delta table in a folder of this machine."""
+    jvm: Any = spark._jvm
+    delta = jvm.org.apache.spark.sql.delta.DeltaLog
+    delta.forTable(spark._jsparkSession, f"file:{root}").checkpoint()
