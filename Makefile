@@ -32,11 +32,13 @@ test: lint types jars  ## lint, types, import law, and a test of every rule, kin
 	$(PYTEST) -m "not extended and not soak"
 	@echo "Passed: each rule, kind, format, store and join form, once, on Delta or on Iceberg."
 	@echo "Not run: the same on the other format, documents, commands, sessions, streams, builds, advice,"
-	@echo "bounds without an index, faults (make test-extended, an hour),"
+	@echo "bounds without an index, faults (make test-extended, more than an hour),"
 	@echo "and random queries, commands at once and what takes hours (make soak)."
 
-test-extended: jars  ## what make test leaves out: documents, commands, sessions, streams, builds, faults
-	$(PYTEST) -m "extended and not soak"
+SHARE ?= extended
+
+test-extended: jars  ## what make test leaves out; SHARE=users, joins, writes or tables of it
+	$(PYTEST) -m "$(SHARE) and not soak"
 
 test-all: test test-extended  ## everything but the soak
 

@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SkippingError, ImportError) as error:
         print(f"no server: {error}", file=sys.stderr)
         return 1
+    end.owes()
     end.listen()  # PySpark takes SIGINT for itself
     end.process = getattr(spark.sparkContext._gateway, "proc", None)
     services: list[Service] = []
@@ -87,12 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Ending:
     """Whether it was told to end, by the first signal; a second one ends it at once.
 
-    From the first on there are so many seconds, whatever hangs.
+    From the first on there are so many seconds, whatever hangs. Until there is a session there is
+    nothing to give back, and the first one ends it at once: Java ends with this process.
     """
 
     def __init__(self) -> None:
         self.process: Any = None
-        """Java's, which would outlive this one."""
+        """Java's, which may hang, and would then outlive this one."""
+        self._owes = False
         self._told = threading.Event()
         self._timer = threading.Timer(_LEAVING, self._late)
         self._timer.daemon = True
@@ -100,7 +103,11 @@ class _Ending:
     def listen(self) -> None:
         """Take the signals from here on."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._exit() if self.is_told() else self.begin())
+            signal.signal(number, lambda *_: self._take())
+
+    def owes(self) -> None:
+        """From here on there is something to give back."""
+        self._owes = True
 
     def is_told(self) -> bool:
         return self._told.is_set()
@@ -118,15 +125,23 @@ class _Ending:
         """It has ended in time."""
         self._timer.cancel()
 
+    def _take(self) -> None:
+        if not self._owes:
+            self._exit(0)
+        elif self.is_told():
+            self._exit(1)
+        else:
+            self.begin()
+
     def _late(self) -> None:
         print(f"not ended within {_LEAVING:.0f} s", file=sys.stderr, flush=True)
-        self._exit()
+        self._exit(1)
 
-    def _exit(self) -> None:
+    def _exit(self, code: int) -> None:
         if self.process is not None:
             with suppress(OSError):
                 self.process.kill()
-        os._exit(1)
+        os._exit(code)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

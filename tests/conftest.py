@@ -20,91 +20,99 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 )
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
-EXTENDED = (
-    "test_docs.py",
-    "test_notebooks.py",
-    "rewrite/test_conformance.py",
-    "rewrite/test_conformance_tables.py",
-    "rewrite/iceberg/test_plans.py",
-    "rewrite/iceberg/test_row_level.py",
-    "rewrite/iceberg/test_writes.py",
-    "rewrite/test_iceberg_catalogs.py",
-    "rewrite/test_commands.py",
-    "rewrite/test_composites.py",
-    "rewrite/test_dml.py",
-    "skipping/stores/test_opensearch_cluster.py",
-    "rewrite/test_expressions.py",
-    "rewrite/test_expression_keys.py",
-    "rewrite/test_faults.py",
-    "rewrite/test_join_conformance.py",
-    "rewrite/test_join_gate.py",
-    "rewrite/test_join_shapes.py",
-    "rewrite/test_join_cancel.py",
-    "rewrite/test_large_dimensions.py",
-    "rewrite/test_monotonic_ends.py",
-    "rewrite/test_range_joins.py",
-    "rewrite/test_row_oracle.py",
-    "rewrite/serve/test_clients.py",
-    "rewrite/serve/test_life.py",
-    "rewrite/test_session.py",
-    "rewrite/test_statistics.py",
-    "rewrite/test_statements.py",
-    "rewrite/test_variants.py",
-    "rewrite/test_verify.py",
-    "test_installed.py",
-    "test_must_show.py",
-    "test_local_cluster.py",
-    "test_object_store.py",
-    "test_ways.py",
-    "test_iceberg_releases.py",
-    "skipping/test_main.py",
-    "skipping/catalog/test_credentials.py",
-    "skipping/catalog/test_differential.py",
-    "skipping/catalog/test_duckdb.py",
-    "skipping/catalog/test_load.py",
-    "skipping/catalog/test_nessie.py",
-    "skipping/catalog/test_spark.py",
-    "skipping/advise/test_advice.py",
-    "skipping/advise/test_analyze.py",
-    "skipping/advise/test_asked.py",
-    "skipping/advise/test_composite_advice.py",
-    "skipping/build/test_reader_build.py",
-    "skipping/build/test_refresh.py",
-    "skipping/commands/test_alter.py",
-    "skipping/commands/test_create.py",
-    "skipping/commands/test_statements.py",
-    "skipping/commands/test_upkeep.py",
-    "skipping/lookup/test_conditions.py",
-    "skipping/streaming/test_commits.py",
-    "skipping/streaming/test_losses.py",
-    "skipping/streaming/test_maintainer.py",
-    "skipping/streaming/test_faults.py",
-    "skipping/streaming/test_endings.py",
-    "skipping/streaming/test_streams.py",
-    "skipping/stores/test_damaged.py",
-    "skipping/stores/test_forking.py",
-    "skipping/stores/test_large_writes.py",
-    "skipping/stores/test_opensearch.py",
-    "skipping/stores/test_opensearch_answers.py",
-    "skipping/stores/test_opensearch_writes.py",
-    "skipping/stores/test_opensearch_secured.py",
-    "skipping/stores/test_opensearch_slow.py",
-    "skipping/stores/test_restored.py",
-    "skipping/tables/test_delta.py",
-    "skipping/tables/test_deltalake_spark.py",
-    "skipping/tables/test_engine_filters.py",
-    "skipping/tables/test_engine_keys.py",
-    "skipping/tables/test_engines.py",
-    "skipping/tables/test_folder_spark.py",
-    "skipping/tables/test_ibis.py",
-    "skipping/tables/test_iceberg.py",
-    "skipping/tables/test_matrix.py",
-    "skipping/tables/test_pyiceberg_v3.py",
-    "skipping/tables/test_pyiceberg_filters.py",
-)
-"""What `make test` leaves to `make test-extended`: documents, commands, whole sessions, streams,
-builds, advice, bounds without an index, faults, a cluster. Each rule, kind, format, store and join
-form has its tests among the others."""
+EXTENDED = {
+    "users": (
+        "test_docs.py",
+        "test_installed.py",
+        "test_must_show.py",
+        "test_notebooks.py",
+        "test_ways.py",
+        "rewrite/serve/test_clients.py",
+        "rewrite/serve/test_life.py",
+        "rewrite/test_session.py",
+        "rewrite/test_statements.py",
+        "rewrite/test_verify.py",
+        "skipping/test_main.py",
+        "skipping/commands/test_alter.py",
+        "skipping/commands/test_create.py",
+        "skipping/commands/test_statements.py",
+        "skipping/commands/test_upkeep.py",
+    ),
+    "joins": (
+        "rewrite/test_composites.py",
+        "rewrite/test_conformance.py",
+        "rewrite/test_conformance_tables.py",
+        "rewrite/test_expression_keys.py",
+        "rewrite/test_expressions.py",
+        "rewrite/test_join_cancel.py",
+        "rewrite/test_join_conformance.py",
+        "rewrite/test_join_gate.py",
+        "rewrite/test_join_shapes.py",
+        "rewrite/test_large_dimensions.py",
+        "rewrite/test_monotonic_ends.py",
+        "rewrite/test_range_joins.py",
+        "rewrite/test_row_oracle.py",
+        "rewrite/test_variants.py",
+        "skipping/lookup/test_conditions.py",
+    ),
+    "writes": (
+        "rewrite/test_commands.py",
+        "rewrite/test_dml.py",
+        "rewrite/test_faults.py",
+        "rewrite/test_statistics.py",
+        "rewrite/iceberg/test_plans.py",
+        "rewrite/iceberg/test_row_level.py",
+        "rewrite/iceberg/test_writes.py",
+        "skipping/build/test_reader_build.py",
+        "skipping/build/test_refresh.py",
+        "skipping/streaming/test_commits.py",
+        "skipping/streaming/test_endings.py",
+        "skipping/streaming/test_faults.py",
+        "skipping/streaming/test_losses.py",
+        "skipping/streaming/test_maintainer.py",
+        "skipping/streaming/test_streams.py",
+    ),
+    "tables": (
+        "test_iceberg_releases.py",
+        "test_local_cluster.py",
+        "test_object_store.py",
+        "rewrite/test_iceberg_catalogs.py",
+        "skipping/advise/test_advice.py",
+        "skipping/advise/test_analyze.py",
+        "skipping/advise/test_asked.py",
+        "skipping/advise/test_composite_advice.py",
+        "skipping/catalog/test_credentials.py",
+        "skipping/catalog/test_differential.py",
+        "skipping/catalog/test_duckdb.py",
+        "skipping/catalog/test_load.py",
+        "skipping/catalog/test_nessie.py",
+        "skipping/catalog/test_spark.py",
+        "skipping/stores/test_damaged.py",
+        "skipping/stores/test_forking.py",
+        "skipping/stores/test_large_writes.py",
+        "skipping/stores/test_opensearch.py",
+        "skipping/stores/test_opensearch_answers.py",
+        "skipping/stores/test_opensearch_cluster.py",
+        "skipping/stores/test_opensearch_secured.py",
+        "skipping/stores/test_opensearch_slow.py",
+        "skipping/stores/test_opensearch_writes.py",
+        "skipping/stores/test_restored.py",
+        "skipping/tables/test_delta.py",
+        "skipping/tables/test_deltalake_spark.py",
+        "skipping/tables/test_engine_filters.py",
+        "skipping/tables/test_engine_keys.py",
+        "skipping/tables/test_engines.py",
+        "skipping/tables/test_folder_spark.py",
+        "skipping/tables/test_ibis.py",
+        "skipping/tables/test_iceberg.py",
+        "skipping/tables/test_matrix.py",
+        "skipping/tables/test_pyiceberg_filters.py",
+        "skipping/tables/test_pyiceberg_v3.py",
+    ),
+}
+"""What `make test` leaves to `make test-extended`, in the shares that CI takes in turn. Each rule,
+kind, format, store and join form has its tests among the others. Single tests of other files name
+their share as a mark."""
 
 ONE_FORMAT = (
     "rewrite/test_join_shapes.py",
@@ -120,8 +128,8 @@ FORMAT_BY_FORMAT = (
     "rewrite/test_text_search.py",
     "rewrite/test_top_rows.py",
 )
-"""Files whose tests `make test` runs on one format, as their names fall; the extended tests are the
-others."""
+"""Files whose tests `make test` runs on one format, as their names fall; the others are extended
+tests of joins."""
 
 SOAKED = (
     "rewrite/test_alone.py",
@@ -155,14 +163,18 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs no Spark first, then the longest files, then the others."""
     here = Path(__file__).parent
-    extended = {here / name for name in EXTENDED}
+    shares = {here / name: share for share, names in EXTENDED.items() for name in names}
     places = {here / name: place for place, name in enumerate(LONGEST)}
     soaked = {here / name for name in SOAKED}
     one_format = {here / name for name in ONE_FORMAT}
     by_format = {here / name for name in FORMAT_BY_FORMAT}
     for item in items:
-        if item.path in extended or (item.path in by_format and _is_of_the_other(item.name)):
-            item.add_marker(pytest.mark.extended)
+        if item.path in shares:
+            item.add_marker(shares[item.path])
+        if item.path in by_format and _is_of_the_other(item.name):
+            item.add_marker("joins")
+        if any(mark.name in EXTENDED for mark in item.iter_markers()):
+            item.add_marker("extended")
         if item.path in soaked or (item.path in one_format and _is_of_the_other(item.name)):
             item.add_marker(pytest.mark.soak)
     items.sort(

@@ -116,7 +116,7 @@ def both(tables: Twins, statement: str) -> tuple[list[Any], list[Any]]:
     "kind",
     [
         "vectors",
-        pytest.param("rewritten", marks=pytest.mark.extended),
+        "rewritten",
         # Random commands draw all kinds of tables.
         *(pytest.param(k, marks=pytest.mark.soak) for k in TABLES if k not in VECTORS_OR_NOT),
     ],

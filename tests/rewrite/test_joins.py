@@ -450,7 +450,7 @@ def many(spark: SparkSession) -> Iterator[None]:
         spark.sql(f"DROP TABLE {name}")
 
 
-@pytest.mark.extended
+@pytest.mark.joins
 @pytest.mark.parametrize(
     ("kinds", "files"),
     [

@@ -132,7 +132,6 @@ def make_partitioned(
     spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM ({rows})")
 
 
-@pytest.mark.extended
 def test_values_of_partitions(spark: SparkSession, format: str) -> None:
     """Nulls, the empty text, what is escaped in paths, NaN and the two zeros."""
     rows = """SELECT * FROM VALUES (1, 'a b/c%d', 0.0D), (2, '', double('NaN')), (3, NULL, NULL),
