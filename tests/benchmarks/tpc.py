@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -190,9 +190,8 @@ def _tables(spark: SparkSession, suite: Suite, folder: Path, layout: str) -> Non
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a statement gave."""
+    """What one run of a statement gave; its DataFrame would keep all that was broadcast for it."""
 
-    df: DataFrame
     rows: list[Row]
     facts: Sequence[Read]
 
@@ -212,7 +211,7 @@ def _measure(
         turned = dict(sorted(arms.items(), reverse=number % 2 == 0))
         for arm, (took, *_) in interleaved(turned, rounds=warm, warm=0).items():
             first[arm] += took
-        given = _given(spark, suite, text, last["with"])
+        given = _given(spark, suite, text)
         arms["given"] = partial(_run, spark, layout, given, "given", last)
         seconds = interleaved(arms, rounds=rounds, warm=1)
         if any(not _equal(last[arm], last["without"]) for arm in ARMS):
@@ -244,21 +243,25 @@ def _equal(some: list[Run], others: list[Run]) -> bool:
 
 
 def _run(spark: SparkSession, layout: str, text: str, arm: str, last: dict[str, list[Run]]) -> None:
-    """A query; some have two statements."""
-    spark.conf.set("spark.skipping.enabled", str(arm == "with").lower())
     last[arm] = []
+    for df, rows in _answers(spark, text, arm == "with"):
+        facts = [read for read in reads(df) if f"/{layout}/" in read.location]
+        last[arm].append(Run(rows, facts))
+
+
+def _answers(spark: SparkSession, text: str, skips: bool) -> Iterator[tuple[DataFrame, list[Row]]]:
+    """Run a query; some have two statements."""
+    spark.conf.set("spark.skipping.enabled", str(skips).lower())
     for statement in filter(None, map(str.strip, text.split(";"))):
         df = spark.sql(statement)
-        rows = df.collect()
-        facts = [read for read in reads(df) if f"/{layout}/" in read.location]
-        last[arm].append(Run(df, rows, facts))
+        yield df, df.collect()
 
 
-def _given(spark: SparkSession, suite: Suite, text: str, runs: list[Run]) -> str:
-    """The query on the files that it opened: of a fact that is read twice, on those of both."""
+def _given(spark: SparkSession, suite: Suite, text: str) -> str:
+    """The query on the files that it opens: of a fact that is read twice, on those of both."""
     paths: dict[str, set[str]] = {}
-    for run in runs:
-        for location, found in opened(run.df).items():
+    for df, _ in _answers(spark, text, True):
+        for location, found in opened(df).items():
             paths.setdefault(Path(location).name, set()).update(found)
     for fact in suite.facts:
         if fact.name in paths:
