@@ -153,6 +153,22 @@ def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSessio
     assert [opened(2, 6) for _ in range(4)] == [[6, 6], [FILES]] * 2
 
 
+def test_keys_that_split_equal_parts_in_vain_are_tried_less_often(spark: SparkSession) -> None:
+    """Each of six parts has the same shape, and says that it was in vain."""
+    legs = (
+        f"SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name < {n}" for n in range(4, 10)
+    )
+    sums = "WITH sums AS (SELECT k, sum(id) AS n FROM gated GROUP BY k)"
+    query = f"{sums} {' UNION ALL '.join(legs)}"
+    asked = []
+    for _ in range(13):
+        df = spark.sql(query)
+        df.collect()
+        scans = [s for s in rewrite.explain(df).scans if s.table.endswith("gated")]
+        asked.append(any(s.keys for s in scans))
+    assert asked == [True] + [False] * 12
+
+
 @pytest.fixture
 def pairs(spark: SparkSession) -> Iterator[None]:
     """A file for each pair of `a` and `b`, and some pairs to join with."""

@@ -15,11 +15,13 @@ import rewrite.jvm.predicate.Conditions;
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
  *
  * <p>A shape that saved too little is not asked in the next query, then in the next three, then
- * seven, at last in ten: data and conditions change. One whose keys could not be collected is not
- * asked for ten times as long as that took.
+ * seven, at last in ten: data and conditions change. Where keys split what Spark reads once, a try
+ * may cost as much as the query: at last it is one in forty. One whose keys could not be collected
+ * is not asked for ten times as long as that took.
  */
 public final class PruningFeedback {
   private static final int LONGEST_PAUSE = 10;
+  private static final int LONGEST_PAUSE_OF_ALIKE = 40;
   private static final double PAUSE_FOR_LOSS = 10;
   private static final double LEAST = 0.01;
   private static final int KEPT = 10000;
@@ -49,7 +51,7 @@ public final class PruningFeedback {
       outcome.query = new WeakReference(query);
       outcome.refused++;
     }
-    if (outcome.refused > outcome.pause()) return null;
+    if (outcome.refused > outcome.pause(alike)) return null;
     return "keys of this shape saved less than " + (int) (100 * worth(alike))
         + " % of the files lately"
         + (alike == 1 ? "" : ", which Spark reads once for " + alike + " parts of the query");
@@ -175,8 +177,9 @@ public final class PruningFeedback {
     private WeakReference query = new WeakReference(null);
 
     /** How many queries are refused before the next one asks. */
-    int pause() {
-      return inVain > 3 ? LONGEST_PAUSE : (1 << inVain) - 1;
+    int pause(int alike) {
+      int longest = alike > 1 ? LONGEST_PAUSE_OF_ALIKE : LONGEST_PAUSE;
+      return Math.min(longest, (1 << Math.min(inVain, 10)) - 1);
     }
   }
 
