@@ -150,12 +150,18 @@ LONGEST = (
     "test_ways.py",
     "test_installed.py",
     "rewrite/test_joins.py",
+    "skipping/advise/test_asked.py",
+    "rewrite/test_commands.py",
+    "rewrite/test_join_gate.py",
+    "rewrite/test_conformance.py",
     "rewrite/test_session.py",
     "skipping/streaming/test_commits.py",
+    "rewrite/test_conformance_tables.py",
+    "rewrite/test_dml.py",
+    "skipping/advise/test_analyze.py",
+    "rewrite/serve/test_clients.py",
     "rewrite/test_static.py",
-    "rewrite/test_conformance.py",
     "skipping/streaming/test_streams.py",
-    "rewrite/test_join_gate.py",
 )
 """Files of minutes, the longest first: begun last, one would keep one of two processes waiting."""
 
