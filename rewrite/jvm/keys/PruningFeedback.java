@@ -16,8 +16,8 @@ import rewrite.jvm.predicate.Conditions;
  *
  * <p>A shape that saved too little is not asked in the next query, then in the next three, then
  * seven, at last in ten: data and conditions change. Where keys split what Spark reads once, a try
- * may cost as much as the query: at last it is one in forty. One whose keys could not be collected
- * is not asked for ten times as long as that took.
+ * may cost as much as the query: then the pauses are seven, fifteen, at last forty. One whose keys
+ * could not be collected is not asked for ten times as long as that took.
  */
 public final class PruningFeedback {
   private static final int LONGEST_PAUSE = 10;
@@ -178,8 +178,10 @@ public final class PruningFeedback {
 
     /** How many queries are refused before the next one asks. */
     int pause(int alike) {
-      int longest = alike > 1 ? LONGEST_PAUSE_OF_ALIKE : LONGEST_PAUSE;
-      return Math.min(longest, (1 << Math.min(inVain, 10)) - 1);
+      int doubled = Math.min(inVain, 10);
+      return alike == 1
+          ? Math.min(LONGEST_PAUSE, (1 << doubled) - 1)
+          : Math.min(LONGEST_PAUSE_OF_ALIKE, (1 << doubled + 2) - 1);
     }
   }
 
