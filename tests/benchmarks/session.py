@@ -23,7 +23,7 @@ def benchmark_session(settings: Mapping[str, str] | None = None) -> Iterator[Spa
             SparkSession.builder.master("local[2]")
             .config("spark.sql.warehouse.dir", warehouse)
             .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.memory", "3g")
+            .config("spark.driver.memory", "6g")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
