@@ -255,7 +255,7 @@ def orders(draw: st.DrawFn) -> str:
     return f"SELECT * FROM {draw(TABLES)} {where} {order}"
 
 
-@pytest.mark.joins
+@pytest.mark.conditions
 def test_random_orders(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
     make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
