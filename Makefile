@@ -35,9 +35,9 @@ test: lint types jars  ## lint, types, import law, and a test of every rule, kin
 	@echo "bounds without an index, faults (make test-extended, more than an hour),"
 	@echo "and random queries, commands at once and what takes hours (make soak)."
 
-SHARE ?= extended
+SHARE := extended
 
-test-extended: jars  ## what make test leaves out; SHARE=users, conditions, joins, writes, tables: of it
+test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables
 	$(PYTEST) -m "$(SHARE) and not soak"
 
 test-all: test test-extended  ## everything but the soak

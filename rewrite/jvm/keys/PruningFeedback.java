@@ -178,10 +178,9 @@ public final class PruningFeedback {
 
     /** How many queries are refused before the next one asks. */
     int pause(int alike) {
-      int doubled = Math.min(inVain, 10);
-      return alike == 1
-          ? Math.min(LONGEST_PAUSE, (1 << doubled) - 1)
-          : Math.min(LONGEST_PAUSE_OF_ALIKE, (1 << doubled + 2) - 1);
+      int longest = alike == 1 ? LONGEST_PAUSE : LONGEST_PAUSE_OF_ALIKE;
+      int doubled = alike == 1 ? inVain : inVain + 2;
+      return Math.min(longest, (1 << Math.min(doubled, 10)) - 1);
     }
   }
 
