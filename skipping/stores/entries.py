@@ -122,8 +122,9 @@ def _wide(type: pa.DataType) -> pa.DataType:
 
 
 def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    chunks = [piece.cast(type) for chunk in column.chunks for piece in _pieces(chunk)]
-    return pa.chunked_array(chunks, type)
+    # A slice of lists still has the values of all: what is cast has to be a copy.
+    pieces = (piece for chunk in column.chunks for piece in _pieces(chunk))
+    return pa.chunked_array([p.take(pa.array(np.arange(len(p)))).cast(type) for p in pieces], type)
 
 
 _Sliced = TypeVar("_Sliced", pa.Array, pa.RecordBatch)

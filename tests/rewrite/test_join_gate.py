@@ -138,12 +138,20 @@ def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: Spark
     assert feedback.fleeting(feedback.newId(False)) is None
 
 
-def test_keys_that_keep_spark_from_reading_once_for_two_parts(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("other", "here"),  # the session remembers shapes: each has a condition of its own
+    [("name < {1}", "name <> 77"), ("name >= 1 AND name < 1 + {1}", "name NOT IN (77, 78)")],
+    ids=["of two shapes", "of one shape"],
+)
+def test_keys_that_keep_spark_from_reading_once_for_two_parts(
+    spark: SparkSession, other: str, here: str
+) -> None:
     """A table that is named twice is read once; pruned by other keys each time it is read twice."""
-    query = """WITH sums AS (SELECT k, sum(id) AS n FROM gated GROUP BY k)
-        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name >= {0} AND name < {0} + {1}
+    query = f"""WITH sums AS (SELECT k, sum(id) AS n FROM gated GROUP BY k)
+        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k
+        WHERE name >= {{0}} AND name < {{0}} + {{1}} AND {here}
         UNION ALL
-        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE name < {1}"""
+        SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE {other} AND {here}"""
 
     def opened(first: int, names: int) -> list[int | None]:
         scans = reversed_rows(spark, query.format(first, names), {}).explained.scans

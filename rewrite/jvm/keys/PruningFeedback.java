@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import rewrite.jvm.predicate.Conditions;
+import scala.Option;
 
 /**
  * What the keys of joins saved, by the shape of the question: table, column, dimension, conditions.
@@ -46,7 +47,7 @@ public final class PruningFeedback {
       return "keys were not collected lately: " + outcome.loss;
     }
     if (outcome.inVain == 0) return null;
-    Object query = QueryPlanningTracker$.MODULE$.get().get();
+    Object query = query();
     if (outcome.query.get() != query) {
       outcome.query = new WeakReference(query);
       outcome.refused++;
@@ -125,7 +126,12 @@ public final class PruningFeedback {
     if (noted == null) return;
     Outcome outcome = (Outcome) shapes.get(noted.shape);
     if (outcome == null) shapes.put(noted.shape, outcome = new Outcome());
-    outcome.inVain = share < worth(noted.alike) ? outcome.inVain + 1 : 0;
+    if (share >= worth(noted.alike)) {
+      outcome.inVain = 0;
+    } else if (outcome.isAnother(noted.query.get())) { // each part of a query says the same
+      outcome.inVain++;
+    }
+    outcome.tried = noted.query;
     outcome.refused = 0;
     outcome.loss = null;
   }
@@ -139,6 +145,12 @@ public final class PruningFeedback {
     outcome.loss = reason;
     outcome.lossPrice = noted.price;
     outcome.lossEnds = System.nanoTime() + (long) (PAUSE_FOR_LOSS * seconds * 1e9);
+  }
+
+  /** The query that is planned now, as far as it is known. */
+  private static Object query() {
+    Option query = QueryPlanningTracker$.MODULE$.get();
+    return query.isEmpty() ? null : query.get();
   }
 
   /** The share of the files to be saved: where one read serves several parts, what the others
@@ -155,6 +167,7 @@ public final class PruningFeedback {
     private final String dimension;
     private final String fleeting;
     private final Object join;
+    private final WeakReference query = new WeakReference(query());
 
     Asked(
         String shape, String price, int alike, String dimension, String fleeting, Object join) {
@@ -175,6 +188,12 @@ public final class PruningFeedback {
     private String lossPrice;
     private long lossEnds;
     private WeakReference query = new WeakReference(null);
+    private WeakReference tried = new WeakReference(null);
+
+    /** Whether it was another query, as far as that is known, in which the last try was. */
+    boolean isAnother(Object query) {
+      return query == null || tried.get() != query;
+    }
 
     /** How many queries are refused before the next one asks. */
     int pause(int alike) {

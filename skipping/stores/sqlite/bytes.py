@@ -225,13 +225,13 @@ def holds_for_some_key(
         return np.ones(group.slots, np.bool_)
     slices = _slices(connection, group, np.unique(bits // group.width).tolist(), in_time)
     found = np.zeros(group.slots // 8, np.uint8)
-    full = np.full(group.slots // 8, 0xFF, np.uint8)
+    held = np.empty_like(found)
     for number, positions in enumerate(bits.tolist()):
         if not number % _LOOK:
             in_time()
-        held = full.copy()
+        held.fill(0xFF)
         for position in positions:
-            held &= slices[position // group.width][position % group.width]
+            np.bitwise_and(held, slices[position // group.width][position % group.width], out=held)
         found |= held
     return np.unpackbits(found, bitorder="little").astype(np.bool_)
 

@@ -44,6 +44,7 @@ from skipping.stores.sqlite.terms import match_keys, match_range
 __all__ = ["Snapshot"]
 
 _WIDE = 8  # numbers a file, up to which a table is worth it
+_NO_LAYOUT = -1
 _SHARE = 0.5  # of the time that is left, for bits: of many keys and files the rest keeps its files
 
 
@@ -110,12 +111,10 @@ class Snapshot:
         self, test: BitsSet, files: pa.Table, ordinals: Numbers
     ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
-        layouts = files[names[1]].combine_chunks()
         # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
         # The last row stands for slots without a file, and for files that are not asked for.
         held = np.ones(len(ordinals) + 1, np.bool_)
-        there = np.append(layouts.is_valid().to_numpy(zero_copy_only=False), False)
-        numbers = np.append(pc.fill_null(layouts, 0).to_numpy(), 0)
+        layouts = np.append(pc.fill_null(files[names[1]], _NO_LAYOUT).to_numpy(), _NO_LAYOUT)
         places = _Places(ordinals)
         began = time.monotonic()
         until = began + _SHARE * (self._deadline - began)
@@ -128,8 +127,9 @@ class Snapshot:
             for group in read_groups(self._connection, self._head, names[0]):
                 in_time()
                 rows = places.of(group.ordinals(self._connection))
+                laid_out = layouts[rows]
                 for layout, keys in test.probes:
-                    asked = there[rows] & (numbers[rows] == layout)
+                    asked = laid_out == layout
                     if asked.any():
                         some = holds_for_some_key(self._connection, group, keys, in_time)
                         held[rows[asked]] = some[asked]
@@ -178,20 +178,22 @@ class _Places:
         self._ordinals = ordinals
         self._first = int(ordinals[0]) if len(ordinals) else 0
         span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
+        self._is_whole = span == len(ordinals)
         # As a table, unless ordinals are far apart: a search takes ten times as long.
         self._table = None
-        if span <= _WIDE * len(ordinals):
+        if not self._is_whole and span <= _WIDE * len(ordinals):
             self._table = np.full(span + 1, len(ordinals))
             self._table[ordinals - self._first] = np.arange(len(ordinals))
 
     def of(self, some: Numbers) -> Numbers:
         """The place of each of these, in any order."""
-        if self._table is None:
+        if self._table is None and not self._is_whole:
             at = np.searchsorted(self._ordinals, some)
             return np.where(np.append(self._ordinals, -1)[at] == some, at, len(self._ordinals))
         at = some - self._first
-        at[(at < 0) | (at >= len(self._table))] = len(self._table) - 1
-        places: Numbers = self._table[at]
+        last = len(self._ordinals) if self._table is None else len(self._table) - 1
+        at[(at < 0) | (at > last)] = last
+        places: Numbers = at if self._table is None else self._table[at]
         return places
 
 
