@@ -38,7 +38,7 @@ test: lint types jars  ## lint, types, import law, and a test of every rule, kin
 SHARE := extended
 
 test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables
-	$(PYTEST) -m "$(SHARE) and not soak"
+	$(PYTEST) -m "($(SHARE)) and not soak"
 
 test-all: test test-extended  ## everything but the soak
 
