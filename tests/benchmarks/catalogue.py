@@ -1,13 +1,13 @@
 """A star join whose table has a million files: `python -m tests.benchmarks.catalogue [files ...]`.
 
 A Delta table partitioned by day. The files of one day are there, 200 of them; those of other days,
-as many as are asked for, are in the table's log and in the index, and not on the disk. The index is
-brought up to them by REFRESH, with values that are made up. The dimension's keys are in two files
-of the day.
+as many as are asked for, are in the table's log and in the index, and on the disk as other names of
+those. The index is brought up to them by REFRESH, with values that are made up. The dimension's
+keys are in two files of the day, which have no other names.
 
 Three joins, in one run. *A day*: the query names the day, with the index and without; Spark finds
 the day's files in the log. *All days*: it does not, so that without the index Spark would open
-every file, and fails on those that are not there; with it two are opened, of a million.
+every file; with it two are opened, of a million. Then what commands take.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ COMMIT = 100_000  # files of one version
 DAY, OTHERS = "2026-01-01", 365
 SPARK = {"spark.driver.memory": "6g", "spark.databricks.delta.snapshotPartitions": "8"}
 
+COMMANDS = (
+    "SHOW SKIPPING INDEXES",
+    "DESCRIBE SKIPPING INDEX ON fact",
+    "REFRESH SKIPPING INDEX ON fact",
+    "VACUUM SKIPPING INDEX ON fact",
+    "ANALYZE SKIPPING INDEX ON fact",
+)
 QUERY = """SELECT count(*) AS n, sum(cast(price AS decimal(10, 2))) AS price, max(note) AS note
 FROM fact JOIN dim USING (h) WHERE place < 2{and_day}"""
 ARMS = {
@@ -56,6 +63,7 @@ ARMS = {
 def main(sizes: Sequence[int], rounds: int) -> None:
     """Print a table: a line for each size and join."""
     lines: list[tuple[object, ...]] = []
+    commands: list[tuple[object, ...]] = []
     for files in sizes:
         with TemporaryDirectory() as folder, benchmark_session(SPARK) as spark:
             _tables(spark, folder)
@@ -65,8 +73,16 @@ def main(sizes: Sequence[int], rounds: int) -> None:
             checkpoint(spark, folder)
             _bring_up(index)
             lines += _measured(spark, folder, files, rounds)
+            commands.append((f"{FILES + files:,}", *(_seconds(spark, c) for c in COMMANDS)))
     heading("A star join, files of other days in the catalogue", rows=FILES * ROWS, rounds=rounds)
     table(("files", "join", "opened", "first, s", "s", "of the day without"), lines)
+    table(("files", *(f"{command.split()[0]}, s" for command in COMMANDS)), commands)
+
+
+def _seconds(spark: SparkSession, command: str) -> str:
+    start = time.perf_counter()
+    spark.sql(command).collect()
+    return f"{time.perf_counter() - start:.2f}"
 
 
 def _tables(spark: SparkSession, folder: str) -> None:
@@ -77,18 +93,23 @@ def _tables(spark: SparkSession, folder: str) -> None:
 
 
 def _append(folder: Path, first: int, n: int) -> None:
-    """A version with files of other days, none of which is there."""
+    """A version with files of other days, which are names of those without the dimension's keys."""
+    _, _, *there = sorted((folder / f"day={DAY}").glob("*.parquet"))
     log = folder / "_delta_log"
     version = 1 + max(int(path.stem) for path in log.glob("*.json"))
     with (log / f"{version:020d}.json").open("x") as commit:
-        commit.writelines(json.dumps(add) + "\n" for add in _adds(first, n))
+        for i, add in enumerate(_adds(first, n), first):
+            path = folder / str(add["path"])
+            path.parent.mkdir(exist_ok=True)
+            path.hardlink_to(there[i % len(there)])
+            commit.write(json.dumps({"add": add}) + "\n")
 
 
 def _adds(first: int, n: int) -> Iterator[dict[str, object]]:
     days = np.datetime64("2025-01-01") + np.arange(OTHERS)
     for i in range(first, first + n):
         day = str(days[i % OTHERS])
-        add = {
+        yield {
             "path": f"day={day}/part-{i:07}-{'0' * 8}-c000.snappy.parquet",
             "partitionValues": {"day": day},
             "size": 1_000_000 + i,
@@ -96,7 +117,6 @@ def _adds(first: int, n: int) -> Iterator[dict[str, object]]:
             "dataChange": True,
             "stats": json.dumps({"numRecords": ROWS}),
         }
-        yield {"add": add}
 
 
 def _bring_up(index: SkippingIndex) -> None:

@@ -6,7 +6,8 @@ gets (cold: a new driver's first answer; full: until it has everything; warm: by
 of keys), to bring up ten new files and to be asked after that, to DESCRIBE and to VACUUM; the
 memory of a driver that asks, and the bytes in the store. Times are of the clock, then in brackets
 of this process's CPU, which a busy machine changes less. Beside each row how it grows with each ten
-times as many files (its CPU, if it has that): 1.0x is flat, 10x linear.
+times as many files (its CPU, if it has that; with OpenSearch, whose CPU is its own, its clock):
+1.0x is flat, 10x linear.
 
 Entries are those of `synthetic`, with bounds, 20 values and a bloom filter of a KiB. Each measures
 in a process of its own. The memory of the store in memory includes all that it keeps. OpenSearch is
@@ -128,7 +129,8 @@ def _print(store: str, rows: dict[int, Row]) -> None:
     for column in dict.fromkeys(name for row in rows.values() for name in row):
         values = [rows[files][column] for files in rows]
         shown = [f"{value[0]:,.1f}{f' ({value[1]:,.1f})' if value[1:] else ''}" for value in values]
-        points = pairwise((files, value[-1]) for files, value in zip(rows, values, strict=True))
+        grows = 0 if store == "opensearch" else -1
+        points = pairwise((files, value[grows]) for files, value in zip(rows, values, strict=True))
         growth = (_growth(b / max(a, 1e-9), n / m) for (m, a), (n, b) in points)
         lines.append((column, *shown, " ".join(growth)))
     table(("", *(f"{files:,}" for files in rows), "growth"), lines)
