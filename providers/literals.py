@@ -88,9 +88,9 @@ def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
     the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is
     no literal, or no spelling of a value of the column.
 
-    >>> compared(Compare("x", "<", 1.5), pa.int32())
-    Compare(column='x', op='<', value=2)
-    >>> compared(Compare("x", "=", 1.5), pa.int32())
+    >>> normalise_leaf(Compare("x", "<", 1.5), pa.int32())
+    Compare(column='x', op='<', value=2, source='')
+    >>> normalise_leaf(Compare("x", "=", 1.5), pa.int32())
     Or(legs=())
     """
     try:

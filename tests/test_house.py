@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("providers", "rewrite", "skipping")
@@ -27,6 +31,13 @@ def knowing(library: str) -> set[str]:
     """Files that import a library when they are imported."""
     imports = re.compile(rf"^(from|import) {library}\b", re.M)
     return {str(p.relative_to(ROOT)) for p in sources() if imports.search(p.read_text())}
+
+
+def with_examples() -> Iterator[str]:
+    """Modules whose docstrings show what is typed and what it says."""
+    for path in sources():
+        if path.suffix == ".py" and ">>> " in path.read_text():
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def tracked() -> list[str]:
@@ -51,6 +62,11 @@ def test_imports_go_down_only() -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "0 broken" in run.stdout
+
+
+@pytest.mark.parametrize("module", sorted(with_examples()))
+def test_examples_of_docstrings(module: str) -> None:
+    assert not doctest.testmod(import_module(module.removesuffix(".__init__"))).failed
 
 
 def test_what_stands_at_the_top() -> None:

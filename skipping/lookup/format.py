@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1)
 def format_leaf(leaf: Leaf, column: str, type: str) -> str:
     """A leaf in words, with its values; `type` is the column's Spark type.
 
-    >>> spelled(Compare("", "<", 19_723), "day", "date")
+    >>> format_leaf(Compare("", "<", 19_723), "day", "date")
     "day < '2024-01-01'"
     """
     match leaf:
@@ -71,7 +71,7 @@ def _shown(some: list[str], count: int) -> str:
 def format_value(value: Value, type: str) -> str:
     """A normalised value (`providers.values`) as SQL would write it.
 
-    >>> value_in_words(150, "decimal(5,2)"), value_in_words("it's", "string")
+    >>> format_value(150, "decimal(5,2)"), format_value("it's", "string")
     ('1.50', "'it''s'")
     """
     if isinstance(value, bytes) and (types := part_types(type)):

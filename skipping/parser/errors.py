@@ -63,7 +63,7 @@ def point_at(text: str, position: int, message: str) -> StatementError:
 def mask_controls(text: str) -> str:
     r"""A text with a ? for what moves the cursor of a terminal or turns the direction of reading.
 
-    >>> printable("a\x1b[2Jb")
+    >>> mask_controls("a\x1b[2Jb")
     'a?[2Jb'
     """
     return _MOVES.sub("?", text)

@@ -81,7 +81,7 @@ def parse_string(text: str) -> str:
 
     Raises ValueError for an escape that names no character.
 
-    >>> string(r"'it''s\t'"), string(r"r'\d'")
+    >>> parse_string(r"'it''s\t'"), parse_string(r"r'\d'")
     ("it's\t", '\\d')
     """
     if text[0] in "rR":

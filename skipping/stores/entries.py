@@ -32,6 +32,7 @@ __all__ = [
     "PORTION",
     "answerable",
     "bitmap_of",
+    "bitmap_where",
     "check_entries",
     "compact",
     "is_scalar",
@@ -56,7 +57,7 @@ def check_entries(entries: pa.Table) -> pa.Table:
     Raises StoreError for what is no table of entries: a missing or null identity, an ordinal twice
     or out of range, a sketch without its `known`, a type no store keeps, a null among terms.
 
-    >>> checked(pa.table({"ordinal": [1], "path": ["a"]}))
+    >>> check_entries(pa.table({"ordinal": [1], "path": ["a"]}))
     Traceback (most recent call last):
     providers.errors.StoreError: entries lack the column size
     """
@@ -192,6 +193,19 @@ def bitmap_of(ordinals: npt.NDArray[np.int64]) -> BitMap:
     packed = array("I")
     packed.frombytes(ordinals.astype(np.uint32).tobytes())
     return BitMap(packed)
+
+
+def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -> BitMap:
+    """The ordinals of these rows. Mostly few are left out of many, which is said in a tenth.
+
+    >>> bitmap_where(np.array([3, 4, 5]), np.array([True, False, True]))
+    BitMap([3, 5])
+    """
+    left = ordinals[~rows]
+    is_long = len(ordinals) and 2 * len(left) <= len(ordinals)
+    if is_long and np.all(ordinals[1:] == ordinals[:-1] + 1):
+        return BitMap(range(int(ordinals[0]), int(ordinals[-1]) + 1)) - bitmap_of(left)
+    return bitmap_of(ordinals[rows])
 
 
 def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:

@@ -31,7 +31,7 @@ from providers.index_predicate import (
 )
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable, bitmap_of, is_scalar
+from skipping.stores.entries import answerable, bitmap_where, is_scalar
 from skipping.stores.fields import Fields, apply_change
 from skipping.stores.opensearch.bits import read_slices
 from skipping.stores.opensearch.client import Body, Refused
@@ -294,8 +294,10 @@ def _evaluated(test: Test, kept: Catalogue | Slices, below: int, deadline: float
     if isinstance(kept, Slices):
         assert isinstance(test, BitsSet)
         return kept.disproved(test, below=below, in_time=lambda: _left(deadline))
-    files = kept.files.filter(pc.less(kept.files["ordinal"], below)).combine_chunks()
-    return bitmap_of(files["ordinal"].to_numpy()[disproved_rows(test, files)])
+    asked = pc.less(kept.files["ordinal"], below)
+    files = kept.files if pc.all(asked).as_py() else kept.files.filter(asked)
+    files = files.combine_chunks()
+    return bitmap_where(files["ordinal"].to_numpy(), disproved_rows(test, files))
 
 
 def _by_script(

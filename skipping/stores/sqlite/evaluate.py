@@ -34,7 +34,7 @@ from providers.index_predicate import (
     Test,
 )
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable, bitmap_of
+from skipping.stores.entries import answerable, bitmap_where
 from skipping.stores.sqlite.bytes import holds_for_some_key, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
@@ -92,7 +92,7 @@ class Snapshot:
         else:
             rows = disproved_rows(test, files)
         self._in_time()
-        return _bitmap(ordinals, rows)
+        return bitmap_where(ordinals, rows)
 
     def _in_time(self) -> None:
         # SQLite is interrupted; this is for the work on Arrow's side.
@@ -195,14 +195,3 @@ class _Places:
         at[(at < 0) | (at > last)] = last
         places: Numbers = at if self._table is None else self._table[at]
         return places
-
-
-def _bitmap(ordinals: Numbers, rows: npt.NDArray[np.bool_]) -> BitMap:
-    """The ordinals of these rows. Mostly few are left out of many, which is said in a tenth."""
-    left = ordinals[~rows]
-    if not len(ordinals) or 2 * len(left) > len(ordinals):
-        return bitmap_of(ordinals[rows])
-    first, end = int(ordinals[0]), int(ordinals[-1]) + 1
-    if end - first != len(ordinals):
-        return bitmap_of(ordinals[rows])
-    return BitMap(range(first, end)) - bitmap_of(left)

@@ -53,7 +53,7 @@ class SqliteStore:
 
     >>> SqliteStore("/tmp/not there.db").definitions()
     Traceback (most recent call last):
-    providers.errors.StoreError: the store /tmp/not there.db is not there: create the index anew
+    providers.errors.NoStore: the store /tmp/not there.db is not there: create the index anew
     """
 
     def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
