@@ -122,9 +122,8 @@ def _type(field: Field) -> str:
 def _refusal(branch: tuple[Field, ...]) -> str | None:
     name, field = _name(branch), branch[-1]
     type = _type(field)
-    written = str((field.get("metadata") or {}).get("__CHAR_VARCHAR_TYPE_STRING", ""))
-    if written.startswith("char"):
-        return f"{name} is {written}, which compares padded; make it a STRING"
+    if (padded := _padded(branch)) is not None:
+        return f"{name} is {padded}, which compares padded; make it a STRING"
     match _kind(field["type"]):
         case "struct":
             inner = (f"{name}.{join_name([f['name']])}" for f in field["type"]["fields"])
@@ -136,6 +135,25 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
         if _has_domain(type) and " collate " not in type
         else f"{name} is {type}, which has no index"
     )
+
+
+def _padded(branch: Sequence[Field]) -> str | None:
+    """The CHAR(n) that a leaf was declared as; Spark notes that of a struct's on the struct.
+
+    Of two leaves of one name in a struct and its structs both are taken for the one that is padded.
+
+    >>> outer = {"name": "s", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "struct<v:char(12)>"}}
+    >>> _padded([outer, {"name": "v"}]), _padded([outer, {"name": "w"}])
+    ('char(12)', None)
+    """
+    *outer, leaf = [
+        str((field.get("metadata") or {}).get("__CHAR_VARCHAR_TYPE_STRING", "")) for field in branch
+    ]
+    if leaf.startswith("char"):
+        return leaf
+    named = re.compile(rf"[<,]{re.escape(str(branch[-1]['name']))}:(char\(\d+\))")
+    found = next(filter(None, map(named.search, outer)), None)
+    return None if found is None else found[1]
 
 
 def _has_domain(type: str) -> bool:

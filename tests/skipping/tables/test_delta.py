@@ -214,15 +214,19 @@ def test_columns_that_are_refused(
     request.addfinalizer(lambda: spark.conf.unset(check))
     spark.sql(
         f"CREATE TABLE {name} (c CHAR(3), v VARCHAR(3), u STRING COLLATE UNICODE_CI, "
-        "j VARIANT, x STRING COLLATE UTF8_BINARY) USING delta"
+        "j VARIANT, x STRING COLLATE UTF8_BINARY, "
+        "s STRUCT<c: CHAR(4), v: VARCHAR(4), t: STRUCT<d: CHAR(5)>>) USING delta"
     )
     columns = open_table(spark, name).columns()
     refusals = {n: c.refusal for n, c in columns.items()}
     assert "char(3)" in (refusals["c"] or "")
+    assert "char(4)" in (refusals["s.c"] or "")
+    assert "char(5)" in (refusals["s.t.d"] or "")
     assert "UNICODE_CI" in (refusals["u"] or "")
     assert "variant" in (refusals["j"] or "")
-    assert refusals["v"] is refusals["x"] is None
-    insert(spark, name, "('a', 'b', 'c', parse_json('1'), 'd')")
+    assert refusals["v"] is refusals["x"] is refusals["s.v"] is None
+    inner = "named_struct('c', 'e', 'v', 'f', 't', named_struct('d', 'g'))"
+    insert(spark, name, f"('a', 'b', 'c', parse_json('1'), 'd', {inner})")
     assert paths(open_table(spark, name).files()) == Delta().scanned(spark, name)
 
 
