@@ -231,7 +231,7 @@ def holds_for_some_key(
             in_time()
         held.fill(0xFF)
         for position in positions:
-            np.bitwise_and(held, slices[position // group.width][position % group.width], out=held)
+            held &= slices[position // group.width][position % group.width]
         found |= held
     return np.unpackbits(found, bitorder="little").astype(np.bool_)
 
