@@ -177,12 +177,12 @@ class _Places:
     def __init__(self, ordinals: Numbers) -> None:
         self._ordinals = ordinals
         self._first = int(ordinals[0]) if len(ordinals) else 0
-        span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
-        self._is_whole = span == len(ordinals)
+        self._span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
+        self._is_whole = self._span == len(ordinals)
         # As a table, unless ordinals are far apart: a search takes ten times as long.
         self._table = None
-        if not self._is_whole and span <= _WIDE * len(ordinals):
-            self._table = np.full(span + 1, len(ordinals))
+        if not self._is_whole and self._span <= _WIDE * len(ordinals):
+            self._table = np.full(self._span + 1, len(ordinals))
             self._table[ordinals - self._first] = np.arange(len(ordinals))
 
     def of(self, some: Numbers) -> Numbers:
@@ -191,7 +191,6 @@ class _Places:
             at = np.searchsorted(self._ordinals, some)
             return np.where(np.append(self._ordinals, -1)[at] == some, at, len(self._ordinals))
         at = some - self._first
-        last = len(self._ordinals) if self._table is None else len(self._table) - 1
-        at[(at < 0) | (at > last)] = last
+        at[(at < 0) | (at >= self._span)] = self._span
         places: Numbers = at if self._table is None else self._table[at]
         return places
