@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -203,10 +203,12 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def test_with_the_index_is_without(spark: SparkSession, tables: str) -> None:
+    chosen = os.environ.get("SKIPPING_TEST_SEED")
+
     @settings(
         max_examples=int(os.environ.get("SKIPPING_TEST_QUERIES", QUERIES[tables])),
         deadline=None,
-        derandomize=True,
+        derandomize=chosen is None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -216,5 +218,7 @@ def test_with_the_index_is_without(spark: SparkSession, tables: str) -> None:
         found: Any = same_rows(spark, case.query, conf=case.conf)
         totals.update(queries=1, files=found.without, skipped=found.skipped)
         totals["pruned"] += found.skipped > 0
+        if totals["queries"] % 1_000 == 0:
+            print(tables, dict(totals), flush=True)
 
-    drawn()
+    (drawn if chosen is None else seed(int(chosen))(drawn))()
