@@ -32,12 +32,12 @@ test: lint types jars  ## lint, types, import law, and a test of every rule, kin
 	$(PYTEST) -m "not extended and not soak"
 	@echo "Passed: each rule, kind, format, store and join form, once, on Delta or on Iceberg."
 	@echo "Not run: the same on the other format, documents, commands, sessions, streams, builds, advice,"
-	@echo "bounds without an index, faults (make test-extended, more than an hour),"
-	@echo "and random queries, commands at once and what takes hours (make soak)."
+	@echo "bounds without an index, faults, random queries, commands at once (make test-extended, more"
+	@echo "than an hour), and what takes hours (make soak)."
 
 SHARE := extended
 
-test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables
+test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables, long
 	$(PYTEST) -m "($(SHARE)) and not soak"
 
 test-all: test test-extended  ## everything but the soak

@@ -6,12 +6,10 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from providers.errors import (
     Conflict,
@@ -19,7 +17,6 @@ from providers.errors import (
     NoIndex,
     SkippingError,
     TableError,
-    first_line,
 )
 from providers.predicate import And, Predicate
 from skipping.build.refresh import Pending, find_pending, list_files, refresh
@@ -40,6 +37,7 @@ from skipping.define import (
 )
 from skipping.engines.open import open_source
 from skipping.engines.source import Source
+from skipping.facts import as_html, describe, is_replaced, standing
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import Asking
 from skipping.lookup.scan_plan import ScanPlan
@@ -201,7 +199,7 @@ class Index:
     @property
     def replaced(self) -> bool:
         """Whether the table was replaced since; then nothing is skipped until `refresh`."""
-        return self.definition.table != self.table.id
+        return is_replaced(self.definition, self.table)
 
     @property
     def options(self) -> IndexOptions:
@@ -420,37 +418,12 @@ class Index:
         Its table, store, state and options, how far it is behind, how many files it has; then
         `column a.b` for each column, with its kinds.
         """
-        definition, state, table = self.definition, self.state, self.table
-        files, version = self.files(), table.version()
-        facts: dict[str, object] = {
-            "table": shown_name(definition.name),
-            "store": self.store.location,
-            "index": definition.index,
-            "state": "table was replaced: refresh" if self.replaced else state.status,
-            "enabled": str(definition.enabled).lower(),
-            "maintained by": _maintainer(self.options),
-            "owner": self.store.lease(definition.index).described(),
-            "version": version if table.has_log else _newest(table.files()),
-            "version covered": state.covered if table.has_log else _moment(state.at),
-            "lag": None if self.replaced else _lag(table, version, state.covered),
-            "files": len(files),
-            "bytes": pc.sum(files["size"]).as_py() or 0,
-            "index bytes": self.store.size(definition.index),
-            "where": definition.where,
-            "files not read": state.unread,
-            "last error": state.error,
-        }
-        for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
-            count, name = pc.sum(known.cast(pa.bool_())).as_py() or 0, f"column {column.name}"
-            said = f"{column.type} {column.kind}, known in {count}"
-            facts[name] = f"{facts[name]}; {said}" if name in facts else said
-        return {item: None if value is None else str(value) for item, value in facts.items()}
+        return describe(self.store, self.table, self.definition, self.files())
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{i.name} {i.kind}" for i in self.definition.columns)
-        return (
-            f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {self._standing()}>"
-        )
+        stands = standing(self.store, self.table, self.definition)
+        return f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {stands}>"
 
     def _repr_html_(self) -> str:
         """A table of what `describe` says, for notebooks; the repr where that cannot be asked."""
@@ -458,32 +431,7 @@ class Index:
             facts = self.describe()
         except SkippingError:
             return f"<p>{escape(repr(self))}</p>"
-        cell = "style='text-align:left;padding:1px 10px 1px 0'"
-        rows = "".join(
-            f"<tr><th {cell}>{escape(item)}</th><td {cell}>{escape(value)}</td></tr>"
-            for item, value in facts.items()
-            if value is not None
-        )
-        return f"<table style='border-collapse:collapse'>{rows}</table>"
-
-    def _standing(self) -> str:
-        """How many files it has and how fresh it is; a repr fails for no store and no table."""
-        try:
-            state, version = self.state, self.table.version()
-            count = len(self.store.catalogue(self.definition.index).files)
-            if self.replaced:
-                fresh = "its table was replaced: refresh"
-            elif state.covered is None:
-                fresh = "not built yet: refresh"
-            elif self.definition.dropped:
-                fresh = "dropped"
-            elif state.covered == version:
-                fresh = "up to date"
-            else:
-                fresh = f"{_lag(self.table, version, state.covered)} behind"
-        except SkippingError as error:
-            return first_line(error)
-        return f"{count:,} file{'' if count == 1 else 's'}, {fresh}"
+        return as_html(facts)
 
     @property
     def _asking(self) -> Asking:
@@ -509,32 +457,3 @@ def _strings(spark: SparkSession) -> Strings:
 def _say(notes: Iterable[str]) -> None:
     for note in notes:
         log.warning("%s", note)
-
-
-def _maintainer(options: IndexOptions) -> str:
-    if not options.auto_refresh:
-        return "REFRESH"
-    if options.streamed:
-        return f"a stream, every {options.refresh_interval:g} s"
-    return "your own scheduler: python -m skipping refresh"
-
-
-def _lag(table: Table, version: int, covered: int | None) -> str | None:
-    if covered is None:
-        return None
-    if not table.has_log:
-        return "none" if version == covered else "files came, changed or went"
-    behind = version - covered
-    return f"{behind} version" if behind == 1 else f"{behind} versions"
-
-
-def _newest(files: pa.Table) -> str | None:
-    """When the newest of the files of a table without a log was written."""
-    stamp = pc.max(files["stamp"]).as_py()
-    return None if stamp is None else _moment(stamp / 1_000)
-
-
-def _moment(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

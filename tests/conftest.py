@@ -111,6 +111,18 @@ EXTENDED = {
         "skipping/tables/test_pyiceberg_filters.py",
         "skipping/tables/test_pyiceberg_v3.py",
     ),
+    "long": (
+        "rewrite/test_alone.py",
+        "rewrite/test_dbt.py",
+        "rewrite/test_dml_concurrency.py",
+        "rewrite/test_dml_random.py",
+        "rewrite/test_flat.py",
+        "rewrite/test_join_property.py",
+        "rewrite/test_property.py",
+        "rewrite/test_stream_static.py",
+        "skipping/streaming/test_iceberg.py",
+        "skipping/streaming/test_opensearch.py",
+    ),
 }
 """What `make test` leaves to `make test-extended`, in the shares that CI takes in turn. Each rule,
 kind, format, store and join form has its tests among the others. Single tests of other files name
@@ -121,7 +133,8 @@ ONE_FORMAT = (
     "rewrite/test_range_joins.py",
     "rewrite/test_expression_keys.py",
 )
-"""Files whose tests run on Delta or on Iceberg, as their names fall; the soak has them on both."""
+"""Files whose tests run in their share on one format, as their names fall; the other one is in the
+long share."""
 
 FORMAT_BY_FORMAT = (
     "rewrite/test_addresses.py",
@@ -132,20 +145,6 @@ FORMAT_BY_FORMAT = (
 )
 """Files whose tests `make test` runs on one format, as their names fall; the others are extended
 tests of joins."""
-
-SOAKED = (
-    "rewrite/test_alone.py",
-    "rewrite/test_dbt.py",
-    "rewrite/test_dml_concurrency.py",
-    "rewrite/test_dml_random.py",
-    "rewrite/test_flat.py",
-    "rewrite/test_join_property.py",
-    "rewrite/test_property.py",
-    "rewrite/test_stream_static.py",
-    "skipping/streaming/test_iceberg.py",
-    "skipping/streaming/test_opensearch.py",
-)
-"""Files of minutes that only the soak runs: with them the suite takes longer than CI waits."""
 
 LONGEST = (
     "test_notebooks.py",
@@ -173,18 +172,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     shares = {here / name: share for share, names in EXTENDED.items() for name in names}
     places = {here / name: place for place, name in enumerate(LONGEST)}
-    soaked = {here / name for name in SOAKED}
     one_format = {here / name for name in ONE_FORMAT}
     by_format = {here / name for name in FORMAT_BY_FORMAT}
     for item in items:
-        if item.path in shares:
+        if item.path in one_format and _is_of_the_other(item.name):
+            item.add_marker("long")
+        elif item.path in shares:
             item.add_marker(shares[item.path])
         if item.path in by_format and _is_of_the_other(item.name):
             item.add_marker("joins")
         if any(mark.name in EXTENDED for mark in item.iter_markers()):
             item.add_marker("extended")
-        if item.path in soaked or (item.path in one_format and _is_of_the_other(item.name)):
-            item.add_marker(pytest.mark.soak)
     items.sort(
         key=lambda item: (
             here / "providers" not in item.path.parents,

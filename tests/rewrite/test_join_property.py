@@ -2,7 +2,8 @@
 
 One fact in files that hold few keys each, by a partition column too, so that Spark's own dynamic
 pruning works beside ours. A query draws its joins, their keys, the shape of each dimension and of
-the fact, and what Spark runs it with.
+the fact, and what Spark runs it with. `SKIPPING_TEST_QUERIES` says how many are run of each format;
+`SKIPPING_TEST_SEED` draws others than the usual ones.
 """
 
 from __future__ import annotations

@@ -1,0 +1,115 @@
+"""What there is to say of an index: how it stands, how far it is behind, what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from html import escape
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from providers.errors import SkippingError, first_line
+from skipping.config.options import IndexOptions
+from skipping.model.definition import Definition
+from skipping.model.identifiers import shown_name
+from skipping.stores import IDENTITY, IndexStore
+from skipping.tables import Table
+
+__all__ = ["as_html", "describe", "is_replaced", "standing"]
+
+
+def is_replaced(definition: Definition, table: Table) -> bool:
+    """Whether the table was replaced since the index was defined, or carried over."""
+    return definition.table != table.id
+
+
+def describe(
+    store: IndexStore, table: Table, definition: Definition, files: pa.Table
+) -> dict[str, str | None]:
+    """The facts of `Index.describe`; `files` as `Index.files` has them."""
+    state, version = store.state(definition.index), table.version()
+    replaced = is_replaced(definition, table)
+    facts: dict[str, object] = {
+        "table": shown_name(definition.name),
+        "store": store.location,
+        "index": definition.index,
+        "state": "table was replaced: refresh" if replaced else state.status,
+        "enabled": str(definition.enabled).lower(),
+        "maintained by": _maintainer(IndexOptions.of(dict(definition.options))),
+        "owner": store.lease(definition.index).described(),
+        "version": version if table.has_log else _newest(table.files()),
+        "version covered": state.covered if table.has_log else _moment(state.at),
+        "lag": None if replaced else _lag(table, version, state.covered),
+        "files": len(files),
+        "bytes": pc.sum(files["size"]).as_py() or 0,
+        "index bytes": store.size(definition.index),
+        "where": definition.where,
+        "files not read": state.unread,
+        "last error": state.error,
+    }
+    for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
+        count, name = pc.sum(known.cast(pa.bool_())).as_py() or 0, f"column {column.name}"
+        said = f"{column.type} {column.kind}, known in {count}"
+        facts[name] = f"{facts[name]}; {said}" if name in facts else said
+    return {item: None if value is None else str(value) for item, value in facts.items()}
+
+
+def standing(store: IndexStore, table: Table, definition: Definition) -> str:
+    """How many files it has and how fresh it is; says why where store or table cannot be asked."""
+    try:
+        state, version = store.state(definition.index), table.version()
+        count = len(store.catalogue(definition.index).files)
+        if is_replaced(definition, table):
+            fresh = "its table was replaced: refresh"
+        elif state.covered is None:
+            fresh = "not built yet: refresh"
+        elif definition.dropped:
+            fresh = "dropped"
+        elif state.covered == version:
+            fresh = "up to date"
+        else:
+            fresh = f"{_lag(table, version, state.covered)} behind"
+    except SkippingError as error:
+        return first_line(error)
+    return f"{count:,} file{'' if count == 1 else 's'}, {fresh}"
+
+
+def as_html(facts: Mapping[str, str | None]) -> str:
+    """A table of facts, for notebooks."""
+    cell = "style='text-align:left;padding:1px 10px 1px 0'"
+    rows = "".join(
+        f"<tr><th {cell}>{escape(item)}</th><td {cell}>{escape(value)}</td></tr>"
+        for item, value in facts.items()
+        if value is not None
+    )
+    return f"<table style='border-collapse:collapse'>{rows}</table>"
+
+
+def _maintainer(options: IndexOptions) -> str:
+    if not options.auto_refresh:
+        return "REFRESH"
+    if options.streamed:
+        return f"a stream, every {options.refresh_interval:g} s"
+    return "your own scheduler: python -m skipping refresh"
+
+
+def _lag(table: Table, version: int, covered: int | None) -> str | None:
+    if covered is None:
+        return None
+    if not table.has_log:
+        return "none" if version == covered else "files came, changed or went"
+    behind = version - covered
+    return f"{behind} version" if behind == 1 else f"{behind} versions"
+
+
+def _newest(files: pa.Table) -> str | None:
+    """When the newest of the files of a table without a log was written."""
+    stamp = pc.max(files["stamp"]).as_py()
+    return None if stamp is None else _moment(stamp / 1_000)
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
