@@ -58,6 +58,7 @@ public final class JoinKeySet implements KeyValues {
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean isLost;
+  private volatile boolean isShared;
   private boolean keepsRows;
   private int mostTuples = PredicateEncoder.FEW_TUPLES;
 
@@ -349,8 +350,13 @@ public final class JoinKeySet implements KeyValues {
     if (tuples != null) out.put("what", "tuples");
     if (reason != null) out.put("reason", reason);
     out.put("seconds", Double.valueOf(seconds));
-    out.put("how", in == null ? "" : isBroadcast() ? "from the broadcast" : "read again");
+    out.put("how", in == null ? "" : how());
     return out;
+  }
+
+  private String how() {
+    if (isBroadcast()) return "from the broadcast";
+    return isShared ? "from the shuffle" : "read again";
   }
 
   /** One collection under way. */
@@ -379,7 +385,7 @@ public final class JoinKeySet implements KeyValues {
         session.sparkContext().addJobTag((String) sessionTags.get(i));
       }
       try {
-        return set.isBroadcast() ? broadcast() : readAgain();
+        return set.isBroadcast() ? broadcast() : compute();
       } finally {
         end();
         session.sparkContext().removeJobTag(tag);
@@ -396,9 +402,10 @@ public final class JoinKeySet implements KeyValues {
       Thread.interrupted(); // of `stop`, and not of the thread's next work
     }
 
-    /** Ends what is under way. A broadcast is the query's own, and goes on with the query. */
+    /** Ends what is under way. A broadcast or shuffle is the query's own, and goes on with it. */
     void stop(boolean withQuery) {
-      if (future.isDone() || set.isBroadcast() && !withQuery) return;
+      boolean isOfQuery = set.isBroadcast() || set.isShared;
+      if (future.isDone() || isOfQuery && !withQuery) return;
       synchronized (this) {
         stopped = true;
         if (thread != null) thread.interrupt();
@@ -408,15 +415,18 @@ public final class JoinKeySet implements KeyValues {
     }
 
     /** The keys; null if there are more than fit, which is known before they are all fetched. */
-    private Collection readAgain() {
+    private Collection compute() {
+      SparkPlan shared = SharedShuffle.of(set.child());
+      set.isShared = shared != null;
+      SparkPlan plan = set.isShared ? shared : set.child();
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
       if (set.areTuples) most = Math.min(most, set.mostTuples);
       if (maxBytes > 0 && KeyBytes.varies(type)) {
-        Collection known = KeyBytes.fetch(set.child(), type, most, maxBytes);
+        Collection known = KeyBytes.fetch(plan, type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;
       }
-      InternalRow[] rows = (InternalRow[]) set.child().executeTake(most + 1);
+      InternalRow[] rows = (InternalRow[]) plan.executeTake(most + 1);
       if (rows.length > most) return null;
       KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);

@@ -1,9 +1,11 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.FileSourceScanExec;
@@ -25,11 +27,18 @@ public final class ScanFinder {
   private final Rule rule;
   private final List found = new ArrayList();
   private final Map filters = new IdentityHashMap();
+  private final Set exchanges = Collections.newSetFromMap(new IdentityHashMap());
+  private final List reused = new ArrayList();
 
   /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
   public ScanFinder(SparkPlan plan, Rule rule) {
     this.rule = rule;
     visit(plan);
+    // What the join and its keys share may have been computed for the keys, beside the plan.
+    for (int i = 0; i < reused.size(); i++) {
+      SparkPlan exchange = ((ReusedExchangeExec) reused.get(i)).child();
+      if (!exchanges.contains(exchange)) visit(exchange);
+    }
   }
 
   /** The nodes of the plan that the calling thread executes which are scans. */
@@ -57,12 +66,15 @@ public final class ScanFinder {
 
   private void visit(SparkPlan plan) {
     if (plan instanceof FilterExec) above(plan);
+    if (plan instanceof Exchange) exchanges.add(plan);
     if (isScan(plan)) {
       found.add(plan);
     } else if (plan instanceof AdaptiveSparkPlanExec) {
       adaptive((AdaptiveSparkPlanExec) plan);
     } else if (plan instanceof QueryStageExec) {
-      visit(((QueryStageExec) plan).plan());
+      SparkPlan stage = ((QueryStageExec) plan).plan();
+      if (stage instanceof ReusedExchangeExec) reused.add(stage);
+      visit(stage);
     } else if (plan instanceof InMemoryTableScanExec) {
       visit(((InMemoryTableScanExec) plan).relation().cachedPlan());
     } else if (!(plan instanceof ReusedExchangeExec)) {
