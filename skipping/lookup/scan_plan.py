@@ -63,7 +63,7 @@ class KeySet:
 
     `keys` is their number, None where they are unavailable and every file is read, and `what` says
     whether they are keys or ranges; `seconds` is how long collecting took; `how` says whether a
-    broadcast of Spark's was used or the dimension was read again.
+    broadcast or shuffle of the join's was used, or the dimension was read again.
     """
 
     dimension: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -67,20 +67,37 @@ def _read(scan: Any, filtered: int | None) -> Read:
 
 
 def _scans(df: DataFrame) -> Iterator[tuple[Any, int | None]]:
-    return _below(df._jdf.queryExecution().executedPlan(), None)
+    found = _Found()
+    yield from _below(df._jdf.queryExecution().executedPlan(), None, found)
+    # What a join and its keys share may have been computed for the keys, beside the plan.
+    for exchange in found.reused:
+        if exchange.id() not in found.exchanges:
+            yield from _below(exchange, None, found)
 
 
-def _below(plan: Any, filtered: int | None) -> Iterator[tuple[Any, int | None]]:
+@dataclass(slots=True)
+class _Found:
+    """The exchanges of a plan by number, and those that it uses again."""
+
+    exchanges: set[int] = field(default_factory=set)
+    reused: list[Any] = field(default_factory=list)
+
+
+def _below(plan: Any, filtered: int | None, found: _Found) -> Iterator[tuple[Any, int | None]]:
     """`filtered`: the rows out of the filter above, with nothing but projections between."""
     name = _kind(plan)
     if name == "AdaptiveSparkPlanExec":
-        yield from _below(plan.executedPlan(), None)
+        yield from _below(plan.executedPlan(), None, found)
         return
     if name.endswith("QueryStageExec"):
-        yield from _below(plan.plan(), None)
+        yield from _below(plan.plan(), None, found)
         return
+    if name == "ReusedExchangeExec":
+        found.reused.append(plan.child())
     if name.startswith("Reused"):
         return
+    if name.endswith("ExchangeExec"):
+        found.exchanges.add(plan.id())
     if name in (FILES, CONNECTOR):
         yield plan, filtered
     if name == "FilterExec":
@@ -89,7 +106,7 @@ def _below(plan: Any, filtered: int | None) -> Iterator[tuple[Any, int | None]]:
         filtered = None
     for inner in (plan.children(), plan.subqueries()):
         for i in range(inner.size()):
-            yield from _below(inner.apply(i), filtered)
+            yield from _below(inner.apply(i), filtered, found)
 
 
 def _metric(plan: Any, name: str) -> int:
