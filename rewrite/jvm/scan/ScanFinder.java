@@ -27,7 +27,7 @@ public final class ScanFinder {
   private final Rule rule;
   private final List found = new ArrayList();
   private final Map filters = new IdentityHashMap();
-  private final Set exchanges = Collections.newSetFromMap(new IdentityHashMap());
+  private final Set seen = Collections.newSetFromMap(new IdentityHashMap()); // what plans share
   private final List reused = new ArrayList();
 
   /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
@@ -37,7 +37,7 @@ public final class ScanFinder {
     // What the join and its keys share may have been computed for the keys, beside the plan.
     for (int i = 0; i < reused.size(); i++) {
       SparkPlan exchange = ((ReusedExchangeExec) reused.get(i)).child();
-      if (!exchanges.contains(exchange)) visit(exchange);
+      if (!seen.contains(exchange)) visit(exchange);
     }
   }
 
@@ -66,7 +66,7 @@ public final class ScanFinder {
 
   private void visit(SparkPlan plan) {
     if (plan instanceof FilterExec) above(plan);
-    if (plan instanceof Exchange) exchanges.add(plan);
+    if (plan instanceof Exchange) seen.add(plan);
     if (isScan(plan)) {
       found.add(plan);
     } else if (plan instanceof AdaptiveSparkPlanExec) {
@@ -76,7 +76,8 @@ public final class ScanFinder {
       if (stage instanceof ReusedExchangeExec) reused.add(stage);
       visit(stage);
     } else if (plan instanceof InMemoryTableScanExec) {
-      visit(((InMemoryTableScanExec) plan).relation().cachedPlan());
+      SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
+      if (seen.add(cached)) visit(cached);
     } else if (!(plan instanceof ReusedExchangeExec)) {
       all(plan.children());
     }
