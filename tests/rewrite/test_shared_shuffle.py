@@ -122,3 +122,16 @@ def test_rows_that_came_since(spark: SparkSession, format: str) -> None:
     append(spark, "sharing", "SELECT 8L AS k, 'key 8' AS s, 0 AS b, 3 AS a, 0 AS _f")
     found = shared(spark, f"SELECT f.id FROM shared f JOIN {DIMENSION} d ON f.k = d.k")
     assert opened(found, "shared") == 3
+
+
+def test_a_cache_that_is_asked_twice_is_listed_once(spark: SparkSession, format: str) -> None:
+    cached = spark.sql(f"SELECT * FROM {DIMENSION}").cache()
+    try:
+        query = f"SELECT f.id FROM shared f JOIN {DIMENSION} d ON f.k = d.k AND f.id >= d.m"
+        for conf in (SMJ, {"spark.sql.adaptive.enabled": "false"}):
+            found = same_rows(spark, query, conf=conf)
+            names = [scan.table.split(".")[-1] for scan in found.explained.scans]
+            assert sorted(names) == ["shared", "sharing"], str(found.explained)
+            assert opened(found, "shared") < FILES
+    finally:
+        cached.unpersist(blocking=True)
