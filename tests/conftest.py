@@ -140,6 +140,7 @@ FORMAT_BY_FORMAT = (
     "rewrite/test_addresses.py",
     "rewrite/test_joins.py",
     "rewrite/test_monotonic.py",
+    "rewrite/test_shared_shuffle.py",
     "rewrite/test_text_search.py",
     "rewrite/test_top_rows.py",
 )

@@ -1,5 +1,6 @@
 package rewrite.jvm.keys;
 
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
@@ -47,8 +48,7 @@ final class SharedShuffle {
   }
 
   private static SparkPlan with(SparkPlan plan, SparkPlan child) {
-    return (SparkPlan) plan.withNewChildren(
-        ScalaInterop.seq(java.util.Collections.singletonList(child)));
+    return (SparkPlan) plan.withNewChildren(ScalaInterop.seq(Collections.singletonList(child)));
   }
 
   /** An exchange of a plan that gives the dimension's rows. */
