@@ -397,6 +397,12 @@ public final class JoinKeySet implements KeyValues {
       return !stopped;
     }
 
+    /** Notes what it computes, which `stop` goes by; false: it was stopped before. */
+    private synchronized boolean takes(boolean isShared) {
+      set.isShared = isShared && !stopped;
+      return !stopped;
+    }
+
     private synchronized void end() {
       thread = null;
       Thread.interrupted(); // of `stop`, and not of the thread's next work
@@ -404,9 +410,9 @@ public final class JoinKeySet implements KeyValues {
 
     /** Ends what is under way. A broadcast or shuffle is the query's own, and goes on with it. */
     void stop(boolean withQuery) {
-      boolean isOfQuery = set.isBroadcast() || set.isShared;
-      if (future.isDone() || isOfQuery && !withQuery) return;
+      if (future.isDone()) return;
       synchronized (this) {
+        if (!withQuery && (set.isBroadcast() || set.isShared)) return;
         stopped = true;
         if (thread != null) thread.interrupt();
       }
@@ -417,7 +423,7 @@ public final class JoinKeySet implements KeyValues {
     /** The keys; null if there are more than fit, which is known before they are all fetched. */
     private Collection compute() {
       SparkPlan shared = SharedShuffle.of(set.child());
-      set.isShared = shared != null;
+      if (!takes(shared != null)) return null;
       SparkPlan plan = set.isShared ? shared : set.child();
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
