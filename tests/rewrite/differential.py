@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType, StructType
@@ -307,6 +307,15 @@ def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:
 def files_of(spark: SparkSession, table: str) -> list[Path]:
     """The live data files of a table on the local disk."""
     return list(matching(spark, table, "true"))
+
+
+def stages(spark: SparkSession) -> list[Any]:
+    """What Spark keeps of the stages so far: `stageId()`, `inputRecords()`, `resultSize()`."""
+    context: Any = spark.sparkContext
+    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    every = context._jvm.java.util.ArrayList()
+    found = context._jsc.sc().statusStore().stageList(every, False, False, no_quantiles, every)
+    return [found.apply(n) for n in range(found.size())]
 
 
 @contextmanager

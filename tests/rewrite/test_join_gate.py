@@ -15,7 +15,7 @@ import rewrite
 from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.compiler import Classes
 from skipping.lookup.scan_plan import ScanPlan
-from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled
+from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled, stages
 from tests.rewrite.troubled_files import troubled
 
 SCRIPT = Path(__file__).with_name("join_limits.py")
@@ -302,12 +302,7 @@ def test_keys_are_counted_by_their_bytes(spark: SparkSession) -> None:
 
 def result_bytes(spark: SparkSession) -> int:
     """What all stages so far have sent to the driver."""
-    context: Any = spark.sparkContext
-    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
-    every = context._jvm.java.util.ArrayList()
-    store = context._jsc.sc().statusStore()
-    stages = store.stageList(every, False, False, no_quantiles, every)
-    return sum(stages.apply(n).resultSize() for n in range(stages.size()))
+    return sum(stage.resultSize() for stage in stages(spark))
 
 
 def test_tuples_are_counted_by_their_bytes(spark: SparkSession) -> None:

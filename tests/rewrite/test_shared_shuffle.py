@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +15,7 @@ from tests.rewrite.differential import (
     make_table,
     same_rows,
     settings,
+    stages,
 )
 
 FILES, ROWS = 20, 8_000
@@ -40,9 +40,9 @@ def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
             spark.sql(f"DROP TABLE {name}")
 
 
-def shared(spark: SparkSession, query: str, **conf: str) -> Compared:
+def shared(spark: SparkSession, query: str) -> Compared:
     """`same_rows` in joins that shuffle, with keys that came of the shuffle."""
-    found = same_rows(spark, query, conf={**SMJ, **conf})
+    found = same_rows(spark, query, conf=SMJ)
     assert "from the shuffle" in str(found.explained), str(found.explained)
     return found
 
@@ -78,28 +78,18 @@ def test_files_of_the_fact(spark: SparkSession, format: str, query: str) -> None
 def rows_read(spark: SparkSession, query: str) -> int:
     """Rows that a query reads of tables when it runs again: the first time Delta reads its log."""
     spark.sql(query).collect()
-    context: Any = spark.sparkContext
-    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
-    every = context._jvm.java.util.ArrayList()
-    store = context._jsc.sc().statusStore()
-
-    def stages() -> dict[int, int]:
-        found = store.stageList(every, False, False, no_quantiles, every)
-        some = (found.apply(n) for n in range(found.size()))
-        return {stage.stageId(): stage.inputRecords() for stage in some}
-
-    last = max(stages())
+    last = max(stage.stageId() for stage in stages(spark))
     assert len(spark.sql(query).collect()) == ROWS // 2
-    return sum(rows for stage, rows in stages().items() if stage > last)
+    return sum(s.inputRecords() for s in stages(spark) if s.stageId() > last)
 
 
 def test_the_dimension_is_read_once(spark: SparkSession, format: str) -> None:
     query = f"SELECT f.id, d.m FROM shared f JOIN {DIMENSION} d ON f.k = d.k"
     with settings(spark, SMJ):
-        shared = rows_read(spark, query)
+        once = rows_read(spark, query)
         with settings(spark, APART):
-            apart = rows_read(spark, query)
-    assert apart - shared == 400, (apart, shared)  # one of its two files
+            twice = rows_read(spark, query)
+    assert twice - once == 400, (twice, once)  # one of its two files
 
 
 def test_only_where_exchanges_are_reused(spark: SparkSession, format: str) -> None:

@@ -424,7 +424,7 @@ public final class JoinKeySet implements KeyValues {
     private Collection compute() {
       SparkPlan shared = SharedShuffle.of(set.child());
       if (!takes(shared != null)) return null;
-      SparkPlan plan = set.isShared ? shared : set.child();
+      SparkPlan plan = shared == null ? set.child() : shared;
       DataType type = set.in.child().dataType();
       int most = KeyBytes.most(type, maxBytes);
       if (set.areTuples) most = Math.min(most, set.mostTuples);
