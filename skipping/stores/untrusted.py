@@ -1,0 +1,173 @@
+"""Read Arrow data that a store holds, whoever wrote it.
+
+Arrow trusts the buffers it is given: an offset that leads out of the data ends the process, and a
+compressed buffer of some KiB can unpack to GiB. So what comes from a store is checked first: the
+columns have the few types that stores keep, and each buffer states how large it becomes before
+anything is unpacked. Arrow checks that the parts of a message lie within it, but not what they
+say, so the schema is read here; a forged one can grow without limit while Arrow reads it, because
+fields may share their parts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+
+from providers.errors import Damaged
+
+__all__ = ["read_stream", "read_strings"]
+
+# Arrow raises OSError and MemoryError for bytes that are no message, too.
+_REFUSALS = (pa.ArrowException, struct.error, ValueError, OverflowError, OSError, MemoryError)
+_MOST_COLUMNS = 10_000
+_MOST_NAME = 1_000  # bytes
+_CACHED = 1 << 14  # bytes of a schema
+
+# Arrow's format as a flatbuffer: the slots of Message, Schema, Field, Int and RecordBatch, and the
+# numbers of types (format/Message.fbs and Schema.fbs).
+_HEADER, _FIELDS, _NAME, _TYPE_NUMBER, _TYPE, _DICTIONARY, _CHILDREN = 2, 1, 0, 2, 3, 4, 5
+_BIT_WIDTH, _IS_SIGNED, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
+_INT = 2
+_TYPES = {4: pa.binary(), 5: pa.string(), 6: pa.bool_()}
+
+
+def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
+    """Return the table of an Arrow IPC stream whose columns are bool, int64, string or binary.
+
+    `most` is how many bytes its buffers may have after unpacking: `len(data)` where the writer does
+    not compress. Every value is checked (offsets, UTF-8), so the table is as safe to use as one of
+    our own. Raises Damaged for anything else, before it is unpacked.
+
+    >>> sink, table = pa.BufferOutputStream(), pa.table({"ordinal": [1, 2]})
+    >>> with pa.ipc.new_stream(sink, table.schema) as writer:
+    ...     writer.write_table(table)
+    >>> read_stream(sink.getvalue(), most=64)["ordinal"].to_pylist()
+    [1, 2]
+    """
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+        first, *rest = messages
+        if first.type != "schema":
+            raise Damaged(f"a block begins with a {first.type}")
+        schema = _schema(first.metadata.to_pybytes())
+        for message in rest:
+            if message.type != "record batch":
+                raise Damaged(f"a block holds a {message.type}")
+            most -= sum(_unpacked_sizes(message))
+            if most < 0:
+                raise Damaged("a block unpacks to more bytes than it may have")
+        batches = [pa.ipc.read_record_batch(message, schema) for message in rest]
+        table = pa.Table.from_batches(batches, schema)
+        table.validate(full=True)
+    except _REFUSALS as error:
+        raise Damaged(f"a block is not what any release writes: {error}") from error
+    return table
+
+
+def read_strings(type: pa.DataType, n: int, offsets: memoryview, values: memoryview) -> pa.Array:
+    """Return `n` texts or binary values made of an Arrow array's buffers; raises Damaged.
+
+    `offsets` are int32, one more than there are values.
+    """
+    try:
+        found = pa.Array.from_buffers(type, n, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+        found.validate(full=True)
+    except _REFUSALS as error:
+        raise Damaged(f"a block is not what any release writes: {error}") from error
+    return found
+
+
+def _schema(metadata: bytes) -> pa.Schema:
+    # The blocks of a part mostly have one schema.
+    return (_read_schema if len(metadata) <= _CACHED else _read_schema.__wrapped__)(metadata)
+
+
+@lru_cache(maxsize=64)
+def _read_schema(metadata: bytes) -> pa.Schema:
+    view = memoryview(metadata)
+    at, n = _vector(view, _table(view, _header(view), _FIELDS))
+    if not 0 < n <= _MOST_COLUMNS:
+        raise Damaged(f"a block has {n:,} columns")
+    columns = [_column(view, at + 4 * i) for i in range(n)]
+    if len({name for name, _ in columns}) < n:
+        raise Damaged("a block has two columns of one name")
+    return pa.schema(columns)
+
+
+def _column(view: memoryview, at: int) -> tuple[str, pa.DataType]:
+    field = at + _number(view, "<I", at)
+    start, length = _vector(view, _table(view, field, _NAME))
+    if length > _MOST_NAME:
+        raise Damaged("a block has a column with a long name")
+    name = bytes(view[start : start + length]).decode()
+    number = _value(view, "<B", field, _TYPE_NUMBER)
+    type = _TYPES.get(number)
+    if number == _INT:
+        about = _table(view, field, _TYPE)
+        width, signed = _value(view, "<i", about, _BIT_WIDTH), _value(view, "<B", about, _IS_SIGNED)
+        type = pa.int64() if (width, signed) == (64, 1) else None
+    children = _slot(view, field, _CHILDREN)
+    nested = bool(children and _vector(view, children + _number(view, "<I", children))[1])
+    if type is None or nested or _slot(view, field, _DICTIONARY):
+        raise Damaged(f"column {name!r} of a block has a type that no store keeps")
+    return name, type
+
+
+def _unpacked_sizes(message: pa.ipc.Message) -> Iterator[int]:
+    """The bytes of each buffer of a record batch once it is unpacked, as it says itself."""
+    view, body = memoryview(message.metadata), memoryview(message.body)
+    batch = _header(view)
+    compressed = bool(_slot(view, batch, _COMPRESSION))
+    start, n = _vector(view, _table(view, batch, _BUFFERS))
+    for offset, length in struct.iter_unpack("<qq", view[start : start + 16 * n]):
+        if offset < 0 or length < 0:
+            raise Damaged("a buffer of a block lies outside it")
+        size = length
+        if compressed and length:
+            # It begins with its size when unpacked, -1 if it is not packed.
+            size = _number(body, "<q", offset)
+            size = length if size == -1 else size
+        if size < 0:
+            raise Damaged("a buffer of a block has a size below zero")
+        yield size
+
+
+def _header(view: memoryview) -> int:
+    return _table(view, _number(view, "<I", 0), _HEADER)
+
+
+def _slot(view: memoryview, table: int, slot: int) -> int:
+    """Where a field of a flatbuffer's table is; 0 if it has its default."""
+    about = table - _number(view, "<i", table)
+    at = 4 + 2 * slot
+    inside = at < _number(view, "<H", about)
+    offset = _number(view, "<H", about + at) if inside else 0
+    return table + offset if offset else 0
+
+
+def _value(view: memoryview, format: str, table: int, slot: int) -> int:
+    at = _slot(view, table, slot)
+    return _number(view, format, at) if at else 0
+
+
+def _table(view: memoryview, table: int, slot: int) -> int:
+    """Where the table, text or vector is that a field refers to."""
+    at = _slot(view, table, slot)
+    if not at:
+        raise Damaged("a block lacks a part")
+    return at + _number(view, "<I", at)
+
+
+def _vector(view: memoryview, at: int) -> tuple[int, int]:
+    """Where the items of a vector are, and how many."""
+    return at + 4, _number(view, "<I", at)
+
+
+def _number(view: memoryview, format: str, at: int) -> int:
+    if at < 0:
+        raise Damaged("a block refers to a place outside it")
+    (found,) = struct.unpack_from(format, view, at)
+    return int(found)
