@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from providers.errors import Damaged
 
-__all__ = ["read_stream", "read_strings"]
+__all__ = ["read_array", "read_stream"]
 
 # Arrow raises OSError and MemoryError for bytes that are no message, too.
 _REFUSALS = (pa.ArrowException, struct.error, ValueError, OverflowError, OSError, MemoryError)
@@ -67,13 +67,13 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
     return table
 
 
-def read_strings(type: pa.DataType, n: int, offsets: memoryview, values: memoryview) -> pa.Array:
-    """Return `n` texts or binary values made of an Arrow array's buffers; raises Damaged.
+def read_array(type: pa.DataType, n: int, *buffers: memoryview) -> pa.Array:
+    """Return the `n` values, none of them null, that an Arrow array's buffers hold.
 
-    `offsets` are int32, one more than there are values.
+    Raises Damaged if the buffers do not hold so many.
     """
     try:
-        found = pa.Array.from_buffers(type, n, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+        found = pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
         found.validate(full=True)
     except _REFUSALS as error:
         raise Damaged(f"a block is not what any release writes: {error}") from error

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from providers.errors import Damaged
 from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
@@ -56,13 +57,19 @@ class Group:
 
     @classmethod
     def of(cls, run: Run) -> Group:
-        """That which a run is."""
-        return cls(run, *_ABOUT.unpack(run.about))
+        """That which a run is; raises Damaged if its blocks cannot have what it says."""
+        if len(run.about) == _ABOUT.size:
+            slots, length, width = _ABOUT.unpack(run.about)
+            if slots % 8 == 0 < width and len(run.checksums) == 1 + -(-8 * length // width):
+                return cls(run, slots, length, width)
+        raise Damaged("a group of bytes is not what any release writes: create the indexes anew")
 
     def ordinals(self, connection: sqlite3.Connection) -> _Numbers:
         """That of the file in each slot, -1 where there is none."""
         ((_, data),) = blocks(connection, self.run, [0])
-        found = np.frombuffer(data, "<u4", self.slots).astype(np.int64)
+        if len(data) != 4 * self.slots:
+            raise Damaged("a group of bytes has other files than it says: create the indexes anew")
+        found = np.frombuffer(data, "<u4").astype(np.int64)
         found[found == _NONE] = -1
         return found
 

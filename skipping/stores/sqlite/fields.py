@@ -26,6 +26,7 @@ from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import is_scalar
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
+from skipping.stores.untrusted import read_stream
 
 __all__ = [
     "FILES",
@@ -93,7 +94,8 @@ def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) 
 
 
 def _read(connection: sqlite3.Connection, run: Run) -> Iterator[pa.Table]:
-    return (pa.ipc.open_stream(data).read_all() for _, data in blocks(connection, run))
+    # Blocks are not packed: what unpacks to more is none of ours.
+    return (read_stream(data, most=len(data)) for _, data in blocks(connection, run))
 
 
 def table_of(
@@ -128,6 +130,8 @@ def _ordered(head: Head, part: str, found: Sequence[pa.Table]) -> pa.Table:
             {"ordinal": pa.array([], pa.int64()), "generation": pa.array([], pa.int64())}
         )
     rows = pa.concat_tables(found, promote_options="default")
+    if rows["ordinal"].null_count or rows["generation"].null_count:
+        raise Damaged(f"part {part} of index {head.name} has a row without ordinal: create it anew")
     ordinals = rows["ordinal"].to_numpy()
     if np.any(ordinals[1:] <= ordinals[:-1]):
         rows = rows.sort_by("ordinal")

@@ -14,6 +14,7 @@ import sqlite3
 import zlib
 from array import array
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from providers.errors import Conflict, Damaged, StoreError
 from skipping.model.definition import Definition, IndexId, Revision, State, TableId
@@ -22,11 +23,14 @@ from skipping.stores import Generation
 
 __all__ = ["Head", "define", "digest", "find_head", "heads", "hold", "open_head", "require", "save"]
 
+_MOST = 1 << 23  # bytes of a row: a definition has at most 1 MB
 _REMEMBERED = 256  # generations back; whoever is further behind reads everything again
 _COLUMNS = (
     "id, name, table_, definition, revision, dropped, state, lease, next, below, swept,"
     " generations, fields, sums"
 )
+
+_Value = TypeVar("_Value", str, int)
 
 
 @dataclass(slots=True)
@@ -98,29 +102,48 @@ def digest(*values: int | str | bytes | None) -> int:
 
 def _verified(row: tuple[object, ...]) -> Head:
     *columns, checksum = row
+    if sum(len(each) for each in columns if isinstance(each, str | bytes)) > _MOST:
+        raise Damaged(f"the row of index {columns[1]!r:.100} is too large: create the indexes anew")
     if digest(*columns) != checksum:  # type: ignore[arg-type]  # whatever a damaged file has there
         raise Damaged(f"the row of index {columns[1]!r} is damaged: create the indexes anew")
     id, name, table, definition, revision, dropped, state, lease, next, below, *packed = columns
     past = array("q")
-    past.frombytes(packed[1])  # type: ignore[arg-type]  # verified: `save` wrote it
+    try:
+        past.frombytes(packed[1])  # type: ignore[arg-type]  # or it is a TypeError
+        fields, sums = _object(packed[2], str), _object(packed[3], int)
+    except (TypeError, ValueError, RecursionError) as error:
+        # A checksum has no secret: whoever can write the file can give it any row.
+        raise Damaged(f"the row of index {name!r} is no index: create it anew") from error
     return Head(
         *(id, name, table, definition, revision, bool(dropped), state, lease, next, below),  # type: ignore[arg-type]
         swept=packed[0],  # type: ignore[arg-type]
         generations=past.tolist(),
-        fields=json.loads(packed[2]),  # type: ignore[arg-type]
-        sums=json.loads(packed[3]),  # type: ignore[arg-type]
+        fields=fields,
+        sums=sums,
     )
+
+
+def _object(text: object, type: type[_Value]) -> dict[str, _Value]:
+    """A JSON object whose values are of this type; raises TypeError or ValueError."""
+    found = json.loads(text)  # type: ignore[arg-type]  # or it is a TypeError
+    if not isinstance(found, dict) or not all(isinstance(each, type) for each in found.values()):
+        raise ValueError("other values than were written")
+    return found
 
 
 def heads(connection: sqlite3.Connection) -> list[Head | tuple[IndexId, Damaged]]:
     """Of every index that was not erased, as they came; of a damaged row its name and why."""
-    rows = connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id").fetchall()
     found: list[Head | tuple[IndexId, Damaged]] = []
-    for row in rows:
+    last = 0
+    # Not fetchall: pages that refer to each other can give rows without end.
+    for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
+        if row[0] <= last:
+            raise Damaged("an index is there twice: create the indexes anew")
+        last = row[0]
         try:
             head = _verified(row)
         except Damaged as error:
-            found.append((str(row[1]), error))
+            found.append((f"{row[1]!s:.100}", error))
             continue
         if head.definition is not None:
             found.append(head)

@@ -75,20 +75,30 @@ def add(
 
 def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
     """The runs of a part, oldest first; raises Damaged if they are not those of `head`."""
-    rows = connection.execute(
+    rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
+    for row in connection.execute(
         "SELECT id, generation, items, first, checksums, about FROM run"
         " WHERE index_ = ? AND part = ? ORDER BY id",
         (head.id, part),
-    ).fetchall()
+    ):
+        if rows and row[0] <= rows[-1][0]:  # pages that refer to each other: it would never end
+            raise Damaged(f"part {part} of index {head.name} has a run twice: create it anew")
+        rows.append(row)
     if sum(_checksum(head, part, row) for row in rows) & _MASK != head.sums.get(part, 0):
         raise Damaged(
             f"part {part} of index {head.name} is not what was written: it is damaged, or a copy "
             "made while it was written; create the indexes anew"
         )
-    return [
+    found = [
         Run(id, generation, items, first, np.frombuffer(checksums, "<u4"), about)
         for id, generation, items, first, checksums, about in rows
     ]
+    end = 0
+    for run in sorted(found, key=lambda run: run.first):
+        if run.first < end:  # a few blocks would be as many as the runs say
+            raise Damaged(f"part {part} of index {head.name} has a block twice: create it anew")
+        end = run.first + len(run.checksums)
+    return found
 
 
 def delete(connection: sqlite3.Connection, head: Head, part: str, run: Run) -> None:

@@ -24,11 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from providers.errors import Damaged
 from providers.index_predicate import ContainsRange
 from skipping.stores import Generation
 from skipping.stores.entries import PORTION
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
+from skipping.stores.untrusted import read_array
 
 __all__ = [
     "Keys",
@@ -172,11 +174,10 @@ def _pack(terms: pa.Array) -> bytes:
 
 
 def _unpack(data: bytes | memoryview, n: int, type: pa.DataType) -> pa.Array:
-    if type == pa.int64():
-        return pa.Array.from_buffers(type, n, [None, pa.py_buffer(data)])
     view, cut = memoryview(data), 4 * (n + 1)
-    buffers = [None, pa.py_buffer(view[:cut]), pa.py_buffer(view[cut:])]
-    return pa.Array.from_buffers(pa.binary(), n, buffers)
+    if type == pa.int64():
+        return read_array(type, n, view)
+    return read_array(pa.binary(), n, view[:cut], view[cut:])
 
 
 def _block(data: bytes, type: pa.DataType) -> Postings:
@@ -184,6 +185,8 @@ def _block(data: bytes, type: pa.DataType) -> Postings:
     end = _HEADER.size + length
     terms = _unpack(memoryview(data)[_HEADER.size : end], n, type)
     edges = np.frombuffer(data, "<u4", n + 1, end)
+    if edges[0] != 0 or edges[-1] != pairs or np.any(edges[1:] < edges[:-1]):
+        raise Damaged("a block of terms names files that it does not have: create the indexes anew")
     return Postings(terms, edges, np.frombuffer(data, "<u4", pairs, end + 4 * (n + 1)))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
@@ -19,7 +21,9 @@ import pytest
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
 from skipping.model.definition import Definition, TableId
+from skipping.stores.sqlite import heads, runs
 from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.stores import forged
 
 FILES, SPAN = 300, 400
 
@@ -183,7 +187,9 @@ import random, sqlite3, sys
 import pyarrow as pa
 from pathlib import Path
 from tests.skipping.stores.test_damaged import entries, grown
+from skipping.stores.sqlite import heads, runs
 from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.stores import forged
 path, chosen = Path(sys.argv[1]), random.Random(3)
 store = SqliteStore(path)
 holder = sqlite3.connect(path)  # so that the log is not merged at every close
@@ -240,3 +246,100 @@ def test_a_backup_put_beside_a_log_that_was_left(made: Path) -> None:
         shutil.copy(made.with_name("kept-wal"), f"{path}-wal")
         seen[tried(path)] += 1
     assert seen["WRONG"] == 0
+
+
+def test_forged_blocks_never_end_the_process(tmp_path: Path) -> None:
+    """Checksums have no secret: whoever may write the file can give any bytes the right ones."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.skipping.stores.forged", str(tmp_path), "37", "8"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert run.returncode == 0, run.stderr[-2_000:]
+    seen = json.loads(run.stdout)
+    assert seen["refused"] > 20
+    assert sum(seen.values()) == 6 * 8
+
+
+def _far(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+    """Offsets of text that lead out of the block, by 2 GB."""
+    block = bytearray(data[0])
+    block[20:24] = (2_000_000_000).to_bytes(4, "little")
+    return [bytes(block), *data[1:]], about
+
+
+def _short(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+    """Forty million numbers in eight bytes, each in no file."""
+    n = 40_000_000
+    return [struct.pack("<IIQ", n, 0, 8) + bytes(8) + bytes(4 * (n + 1))], about
+
+
+def _files(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+    """Terms that have more files than there are, and then fewer."""
+    block = bytearray(data[0])
+    (length,) = struct.unpack_from("<Q", block, 8)
+    block[20 + length : 24 + length] = b"\xff" * 4
+    return [bytes(block), *data[1:]], about
+
+
+def _group(place: int, value: int) -> forged.Change:
+    def change(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+        numbers = list(struct.unpack("<QQQ", about))
+        numbers[place] = value
+        return data, struct.pack("<QQQ", *numbers)
+
+    return change
+
+
+def _bomb(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+    """Arrow data that unpacks to a thousand times its size."""
+    table = pa.ipc.open_stream(data[0]).read_all()
+    table = table.set_column(1, "path", [pa.array(["x" * 1_000_000] * len(table))])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return [sink.getvalue().to_pybytes()], about
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("s2_values", _far),
+        ("s2_values", _files),
+        ("s3_values", _short),
+        ("s3_values", _files),
+        *(("s4_filter", _group(place, value)) for place in (0, 1) for value in (0, 8, 1 << 37)),
+        *(("s4_filter", _group(2, value)) for value in (0, 1)),
+        ("files", _bomb),
+    ],
+)
+def test_a_forged_block_is_damaged(tmp_path: Path, part: str, change: forged.Change) -> None:
+    path = tmp_path / "store.db"
+    forged.make(path)
+    forged.forge(path, part, change)
+    with pytest.raises(Damaged):
+        forged.ask(path)
+
+
+def test_runs_that_share_blocks_are_damaged(tmp_path: Path) -> None:
+    """A run names its blocks by four bytes each, so a small file could have any number of them."""
+    path = tmp_path / "store.db"
+    forged.make(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        head = heads.open_head(connection, "i")
+        (run, *_) = runs.runs(connection, head, "s2_values")
+        row = (99, run.generation, run.items, run.first, run.checksums.tobytes(), run.about)
+        connection.execute(
+            "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, head.id, "s2_values"),
+        )
+        added = head.sums["s2_values"] + runs._checksum(head, "s2_values", row)
+        head.sums["s2_values"] = added & runs._MASK
+        heads.save(connection, head)
+    with pytest.raises(Damaged, match="a block twice"):
+        forged.ask(path)

@@ -1,0 +1,171 @@
+"""Blocks that somebody forged in an SQLite store, with the checksums that belong to them.
+
+`python -m tests.skipping.stores.forged FOLDER SEED ROUNDS` changes random bytes of each part of an
+index, asks everything that reads the part, and prints how often what happened. What ends this
+process would end a driver.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+
+from providers.errors import StoreError
+from providers.index_predicate import (
+    BitsSet,
+    Contains,
+    ContainsOther,
+    ContainsRange,
+    Overlaps,
+    Test,
+)
+from skipping.stores.sqlite import heads, runs
+from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.stores.small import DEFINITION
+
+Change = Callable[[list[bytes], bytes], tuple[list[bytes], bytes]]
+
+PARTS = ("files", "removed", "s1", "s2_values", "s3_values", "s4_filter")
+_PROBE = pa.array([[3, 17], [4, 40]], pa.list_(pa.int64(), 2))
+TESTS: list[Test] = [
+    Overlaps("low", "high", pa.array([3, 40]), "s1"),
+    Contains("values", pa.array(["t3", "t40"]), "s2"),
+    ContainsRange("values", "t3", "t40", True, False, "s2"),
+    Contains("values", pa.array([3, 40]), "s3"),
+    ContainsOther("values", pa.array([3, 40]), "s3"),
+    ContainsRange("values", 3, 40, True, False, "s3"),
+    BitsSet("filter", "layout", ((1, _PROBE),), "s4"),
+]
+_WORDS = [b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 4, b"\0" * 4, b"\xff" * 8, b"\0\x10\0\0"]
+_WORDS += [n.to_bytes(8, "little") for n in (2_000_000_000, 1 << 36, 1 << 62)]
+
+
+def make(path: Path) -> SqliteStore:
+    """A store with two runs of each part, and a file removed."""
+    store = SqliteStore(path)
+    store.define(DEFINITION, expect=None)
+    for n in (60, 30):
+        ordinals = store.reserve("i", n)
+        known = pa.array([True] * n)
+        columns = {
+            "ordinal": pa.array(ordinals, pa.int64()),
+            "path": [f"f{o}" for o in ordinals],
+            "size": pa.array([1] * n, pa.int64()),
+            "stamp": pa.nulls(n, pa.int64()),
+            "partition": ["{}"] * n,
+            "s1_known": known,
+            "s1_low": list(ordinals),
+            "s1_high": [o + 9 for o in ordinals],
+            "s2_known": known,
+            "s2_values": [[f"t{o % 50}", f"t{o % 7}"] for o in ordinals],
+            "s3_known": known,
+            "s3_values": [[o % 50, o % 7] for o in ordinals],
+            "s4_known": known,
+            "s4_filter": pa.array([bytes([o % 250] * 40) for o in ordinals], pa.large_binary()),
+            "s4_layout": pa.array([1] * n),
+        }
+        store.write("i", pa.table(columns), revision=1)
+    store.remove("i", pa.array([5]))
+    return store
+
+
+def forge(path: Path, part: str, change: Change) -> None:
+    """Change the blocks of the newest run of a part, and all checksums of them."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        head = heads.open_head(connection, "i")
+        run = runs.runs(connection, head, part)[-1]
+        data = [
+            block
+            for (block,) in connection.execute(
+                "SELECT data FROM block WHERE id >= ? AND id < ? ORDER BY id",
+                (run.first, run.first + len(run.checksums)),
+            )
+        ]
+        changed, about = change(data, run.about)
+        runs.delete(connection, head, part, run)
+        runs.add(
+            *(connection, head, part, changed),
+            generation=run.generation,
+            items=run.items,
+            about=about,
+        )
+        heads.save(connection, head)
+        connection.execute("COMMIT")
+
+
+def ask(path: Path) -> list[object]:
+    """All that reads blocks, and at last what writes them anew."""
+    store = SqliteStore(path)
+    found: list[object] = [store.catalogue("i", fields=["s1_low"]).files.to_pylist()]
+    found += [list(a) for a in store.disproved("i", TESTS, below=90, timeout=30)]
+    found += [table.to_pylist() for table in store.entries("i")]
+    store.remove("i", pa.array(range(70)))
+    return found
+
+
+def ask_each(path: Path) -> list[object]:
+    """Each test by itself: the first that is refused does not hide the others."""
+    found: list[object] = []
+    store = SqliteStore(path)
+    for test in TESTS:
+        try:
+            found.append(list(store.disproved("i", [test], below=90, timeout=30)[0]))
+        except StoreError:
+            found.append("refused")
+    return found
+
+
+def _mutation(chosen: random.Random) -> Change:
+    def change(data: list[bytes], about: bytes) -> tuple[list[bytes], bytes]:
+        blocks = [bytearray(each) for each in (*data, about)]
+        for _ in range(chosen.choice((1, 1, 2, 3))):
+            block = chosen.choice([each for each in blocks if len(each) > 8])
+            at = chosen.randrange(len(block) - 8)
+            if chosen.random() < 0.4:
+                block[at] = chosen.randrange(256)
+            elif chosen.random() < 0.9:
+                word = chosen.choice(_WORDS)
+                block[at & ~3 : (at & ~3) + len(word)] = word
+            else:
+                del block[at:]
+        *changed, last = map(bytes, blocks)
+        return changed, last
+
+    return change
+
+
+def main(folder: Path, seed: int, rounds: int) -> Counter[str]:
+    """How often a forged store was refused, and how often it answered as before or otherwise."""
+    chosen, seen = random.Random(seed), Counter[str]()
+    good, forged = folder / "good.db", folder / "forged.db"
+    make(good)
+    shutil.copy(good, forged)
+    truth, each = ask_each(good), ask(forged)
+    for part in PARTS:
+        for _ in range(rounds):
+            shutil.copy(good, forged)
+            forge(forged, part, _mutation(chosen))
+            found = ask_each(forged)
+            try:
+                outcome = "same" if (found, ask(forged)) == (truth, each) else "other"
+            except StoreError:
+                outcome = "refused"
+            seen[outcome] += 1
+    return seen
+
+
+if __name__ == "__main__":
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
