@@ -22,10 +22,13 @@ import fcntl
 import logging
 import os
 import sqlite3
+import struct
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +36,6 @@ import pyarrow as pa
 
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.forking import Gate
-from skipping.stores.sqlite.upgrade import BEFORE, upgrade, view_old
 
 __all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "draft_store", "open_connection"]
 
@@ -41,13 +43,27 @@ APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
 
 VERSION = 3
-"""Of the schema, in the file's header. A newer one is refused."""
+"""Of the schema, in the file's header. Any other is refused."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TICK = 0.05  # seconds after which a file system surely stamps a change with another time
 _log = logging.getLogger(__name__)
 _open = Gate()
 _STEPS = 10_000  # SQLite's virtual machine asks that often whether time is up
+_LONGEST_WRITE = 600.0  # seconds that a transaction may take; some thousand files take one
+
+# What a file may make SQLite do, where Python can set it (3.11): no release asks for more. With
+# older ones the schema alone is compared, and the time limited.
+_LIMITS = {
+    "SQLITE_LIMIT_SQL_LENGTH": 1 << 16,
+    "SQLITE_LIMIT_COLUMN": 32,
+    "SQLITE_LIMIT_EXPR_DEPTH": 50,
+    "SQLITE_LIMIT_COMPOUND_SELECT": 2,
+    "SQLITE_LIMIT_FUNCTION_ARG": 8,
+    "SQLITE_LIMIT_ATTACHED": 0,
+    "SQLITE_LIMIT_TRIGGER_DEPTH": 1,
+    "SQLITE_LIMIT_WORKER_THREADS": 0,
+}
 
 _SCHEMA = """
 CREATE TABLE index_ (
@@ -73,7 +89,7 @@ CREATE TABLE block (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 
 _ADVICE = (
     ("database is locked", "another process has held it for longer than {wait:g} s: try again"),
-    ("interrupted", "it did not answer within {wait:g} s"),
+    ("interrupted", "it did not answer within {limit:g} s"),
     (
         "not a database",
         "it is something else, or damaged: move it away and create the indexes anew",
@@ -86,13 +102,19 @@ _ADVICE = (
 )
 
 
+_FOREIGN = (
+    *(pa.ArrowException, struct.error, ValueError, TypeError, LookupError, AttributeError),
+    *(ArithmeticError, RecursionError),
+)
+
+
 def create(path: Path) -> None:
     """Make an empty store, or do nothing when there is one; raises StoreError when it cannot.
 
     It appears under its name only when it is complete: of several processes one succeeds, and
     nobody ever reads half a schema.
     """
-    with _translated(path, wait=0), _open:
+    with _translated(path), _open:
         path.parent.mkdir(parents=True, exist_ok=True)
         if _wal(path).exists() and not path.exists():
             # SQLite would replay what a deleted store left behind into the new one.
@@ -113,7 +135,7 @@ def _make(draft: Path) -> None:
 @contextmanager
 def draft_store(path: Path) -> Iterator[Path]:
     """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
-    with _translated(path, wait=0):
+    with _translated(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for each in _files(path):
             if each.exists():
@@ -179,10 +201,11 @@ def open_connection(
     """A connection to a store that is there, within a transaction, closed at the end.
 
     Who writes commits. Waits `wait` seconds for locks; a connection that only reads is interrupted
-    after them. Raises StoreError for everything that SQLite, the file system or the file's content
-    can do wrong.
+    after them, one that writes after ten minutes. Raises StoreError for everything that SQLite, the
+    file system or the file's content can do wrong.
     """
-    with _translated(path, wait=wait), _open:
+    limit = _LONGEST_WRITE if write else wait
+    with _translated(path, wait=wait, limit=limit), _open:
         if _open.is_carried:
             raise StoreError(f"{path} was open while this process was forked: use another process")
         if not path.exists():
@@ -194,7 +217,7 @@ def open_connection(
         if write:
             _close_to_others(path)
         try:
-            connection = _connected(path, mode, wait)
+            connection = _connected(path, mode, wait, limit)
         except sqlite3.OperationalError as error:
             # Even a reader shares its state through files beside the store. Who cannot make them
             # may read a store that nobody has open, if it really stays like that meanwhile.
@@ -202,23 +225,14 @@ def open_connection(
             if write or not private or _wal(path).exists():
                 raise
             before = _settled(path)
-            connection = _connected(path, "ro&immutable=1", wait)
+            connection = _connected(path, "ro&immutable=1", wait, limit)
         with closing(connection):
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
             if write:
                 connection.execute("PRAGMA temp_store = MEMORY")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA cache_size = -65536")
-                connection.execute("BEGIN IMMEDIATE")
-                if version in BEFORE:
-                    upgrade(connection, _SCHEMA, VERSION, str(path))
-            else:
-                deadline = time.monotonic() + wait
-                connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
-                if version in BEFORE:
-                    connection.execute("PRAGMA temp_store = MEMORY")
-                    view_old(connection, _SCHEMA)
-                connection.execute("BEGIN")
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            _require_schema(connection)
             yield connection
         if before is not None and (_wal(path).exists() or _stamp(path) != before):
             raise StoreError(f"the store {path} was written while it was read: try again")
@@ -234,21 +248,25 @@ def _close_to_others(path: Path) -> None:
         _log.warning("the store %s was open to every user: now to its owner and group", path)
 
 
-def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+def _connected(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
     # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
     size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
+    deadline = time.monotonic() + limit
+    connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
     try:
+        _restrict(connection)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         if application != APPLICATION_ID:
             raise StoreError(f"{path} is not an index store: name another file, or move it away")
-        if version > VERSION:
+        if version != VERSION:
+            advice = "upgrade" if version > VERSION else "move it away and create the indexes anew"
             raise StoreError(
-                f"the store {path} is of format {version}, this release reads up to {VERSION}: "
-                "upgrade, or name another file"
+                f"the store {path} is of format {version}, this release reads {VERSION}: "
+                f"{advice}, or name another file"
             )
         if size % page:
             raise Damaged("it is cut off: move it away, create the indexes anew")
@@ -256,6 +274,39 @@ def _connected(path: Path, mode: str, wait: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _restrict(connection: sqlite3.Connection) -> None:
+    """Let a file do no more than hold rows: whoever may write it is not trusted with more."""
+    if sys.version_info >= (3, 11):
+        for name, most in _LIMITS.items():
+            connection.setlimit(getattr(sqlite3, name), most)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA mmap_size = 0")  # a file that is cut off would end the process
+
+
+def _require_schema(connection: sqlite3.Connection) -> None:
+    """Raise Damaged for a view, a trigger, an index or a table that is not ours.
+
+    A view in the place of a table can be endless, and so can a trigger or an index of an
+    expression, which run when a row is written. Called in the transaction that reads the tables.
+    """
+    if _schema_of(connection) != _expected_schema():
+        raise Damaged("its tables are not those that a release makes: create the indexes anew")
+
+
+def _schema_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name LIMIT 20"
+    ).fetchall()
+
+
+@cache
+def _expected_schema() -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _schema_of(connection)
 
 
 def _wal(path: Path) -> Path:
@@ -280,7 +331,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _translated(path: Path, *, wait: float) -> Iterator[None]:
+def _translated(path: Path, *, wait: float = 0, limit: float = 0) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
@@ -289,10 +340,14 @@ def _translated(path: Path, *, wait: float) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         advice = next((a for text, a in _ADVICE if text in str(error)), "see the cause")
-        message = f"the store {path} cannot be used ({error}): {advice.format(wait=wait)}"
+        message = (
+            f"the store {path} cannot be used ({error}): {advice.format(wait=wait, limit=limit)}"
+        )
         raise (Damaged if "damaged" in advice else StoreError)(message) from error
     except OSError as error:
         raise StoreError(f"the store {path} cannot be used: {error}") from error
-    except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError) as error:
+    except MemoryError as error:
+        raise StoreError(f"the store {path} needs more memory than there is") from error
+    except _FOREIGN as error:
         # SQLite does not check the type of what it stores: a damaged file shows up here.
         raise Damaged(f"the store {path} holds what no release wrote: {error}") from error

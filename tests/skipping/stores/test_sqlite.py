@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,10 @@ from pyroaring import BitMap
 from providers.errors import Damaged, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
-from skipping.model.definition import Definition
+from skipping.model.definition import Definition, State, TableId
 from skipping.stores import IDENTITY
 from skipping.stores.sqlite import bytes as sqlite_bytes
-from skipping.stores.sqlite import evaluate
+from skipping.stores.sqlite import evaluate, heads
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.file import answers, changes, make, readings
@@ -107,13 +108,90 @@ def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(("step", "advice"), [(1, "upgrade"), (-1, "create the indexes anew")])
+def test_another_format_is_refused(path: Path, step: int, advice: str) -> None:
     store = make(path)
     with closing(sqlite3.connect(path)) as other:
-        other.execute(f"PRAGMA user_version = {sqlite_schema.VERSION + 1}")
+        other.execute(f"PRAGMA user_version = {sqlite_schema.VERSION + step}")
     for use in readings(store) + changes(store):
-        with pytest.raises(StoreError, match="upgrade"):
+        with pytest.raises(StoreError, match=advice):
             use()
+
+
+_ENDLESS = (
+    "(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c)"
+)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ALTER TABLE index_ RENAME TO real;"
+        f"CREATE VIEW index_ AS SELECT * FROM real WHERE {_ENDLESS} > 0",
+        f"CREATE TRIGGER t AFTER UPDATE ON index_ BEGIN SELECT {_ENDLESS}; END",
+        "ALTER TABLE block ADD g GENERATED ALWAYS AS (hex(zeroblob(9)))",
+        "CREATE INDEX g ON entry (length(hex(zeroblob(9))))",
+        "CREATE INDEX g ON entry (path)",
+        "CREATE TABLE other (a)",
+        "DROP INDEX run_part",
+        "PRAGMA writable_schema = ON;"
+        "UPDATE sqlite_master SET sql = replace(sql, 'stamp IS NULL', 'abs(ordinal)')",
+    ],
+)
+def test_a_schema_that_no_release_makes_is_refused(path: Path, script: str) -> None:
+    store = make(path)
+    answers(store)  # what is kept does not answer either
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript(script)
+    start = time.monotonic()
+    for use in readings(store) + changes(store):
+        with pytest.raises(Damaged, match="not those that a release makes"):
+            use()
+    assert time.monotonic() - start < 10
+
+
+def test_a_change_that_takes_too_long_is_interrupted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path)
+    monkeypatch.setattr(sqlite_schema, "_LONGEST_WRITE", 0.2)
+    start = time.monotonic()
+    with (
+        pytest.raises(StoreError, match=r"interrupted.*within 0.2 s"),
+        sqlite_schema.open_connection(path, wait=30, write=True) as connection,
+    ):
+        connection.execute(f"SELECT {_ENDLESS}").fetchall()
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("definition", "x" * (9 << 20)),
+        ("fields", "[" * 100_000),
+        ("fields", '{"s1_low": 3}'),
+        ("sums", "[]"),
+        ("generations", b"123"),
+    ],
+)
+def test_a_row_that_no_release_wrote_disables_its_own_index(
+    path: Path, column: str, value: str | bytes
+) -> None:
+    store = make(path)
+    other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"))
+    store.define(other, expect=None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as forger:
+        forger.execute(f"UPDATE index_ SET {column} = ? WHERE name = 'i'", (value,))
+        (row,) = forger.execute(f"SELECT {heads._COLUMNS} FROM index_ WHERE name = 'i'").fetchall()
+        forger.execute("UPDATE index_ SET checksum = ? WHERE name = 'i'", (heads.digest(*row),))
+    assert {v.value.index: v.value.fault is None for v in store.definitions()} == {
+        "i": False,
+        "j": True,
+    }
+    for use in [*readings(store)[1:], *changes(store)]:
+        with pytest.raises(Damaged, match="create"):
+            use()
+    assert store.state("j") == State()
 
 
 def test_a_truncated_store_never_answers_wrongly(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may read an SQLite store, and the format before."""
+"""Who may read an SQLite store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from providers.errors import Conflict, Rewound, StoreError
-from skipping.model.definition import State
-from skipping.model.lease import Lease
+from providers.errors import Conflict, StoreError
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.file import NOBODY, answers, make, root_only
-from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
+from tests.skipping.stores.small import DEFINITION, EXPECTED
 
 # Readers who may not write
 
@@ -117,10 +115,10 @@ def test_a_store_written_under_a_reader_at_rest_is_an_error(
     store = make(path)
     connected = sqlite_schema._connected
 
-    def refuse(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+    def refuse(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
         if "immutable" not in mode:
             raise sqlite3.OperationalError("unable to open database file")
-        return connected(path, mode, wait)
+        return connected(path, mode, wait, limit)
 
     monkeypatch.setattr(sqlite_schema, "_connected", refuse)
     assert answers(store) == EXPECTED
@@ -205,90 +203,3 @@ def test_where_there_are_no_hard_links(
     monkeypatch.setattr(os, "link", lambda *names: (_ for _ in ()).throw(OSError(errno.EIO, "x")))
     with pytest.raises(StoreError, match="cannot be used"):
         SqliteStore(path.with_name("other.db")).define(DEFINITION, expect=None)
-
-
-# The format before
-
-OLD = """
-CREATE TABLE index_ (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, table_ TEXT NOT NULL, definition TEXT,
-    revision INTEGER NOT NULL, dropped INTEGER NOT NULL, state TEXT,
-    generation INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL DEFAULT 0,
-    swept INTEGER NOT NULL DEFAULT 0
-);
-CREATE UNIQUE INDEX index_live ON index_ (table_) WHERE NOT dropped;
-CREATE TABLE entry (
-    index_ INTEGER NOT NULL, ordinal INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
-    stamp INTEGER, partition TEXT, generation INTEGER NOT NULL, PRIMARY KEY (index_, ordinal)
-) WITHOUT ROWID;
-CREATE TABLE field (
-    id INTEGER PRIMARY KEY, index_ INTEGER NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL
-);
-CREATE TABLE scalar (
-    field INTEGER NOT NULL, ordinal INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (field, ordinal)
-) WITHOUT ROWID;
-CREATE TABLE lease (index_ INTEGER PRIMARY KEY, lease TEXT NOT NULL);
-INSERT INTO entry VALUES (1, 0, 'f0', 1, NULL, '{}', 5000000000);
-INSERT INTO field VALUES (1, 1, 's1_known', 'bool'), (2, 1, 's1_low', 'int64');
-INSERT INTO scalar VALUES (1, 0, 1), (2, 0, 99);
-PRAGMA application_id = 0x736B6970;
-PRAGMA user_version = 1;
-PRAGMA journal_mode = WAL;
-"""
-
-
-def test_a_file_of_the_format_before(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Definitions, states, leases and ordinals are carried over, entries are not: no checksums."""
-    held = Lease(3, "me", 7, 1.5)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.executescript(OLD)
-        row = ("i", '["delta", "t", "file:/t"]', DEFINITION.to_json(), State("active", 4).to_json())
-        sql = "INSERT INTO index_ VALUES (1, ?, ?, ?, 2, 0, ?, 5000000000, 1, 0)"
-        other.execute(sql, row)
-        other.execute("INSERT INTO lease VALUES (1, ?)", (held.to_json(),))
-    store = SqliteStore(path)
-    for _ in range(2):
-        (found,) = store.definitions()
-        assert (found.value, found.revision) == (DEFINITION, 2)
-        assert (store.state("i"), store.lease("i")) == (State(), held)
-        seen = store.catalogue("i", fields=["s1_low"])
-        assert len(seen.files) == 0
-        asked = {"below": 9, "timeout": 30, "generation": seen.generation}
-        assert list(store.disproved("i", TESTS[:1], **asked)[0]) == []
-        with pytest.raises(Rewound):
-            store.catalogue("i", since=5_000_000_000)
-    assert not caplog.records
-    assert store.reserve("i", 1) == range(1, 2)
-    assert "REFRESH" in caplog.text
-    store.write("i", entries(range(1, 2)), revision=2)
-    assert list(store.disproved("i", TESTS[:1], below=9, timeout=30)[0]) == [1]
-    assert store.lease("i") == held
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (sqlite_schema.VERSION,)
-
-
-def test_a_file_of_the_second_format(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its bytes lie in another order, in which bits would be found unset that are set."""
-    store, held = make(path), Lease(3, "me", 7, 1.5)
-    store.hold("i", held, expect=Lease())
-    before = store.catalogue("i").generation
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("PRAGMA user_version = 2")
-    store = SqliteStore(path)
-    for _ in range(2):
-        assert [found.value for found in store.definitions()] == [DEFINITION]
-        assert (store.state("i"), store.lease("i")) == (State(), held)
-        seen = store.catalogue("i")
-        assert len(seen.files) == 0
-        asked = {"below": 9, "timeout": 30, "generation": seen.generation}
-        assert [list(a) for a in store.disproved("i", TESTS, **asked)] == [[], []]
-        with pytest.raises(Rewound):
-            store.catalogue("i", since=before)
-    assert not caplog.records
-    start = store.reserve("i", 1).start
-    assert start > 0
-    assert "format 2" in caplog.text
-    store.write("i", entries(range(start, start + 1)), revision=1)
-    assert store.catalogue("i").files["ordinal"].to_pylist() == [start]
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (sqlite_schema.VERSION,)
