@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.forking import Gate
+from skipping.stores.sqlite.permissions import require_trusted, require_trusted_folder, side_files
 
 __all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "draft_store", "open_connection"]
 
@@ -115,10 +116,11 @@ def create(path: Path) -> None:
     nobody ever reads half a schema.
     """
     with _translated(path), _open:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if _wal(path).exists() and not path.exists():
+        _make_folder(path.parent)
+        left = [each for each in side_files(path) if each.exists()]
+        if left and not path.exists():
             # SQLite would replay what a deleted store left behind into the new one.
-            raise StoreError(f"{_wal(path)} is left of a store that was deleted: delete it too")
+            raise StoreError(f"{left[0]} is left of a store that was deleted: delete it too")
         with _drafted(path) as draft:
             _make(draft)
             _publish(draft, path)
@@ -136,8 +138,8 @@ def _make(draft: Path) -> None:
 def draft_store(path: Path) -> Iterator[Path]:
     """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
     with _translated(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for each in _files(path):
+        _make_folder(path.parent)
+        for each in (path, *side_files(path)):
             if each.exists():
                 raise StoreError(f"{each} is there already: name another file, or delete it")
         with _drafted(path) as draft:
@@ -156,6 +158,14 @@ def copy_into(
         target.execute("PRAGMA journal_mode = WAL")
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder that is not there, which no other user may write, whatever the umask."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.exists():
+            each.mkdir(0o775, exist_ok=True)
+    require_trusted_folder(folder)
+
+
 @contextmanager
 def _drafted(path: Path) -> Iterator[Path]:
     """An empty file beside a path, which nobody else may read, deleted at the end."""
@@ -164,7 +174,7 @@ def _drafted(path: Path) -> Iterator[Path]:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         yield draft
     finally:
-        for each in _files(draft):
+        for each in (draft, *side_files(draft)):
             each.unlink(missing_ok=True)
 
 
@@ -212,6 +222,7 @@ def open_connection(
             raise NoStore(f"the store {path} is not there: create the index anew")
         if not path.is_file():
             raise StoreError(f"the store {path} is not a file: name one")
+        require_trusted(path)
         mode = "rw" if os.access(path, os.W_OK) else "ro"
         before = None
         if write:
@@ -242,7 +253,7 @@ def _close_to_others(path: Path) -> None:
     """Take what everybody may do with a file of ours; what its group may, somebody has chosen."""
     stat = path.stat()
     if stat.st_mode & 0o007 and stat.st_uid == os.geteuid():
-        for each in _files(path):
+        for each in (path, *side_files(path)):
             if each.exists():
                 each.chmod(each.stat().st_mode & 0o770)
         _log.warning("the store %s was open to every user: now to its owner and group", path)
@@ -311,11 +322,6 @@ def _expected_schema() -> list[tuple[object, ...]]:
 
 def _wal(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
-
-
-def _files(path: Path) -> list[Path]:
-    """The file, and those that SQLite has beside it; they get its mode."""
-    return [path, _wal(path), path.with_name(f"{path.name}-shm")]
 
 
 def _settled(path: Path) -> tuple[int, int, int]:

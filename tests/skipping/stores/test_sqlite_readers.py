@@ -19,7 +19,7 @@ import pytest
 from providers.errors import Conflict, StoreError
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.file import NOBODY, answers, make, root_only
+from tests.skipping.stores.file import NOBODY, answers, changes, make, readings, root_only
 from tests.skipping.stores.small import DEFINITION, EXPECTED
 
 # Readers who may not write
@@ -92,7 +92,8 @@ def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(public: P
 def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(public: Path) -> None:
     path = public / "store.db"
     make(path)
-    path.chmod(0o666)
+    share(path)
+    path.chmod(0o660)
     lines = as_nobody(path)
     assert lines[:2] == [str(EXPECTED), "1 10"]
     assert lines[2].startswith("error:")
@@ -163,7 +164,7 @@ def test_it_is_its_owners(path: Path) -> None:
     assert modes == dict.fromkeys(["store.db", "store.db-wal", "store.db-shm"], 0o600)
 
 
-@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o666, 0o660), (0o660, 0o660)])
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o664, 0o660), (0o660, 0o660)])
 def test_a_writer_closes_it_to_everybody_but_the_group(
     path: Path, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,6 +179,140 @@ def test_a_writer_closes_it_to_everybody_but_the_group(
     assert [text for text in said if "open to every user" in text] == [
         f"the store {path} was open to every user: now to its owner and group"
     ] * (before != after)
+
+
+# Who else could write it
+
+
+def trusted(path: Path) -> list[str]:
+    """What a store, which was in use before, says of itself; nothing if it is trusted."""
+    store, found = SqliteStore(path), set[str]()
+    for use in [*readings(store), *changes(store)[:2]]:
+        try:
+            use()
+        except StoreError as error:
+            found.add(str(error))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("folder", [0o777, 0o1777, 0o757])
+def test_a_folder_that_every_user_may_write_is_refused(path: Path, folder: int) -> None:
+    make(path)
+    path.parent.chmod(folder)
+    (text,) = trusted(path)
+    assert f"chmod o-w {path.parent}" in text
+    with pytest.raises(StoreError, match="chmod o-w"):
+        SqliteStore(path.with_name("new.db")).define(DEFINITION, expect=None)
+    assert os.listdir(path.parent) == [path.name]
+    path.parent.chmod(0o775)
+    assert trusted(path) == []
+
+
+def test_a_file_that_every_user_may_write_is_refused(path: Path) -> None:
+    make(path)
+    path.chmod(0o666)
+    (text,) = trusted(path)
+    assert f"chmod o-w {path}" in text
+    path.chmod(0o660)
+    assert trusted(path) == []
+
+
+@root_only
+@pytest.mark.parametrize("name", ["", "store.db", "store.db-journal", "store.db-wal"])
+def test_what_belongs_to_another_user_is_refused(public: Path, name: str) -> None:
+    """A journal is replayed by SQLite, whoever made it: it is the attack, the others are ways."""
+    path = public / "folder" / "store.db"
+    make(path)
+    found = path.parent / name
+    found.touch()
+    os.chown(found, NOBODY, NOBODY)
+    (text,) = trusted(path)
+    assert str(found) in text
+    assert "belongs to another user (nobody)" in text
+    os.chown(found, 0, 0)
+    assert trusted(path) == [] or name == "store.db-wal"
+
+
+@root_only
+def test_a_side_file_that_is_a_link_is_refused(public: Path) -> None:
+    path = public / "store.db"
+    make(path)
+    (public / "other").touch()
+    (public / "store.db-journal").symlink_to(public / "other")
+    (text,) = trusted(path)
+    assert "no file" in text
+
+
+@root_only
+def test_members_of_the_group_share_a_folder(public: Path) -> None:
+    path = public / "store.db"
+    make(path)
+    os.chown(path, NOBODY, NOBODY)
+    os.chown(public, 0, NOBODY)
+    assert len(trusted(path)) == 1
+    public.chmod(0o775)
+    assert trusted(path) == []
+    os.chown(public, 0, 1)  # a group that nobody is not of
+    assert len(trusted(path)) == 1
+
+
+@root_only
+def test_a_reader_of_the_group_trusts_who_shares_with_it(public: Path) -> None:
+    path = public / "folder" / "store.db"
+    make(path)
+    for each in (path, path.parent):
+        os.chown(each, 1, NOBODY)
+    path.chmod(0o640)
+    path.parent.chmod(0o750)
+    assert as_nobody(path)[:2] == [str(EXPECTED), "1 10"]
+    path.chmod(0o644)
+    path.parent.chmod(0o755)
+    os.chown(path.parent, 1, 1)
+    assert "belongs to another user" in as_nobody(path)[0]
+
+
+@root_only
+def test_folders_above_are_not_for_others_to_exchange(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    path = above / "folder" / "store.db"
+    make(path)
+    above.chmod(0o777)
+    (text,) = trusted(path)
+    assert f"chmod o-w {above}" in text
+    above.chmod(0o1777)  # as /tmp is
+    assert trusted(path) == []
+    os.chown(path.parent, NOBODY, 0)
+    (text,) = trusted(path)
+    assert "made by another user (nobody)" in text
+
+
+@root_only
+def test_links_are_followed_if_nobody_can_exchange_them(tmp_path: Path) -> None:
+    path, above = tmp_path / "folder" / "store.db", tmp_path / "above"
+    make(path)
+    above.mkdir()
+    (above / "link").symlink_to("../folder")
+    (above / "file").symlink_to(above / "link" / "store.db")
+    for each in (above / "link" / "store.db", above / "file", above / ".." / "above" / "file"):
+        assert trusted(each) == []
+    above.chmod(0o1777)
+    assert trusted(above / "file") == []
+    os.chown(above / "link", NOBODY, NOBODY, follow_symlinks=False)
+    for each in (above / "link" / "store.db", above / "file"):
+        assert "made by another user (nobody)" in trusted(each)[0]
+    (above / "link").unlink()
+    assert "is not there" in trusted(above / "file")[0]
+    (above / "loop").symlink_to("loop")
+    assert len(trusted(above / "loop")) == 1
+
+
+def test_a_folder_is_made_for_its_user_whatever_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        make(tmp_path / "a" / "b" / "store.db")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o775
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
