@@ -20,6 +20,8 @@ __all__ = ["open_store"]
 
 # Two letters at least, so that C:\x is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+# Control characters, and what reads like an address: errors name the path, and with it a password.
+_NO_PATH = re.compile(r"[\0-\x1f]|//[^/]*@|://")
 _SUPPORTED = (
     "supported are sqlite:/path, a path, file:/path, memory:name, opensearch://host:9200 and "
     "opensearch+https://host:9200"
@@ -48,6 +50,7 @@ def open_store(
     >>> open_store("sqlite:/tmp/skipping.db").location
     'sqlite:/tmp/skipping.db'
     """
+    url = url.strip()
     match = _SCHEME.fullmatch(url)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
     if scheme == "memory":
@@ -67,7 +70,7 @@ def open_store(
         rest = rest[2:] if rest.startswith("///") else ""
     elif scheme not in ("", "sqlite"):
         raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
-    if not rest or "\0" in rest:
+    if not rest or _NO_PATH.search(rest):
         raise SettingError(
             f"spark.skipping.store: {_masked(url)!r} names no local path; {_SUPPORTED}"
         )
@@ -78,7 +81,7 @@ def open_store(
 
 def _masked(url: str) -> str:
     """An address without whoever asks: a password may stand there."""
-    return re.sub(r"//.*@", "//...@", url, flags=re.DOTALL)
+    return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 
 
 @lru_cache(maxsize=_MOST)

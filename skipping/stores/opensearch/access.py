@@ -148,7 +148,7 @@ class StartUp:
         environment: Mapping[str, str] = os.environ,
     ) -> StartUp:
         """The configuration at start-up, and the environment where it says nothing."""
-        store = store or environment.get(STORE) or ""
+        store = (store or environment.get(STORE) or "").strip()
         return cls(
             server=server(store) if store.partition(":")[0].lower() in SCHEMES else None,
             user=user or environment.get(USER) or None,

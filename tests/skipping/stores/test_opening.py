@@ -37,6 +37,8 @@ def test_memory_is_one_store_a_name() -> None:
         ("file:/a/b%20c.db", "sqlite:/a/b c.db"),
         ("file:///a/b.db", "sqlite:/a/b.db"),
         ("file://localhost/a/b.db", "sqlite:/a/b.db"),
+        (" sqlite:/a/b.db\n", "sqlite:/a/b.db"),
+        ("/a/me@host/b.db", "sqlite:/a/me@host/b.db"),
     ],
 )
 def test_open_store_finds_files(url: str, location: str) -> None:
@@ -51,6 +53,13 @@ def test_open_store_finds_files(url: str, location: str) -> None:
         "sqlite://host/p",
         "sqlite://me:secret@host/p",
         "file://me:secret@host/p",
+        "opensearch ://me:secret@host:9200",
+        "://me:secret@host:9200",
+        "//me:secret@host:9200",
+        "sqlite:opensearch://me:secret@host:9200",
+        "sqlite:/opensearch://me:secret@host/a",
+        "opensearch\t//me:secret@host:9200",
+        "/a\n/b.db",
         "file://host/p",
         "",
         "sqlite:",
@@ -69,6 +78,9 @@ def test_opened_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(USER, "me")
     monkeypatch.setenv(PASSWORD, "s3cret")
     monkeypatch.setenv(STORE, "opensearch+https://Search.example")
+    for blank in (" opensearch+https://search.example", "opensearch+https://search.example\n"):
+        assert open_store(blank) is open_store("opensearch+https://search.example")
+    monkeypatch.setenv(STORE, " opensearch+https://Search.example ")
     store = open_store("opensearch+https://search.example")
     assert store.location == "opensearch+https://search.example:9200/skipping-"
     assert open_store("opensearch+https://search.example:9200/") is store
@@ -190,6 +202,8 @@ def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     "url",
     [
         "opensearch://me:s3cret@host",
+        " opensearch://me:s3cret@host",
+        "\topensearch+https://me:s3cret@host:9200 ",
         "opensearch://",
         "opensearch://host:port",
         "opensearch://host/index",
