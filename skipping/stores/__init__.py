@@ -155,7 +155,8 @@ class IndexStore(Protocol):
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect` (None: it is new).
 
-        Raises Conflict if it is not, and for a second live index of one table (`TableId`).
+        Raises Conflict if it is not, and for a second live index of one table (`TableId`). What a
+        dropped index had, or a column that was taken out, may be gone then: neither comes back.
         """
 
     def state(self, index: IndexId) -> State:

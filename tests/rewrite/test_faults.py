@@ -284,12 +284,10 @@ from skipping.model.definition import Definition, State
 from skipping.stores.open import open_store
 
 store, what = open_store(sys.argv[1]), sys.argv[2]
-(found,) = [d for d in store.definitions() if d.value.dropped == (what == "restore")]
+(found,) = store.definitions()
 index = found.value.index
-if what == "drop":
-    store.define(replace(found.value, dropped=True), expect=found.revision)
-elif what == "restore":
-    store.define(replace(found.value, dropped=False), expect=found.revision)
+if what in ("enable", "disable"):
+    store.define(replace(found.value, enabled=what == "enable"), expect=found.revision)
 elif what == "erase":
     store.define(replace(found.value, dropped=True), expect=found.revision)
     store.erase(index)
@@ -304,9 +302,9 @@ def another_process(store: Path, what: str) -> None:
 
 
 def test_another_process_changes_the_index(spark: SparkSession, store: Path) -> None:
-    another_process(store, "drop")
+    another_process(store, "disable")
     eventually(spark, FILES)
-    another_process(store, "restore")
+    another_process(store, "enable")
     eventually(spark, 1)
     another_process(store, "forget")
     eventually(spark, FILES)  # nothing is known any more

@@ -29,15 +29,15 @@ from skipping.stores.sqlite.fields import (
     table_of,
 )
 from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import stored_bytes
+from skipping.stores.sqlite.runs import delete_abandoned, stored_bytes
 from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
 
 __all__ = [
     "Placed",
     "entries_of",
     "find_holders",
-    "forget",
     "place",
+    "reclaim",
     "store_sketches",
     "sweep",
     "take",
@@ -50,6 +50,7 @@ _NAMES = {type: name for name, type in TYPES.items()}
 _VARIABLES = 500  # of a query at a time
 _FILES = 4_096  # of a table of whole entries, or as many more as have
 _TOGETHER = 1 << 26  # bytes
+_RECLAIMED = 1_024  # blocks of some 16 KB, and entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +240,17 @@ def term_type(type: pa.DataType) -> pa.DataType:
     return pa.binary() if type.value_type == pa.string() else type.value_type
 
 
-def forget(connection: sqlite3.Connection, head: Head) -> None:
-    """Delete all entries of an index and what there is about them."""
-    for first, checksums in connection.execute(
-        "SELECT first, checksums FROM run WHERE index_ = ?", (head.id,)
-    ).fetchall():
-        connection.execute(
-            "DELETE FROM block WHERE id >= ? AND id < ?", (first, first + len(checksums) // 4)
-        )
-    for table in ("run", "entry"):
-        connection.execute(f"DELETE FROM {table} WHERE index_ = ?", (head.id,))
-    head.definition, head.fields, head.sums = None, {}, {}
+def reclaim(connection: sqlite3.Connection, head: Head) -> bool:
+    """Delete some MB of what an index has no more; whether more may be left."""
+    left = delete_abandoned(connection, head, _RECLAIMED)
+    if head.dropped:
+        deleted = connection.execute(
+            "DELETE FROM entry WHERE index_ = ?1 AND ordinal IN"
+            " (SELECT ordinal FROM entry WHERE index_ = ?1 LIMIT ?2)",
+            (head.id, _RECLAIMED),
+        ).rowcount
+        left |= deleted == _RECLAIMED
+    return left
 
 
 def entries_of(connection: sqlite3.Connection, head: Head) -> Iterator[pa.Table]:

@@ -200,10 +200,22 @@ def define(
     if found is None:
         (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
         found = Head(id, definition.index, key, text, 0)
+    elif dropped:
+        found.fields, found.sums = {}, {}
+    else:
+        before = Definition.read(found.definition or "", found.name).columns
+        _abandon(found, {c.sketch for c in before} - {c.sketch for c in definition.columns})
     found.table, found.definition, found.dropped = key, text, dropped
     found.revision += 1
     save(connection, found)
     return found.revision
+
+
+def _abandon(head: Head, sketches: set[str]) -> None:
+    """Keep no more of sketches. Their numbers are not used again; `reclaim` deletes the runs."""
+    for kept in (head.fields, head.sums):
+        for name in [name for name in kept if name.partition("_")[0] in sketches]:
+            del kept[name]
 
 
 def hold(connection: sqlite3.Connection, index: IndexId, lease: Lease, expect: Lease) -> None:

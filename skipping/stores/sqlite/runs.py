@@ -24,7 +24,16 @@ from providers.errors import Damaged
 from skipping.stores import Generation
 from skipping.stores.sqlite.heads import Head, digest
 
-__all__ = ["Run", "add", "blocks", "delete", "runs", "small_runs", "stored_bytes"]
+__all__ = [
+    "Run",
+    "add",
+    "blocks",
+    "delete",
+    "delete_abandoned",
+    "runs",
+    "small_runs",
+    "stored_bytes",
+]
 
 _MASK = 2**63 - 1
 _AT_ONCE = 500  # rows of one statement
@@ -74,7 +83,12 @@ def add(
 
 
 def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
-    """The runs of a part, oldest first; raises Damaged if they are not those of `head`."""
+    """The runs of a part, oldest first; raises Damaged if they are not those of `head`.
+
+    A part that the head has not, any more, has none: what is left of it goes by `delete_abandoned`.
+    """
+    if part not in head.sums:
+        return []
     rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
     for row in connection.execute(
         "SELECT id, generation, items, first, checksums, about FROM run"
@@ -110,6 +124,25 @@ def delete(connection: sqlite3.Connection, head: Head, part: str, run: Run) -> N
     checksums = run.checksums.tobytes()
     row = (run.id, run.generation, run.items, run.first, checksums, run.about)
     head.sums[part] = (head.sums.get(part, 0) - _checksum(head, part, row)) & _MASK
+
+
+def delete_abandoned(connection: sqlite3.Connection, head: Head, most: int) -> bool:
+    """Delete up to `most` blocks of parts that the head has no more; whether some may be left."""
+    for id, part, first, length in connection.execute(
+        "SELECT id, part, first, length(checksums) FROM run WHERE index_ = ?", (head.id,)
+    ).fetchall():
+        if part in head.sums:
+            continue
+        place = first, first + length // 4, most
+        most -= connection.execute(
+            "DELETE FROM block WHERE id IN"
+            " (SELECT id FROM block WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)",
+            place,
+        ).rowcount
+        if most <= 0:
+            return True
+        connection.execute("DELETE FROM run WHERE id = ?", (id,))
+    return False
 
 
 def blocks(

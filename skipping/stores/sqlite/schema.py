@@ -38,7 +38,15 @@ from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.forking import Gate
 from skipping.stores.sqlite.permissions import require_trusted, require_trusted_folder, side_files
 
-__all__ = ["APPLICATION_ID", "VERSION", "copy_into", "create", "draft_store", "open_connection"]
+__all__ = [
+    "APPLICATION_ID",
+    "VERSION",
+    "copy_into",
+    "create",
+    "draft_store",
+    "open_connection",
+    "shrink",
+]
 
 APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
@@ -50,6 +58,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _TICK = 0.05  # seconds after which a file system surely stamps a change with another time
 _log = logging.getLogger(__name__)
 _open = Gate()
+_SHRUNK = 4_096  # pages of 4 KB, mostly, that are moved and cut off at a time
 _STEPS = 10_000  # SQLite's virtual machine asks that often whether time is up
 _LONGEST_WRITE = 600.0  # seconds that a transaction may take; some thousand files take one
 
@@ -128,6 +137,7 @@ def create(path: Path) -> None:
 
 def _make(draft: Path) -> None:
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table is made
         connection.executescript(_SCHEMA)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -202,6 +212,18 @@ def _renamed(draft: Path, path: Path) -> bool:
         return True
     finally:
         os.close(folder)
+
+
+def shrink(connection: sqlite3.Connection) -> bool:
+    """Cut some MB of unused pages off the file; whether there are more.
+
+    Called outside a transaction. A file that was not made by this release stays as large as it is.
+    """
+    # Not execute, which would do the first page only: this pragma gives a row for each.
+    connection.executescript(f"PRAGMA incremental_vacuum({_SHRUNK})")
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (kind,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    return bool(free and kind)
 
 
 @contextmanager

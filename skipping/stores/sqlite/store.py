@@ -6,6 +6,7 @@ a deleted file is noticed. Writers queue up, readers never wait for them (WAL).
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +29,8 @@ from skipping.stores.sqlite import heads
 from skipping.stores.sqlite.entries import (
     entries_of,
     find_holders,
-    forget,
     place,
+    reclaim,
     store_sketches,
     sweep,
     take,
@@ -38,11 +39,13 @@ from skipping.stores.sqlite.evaluate import Snapshot
 from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
 from skipping.stores.sqlite.heads import Head, open_head
 from skipping.stores.sqlite.runs import stored_bytes
-from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection
+from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
 
 __all__ = ["SqliteStore"]
 
+_log = logging.getLogger(__name__)
 _PATIENCE = 30.0
+_RECLAIMING = 10.0  # seconds of a call, after its own work, that go into making the file smaller
 
 
 class SqliteStore:
@@ -99,7 +102,9 @@ class SqliteStore:
             create(self._path)
         with self._writing() as connection:
             revision = heads.define(connection, definition, expect)
-        if expect is None:
+        if expect is not None:
+            self._reclaim(definition.index)
+        else:
             self._fields.drop(definition.index)  # of a file that was deleted
         return revision
 
@@ -176,6 +181,7 @@ class SqliteStore:
             head.advance(generation)
             sweep(connection, head, removed_of(connection, head))
             heads.save(connection, head)
+        self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
@@ -183,9 +189,25 @@ class SqliteStore:
             head = open_head(connection, index, erased=True)
             if not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
-            forget(connection, head)
+            head.definition, head.fields, head.sums = None, {}, {}
             heads.save(connection, head)
         self._fields.drop(index)
+        self._reclaim(index)
+
+    def _reclaim(self, index: IndexId) -> None:
+        """Make the file smaller by what was deleted, some MB at a time so that others can write.
+
+        What is left, or cannot be done now, is done by the next call: the change itself is made.
+        """
+        until, wait, left = time.monotonic() + _RECLAIMING, min(1.0, self._patience), True
+        try:
+            while left and time.monotonic() < until:
+                with open_connection(self._path, wait=wait, write=True) as connection:
+                    left = reclaim(connection, open_head(connection, index, erased=True))
+                    connection.execute("COMMIT")
+                    left |= shrink(connection)
+        except StoreError as error:
+            _log.info("store=%s index=%s space not given back yet: %s", self._path, index, error)
 
     def catalogue(
         self,

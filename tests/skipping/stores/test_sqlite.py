@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +21,13 @@ from pyroaring import BitMap
 from providers.errors import Damaged, StoreError
 from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
-from skipping.model.definition import Definition, State, TableId
+from skipping.model.definition import Definition, IndexedColumn, State, TableId
 from skipping.stores import IDENTITY
 from skipping.stores.sqlite import bytes as sqlite_bytes
+from skipping.stores.sqlite import entries as sqlite_entries
 from skipping.stores.sqlite import evaluate, heads
 from skipping.stores.sqlite import schema as sqlite_schema
+from skipping.stores.sqlite import store as sqlite_store
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.file import answers, changes, make, readings
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
@@ -327,6 +329,91 @@ def test_terms_of_removed_files_are_swept(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         for table in ("entry", "run", "block"):
             assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+COLUMNS = tuple(IndexedColumn(n, f"c{n}", f"id{n}", "string", "VALUE_LIST") for n in (1, 2))
+
+
+def _large(path: Path) -> SqliteStore:
+    """A store of an index of two columns, each with some MB."""
+    store = SqliteStore(path)
+    store.define(replace(DEFINITION, columns=COLUMNS), expect=None)
+    random = np.random.default_rng(3)
+    for _ in range(2):
+        ordinals = store.reserve("i", 500)
+        values = [[f"{n:020}" for n in random.integers(0, 1 << 60, 150)] for _ in ordinals]
+        table = entries(ordinals).select(IDENTITY.names)
+        table = table.append_column("s1_known", pa.array([True] * 500))
+        table = table.append_column("s1_values", pa.array(values))
+        table = table.append_column("s2_known", table["s1_known"])
+        filters = pa.array([random.bytes(4_096) for _ in ordinals], pa.large_binary())
+        table = table.append_column("s2_filter", filters)
+        table = table.append_column("s2_layout", pa.array([1] * 500))
+        store.write("i", table, revision=1)
+    return store
+
+
+def _megabytes(path: Path) -> float:
+    return sum(each.stat().st_size for each in path.parent.iterdir()) / 1e6
+
+
+def test_space_is_given_back(path: Path) -> None:
+    """By a column that is dropped, by files that are forgotten, and by an index that is dropped."""
+    store = _large(path)
+    size, bytes = _megabytes(path), store.size("i") or 0
+    assert size > 8
+    left = replace(DEFINITION, columns=COLUMNS[1:])
+    assert store.define(left, expect=1) == 2
+    assert _megabytes(path) < 0.6 * size
+    assert (store.size("i") or 0) < 0.6 * bytes
+    assert (store.size("i") or 0) / 1e6 == pytest.approx(_megabytes(path), rel=0.1)
+    probe = pa.array([[0]], pa.list_(pa.int64(), 1))
+    tests: list[Test] = [
+        BitsSet("filter", "layout", ((1, probe),), "s2"),
+        Contains("values", pa.array(["x"]), "s1"),
+    ]
+    filters, dropped = store.disproved("i", tests, below=1_000, timeout=30)
+    assert 300 < len(filters) < 700
+    assert list(dropped) == []
+    store.remove("i", pa.array(range(900)))
+    assert _megabytes(path) < 0.1 * size
+    assert list(store.disproved("i", tests, below=1_000, timeout=30)[0]) == [
+        o for o in filters if o >= 900
+    ]
+    store.define(replace(left, dropped=True), expect=2)
+    assert _megabytes(path) < 0.1
+    assert len(store.catalogue("i").files) == 0
+    store.erase("i")
+    assert store.definitions() == ()
+
+
+def test_space_is_given_back_a_little_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a call leaves, as when its time is over or others write, the next one does."""
+    store = _large(path)
+    size = _megabytes(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        count = reader.execute("SELECT count(*) FROM block").fetchone()
+        monkeypatch.setattr(sqlite_store, "_RECLAIMING", 0.0)
+        store.define(replace(DEFINITION, columns=COLUMNS, dropped=True), expect=1)
+        monkeypatch.undo()
+        monkeypatch.setattr(sqlite_entries, "_RECLAIMED", 7)
+        monkeypatch.setattr(sqlite_schema, "_SHRUNK", 7)
+        asked: list[float] = []
+        with ThreadPoolExecutor(1) as threads:
+            erased = threads.submit(store.erase, "i")
+            while not erased.done():
+                start = time.monotonic()
+                assert len(SqliteStore(path, patience=5).definitions()) < 2
+                asked.append(time.monotonic() - start)
+            erased.result()
+        assert max(asked) < 5
+        assert reader.execute("SELECT count(*) FROM block").fetchone() == count
+    monkeypatch.undo()
+    store.erase("i")
+    assert _megabytes(path) < 0.1 < size
 
 
 def _with_bytes(path: Path) -> SqliteStore:
