@@ -23,6 +23,7 @@ import rewrite
 from providers.errors import StoreError
 from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.install import find_hooks
+from skipping.commands.execute import sql
 from skipping.lookup.lookup import invalidate
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
@@ -101,12 +102,19 @@ def emptied(path: Path) -> None:
     path.touch()
 
 
+def trigger(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TRIGGER t AFTER UPDATE ON index_ BEGIN SELECT 1; END")
+    connection.close()
+
+
 BREAKAGES: dict[str, Callable[[Path], None]] = {
     "deleted": remove,
     "garbage": garbage,
     "truncated": truncate,
     "of a newer release": newer,
     "empty": emptied,
+    "with a trigger": trigger,
 }
 
 
@@ -120,6 +128,17 @@ def test_a_broken_store_reads_everything_and_says_so(
         reads_everything(spark, "no index was asked: ")
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(set(warned)) <= 1, warned
+
+
+def test_a_store_that_others_may_write_reads_everything_and_says_what_to_do(
+    spark: SparkSession, store: Path
+) -> None:
+    store.parent.chmod(0o1777)
+    reads_everything(spark, f"chmod o-w {store.parent}")
+    with pytest.raises(StoreError, match="chmod o-w"):
+        sql(spark, "REFRESH SKIPPING INDEX ON faulty")
+    store.parent.chmod(0o755)
+    assert look(spark).opened == 1
 
 
 def test_a_store_that_comes_back_is_used_again(spark: SparkSession, store: Path) -> None:

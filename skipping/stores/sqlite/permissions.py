@@ -59,7 +59,7 @@ def require_trusted(path: Path) -> None:
 
 def require_trusted_folder(folder: Path) -> None:
     """As `require_trusted`, for the folder in which a store is to be made."""
-    _trusted_folder(_resolved(folder))
+    _trusted_folder(_resolved(folder, is_folder=True))
 
 
 def _trusted_folder(folder: Path) -> os.stat_result:
@@ -78,8 +78,8 @@ def _trusted_folder(folder: Path) -> os.stat_result:
     return found
 
 
-def _resolved(path: Path) -> Path:
-    """The path without links; raises StoreError where any user can exchange a part of it."""
+def _resolved(path: Path, *, is_folder: bool = False) -> Path:
+    """The path without links; raises StoreError where any user can exchange a folder of it."""
     here, left, links = Path(path.anchor), list(path.parts[1:]), 0
     while left:
         name = left.pop(0)
@@ -87,14 +87,14 @@ def _resolved(path: Path) -> Path:
             here = here.parent
             continue
         folder, found = here.stat(), (here / name).lstat()
-        if folder.st_mode & stat.S_IWOTH:
-            # What is a matter of the store's own folder is said of that one.
-            if left and not folder.st_mode & stat.S_ISVTX:
+        # The file itself is not looked at: its own folder may not be open to every user at all.
+        if folder.st_mode & stat.S_IWOTH and (left or is_folder or stat.S_ISLNK(found.st_mode)):
+            if not folder.st_mode & stat.S_ISVTX:
                 raise StoreError(
                     f"every user may exchange {here / name}, so a store in it is not trusted: "
                     f"name another folder, or chmod o-w {here}"
                 )
-            if found.st_uid not in _ours() and (left or stat.S_ISLNK(found.st_mode)):
+            if found.st_uid not in _ours():
                 raise StoreError(
                     f"{here / name} was made by another user ({_name(found.st_uid)}) in a folder "
                     "that every user may write, so it is not trusted: name another"

@@ -279,6 +279,10 @@ def test_folders_above_are_not_for_others_to_exchange(tmp_path: Path) -> None:
     above.chmod(0o777)
     (text,) = trusted(path)
     assert f"chmod o-w {above}" in text
+    with pytest.raises(StoreError, match=f"chmod o-w {above}"):
+        SqliteStore(path.with_name("new.db")).define(DEFINITION, expect=None)
+    with pytest.raises(StoreError, match="chmod o-w"):
+        SqliteStore(above / "new" / "store.db").define(DEFINITION, expect=None)
     above.chmod(0o1777)  # as /tmp is
     assert trusted(path) == []
     os.chown(path.parent, NOBODY, 0)
