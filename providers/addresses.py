@@ -90,7 +90,10 @@ class Addresses:
         (column,) = columns
         n = intervals.count_of(cls.kind, params)
         if column.domain != domain_of(pa.string()):
-            raise DefinitionError(f"ADDRESSES is for columns of text, {column.name} is none")
+            raise DefinitionError(
+                f"ADDRESSES is for columns of text, and {column.name} has values of type "
+                f"{column.domain.name}"
+            )
         return cls(column.domain, n)
 
     def fields(self) -> tuple[Field, ...]:

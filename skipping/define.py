@@ -190,10 +190,10 @@ def alter_definition(
 
 
 def carry_over(
-    store: IndexStore, old: Versioned[Definition], table: Table
+    store: IndexStore, old: Versioned[Definition], table: Table, providers: Sequence[str] = ()
 ) -> Versioned[Definition]:
     """Define the index of a table that was replaced for what it is now, and drop the old one."""
-    new = _carried_over(old.value, table)
+    new = _carried_over(old.value, table, providers)
     try:
         carried = Versioned(new, store.define(new, expect=None))
     except Conflict:  # somebody else did
@@ -206,10 +206,11 @@ def carry_over(
     return carried
 
 
-def _carried_over(old: Definition, table: Table) -> Definition:
+def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> Definition:
     """The definition, by column name, for the incarnation that the table is now.
 
-    Raises DefinitionError if the table has none of the columns any more.
+    Raises DefinitionError if the table has none of the columns any more with a type that its index
+    type takes.
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
@@ -217,21 +218,21 @@ def _carried_over(old: Definition, table: Table) -> Definition:
         column = _of_the_name(i, columns)
         if column is None or column.refusal is not None:
             continue
-        carried.append(
-            replace(
-                i,
-                number=len(carried) + 1,
-                identity=column.identity,
-                type=column.type,
-                partition=column.partition,
-                expression=column.expression,
-                parts=column.parts,
-            )
+        made = replace(
+            i,
+            number=len(carried) + 1,
+            identity=column.identity,
+            type=column.type,
+            partition=column.partition,
+            expression=column.expression,
+            parts=column.parts,
         )
+        if made.misfit(providers) is None:
+            carried.append(made)
     if not carried:
         raise DefinitionError(
-            f"{old.name} was replaced and no longer has any of the indexed columns: "
-            "drop its skipping index and create another"
+            f"{old.name} was replaced and no longer has any of the indexed columns with a type "
+            "that its index type takes: drop its skipping index and create another"
         )
     return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
 

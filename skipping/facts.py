@@ -25,9 +25,16 @@ def is_replaced(definition: Definition, table: Table) -> bool:
 
 
 def describe(
-    store: IndexStore, table: Table, definition: Definition, files: pa.Table
+    store: IndexStore,
+    table: Table,
+    definition: Definition,
+    files: pa.Table,
+    gaps: Mapping[int, str],
 ) -> dict[str, str | None]:
-    """The facts of `Index.describe`; `files` as `Index.files` has them."""
+    """The facts of `Index.describe`; `files` as `Index.files` has them.
+
+    `gaps`: why files that come now get no sketch, by the number of a column that has none.
+    """
     state, version = store.state(definition.index), table.version()
     replaced = is_replaced(definition, table)
     facts: dict[str, object] = {
@@ -51,6 +58,8 @@ def describe(
     for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
         count, name = pc.sum(known.cast(pa.bool_())).as_py() or 0, f"column {column.name}"
         said = f"{column.type} {column.kind}, known in {count}"
+        if column.number in gaps:
+            said += f", unknown in new files: {gaps[column.number]}"
         facts[name] = f"{facts[name]}; {said}" if name in facts else said
     return {item: None if value is None else str(value) for item, value in facts.items()}
 

@@ -18,8 +18,8 @@ from providers.errors import (
     SkippingError,
     TableError,
 )
-from providers.predicate import And, Predicate
-from skipping.build.refresh import Pending, find_pending, list_files, refresh
+from providers.predicate import And, In, Predicate
+from skipping.build.refresh import Pending, find_gaps, find_pending, list_files, refresh
 from skipping.build.vacuum import vacuum
 from skipping.config.options import IndexOptions
 from skipping.define import (
@@ -256,7 +256,13 @@ class Index:
         if self.replaced:
             return self.table.files().select(["path", "size"])
         self._pending = find_pending(
-            self.store, self.table, self._definition, self.state, until=until, retry=retry
+            self.store,
+            self.table,
+            self._definition,
+            self.state,
+            providers=self._source.settings().providers,
+            until=until,
+            retry=retry,
         )
         return list_files(self._pending.todo)
 
@@ -268,7 +274,8 @@ class Index:
         """Give the definition to the incarnation that the table is now, if it was replaced."""
         if not self.replaced:
             return
-        self._definition = carry_over(self.store, self._definition, self.table)
+        providers = self._source.settings().providers
+        self._definition = carry_over(self.store, self._definition, self.table, providers)
 
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
@@ -404,8 +411,10 @@ class Index:
         selected, limit = options.pop("selected_fields", ("*",)), options.pop("limit", None)
         given = {name: table[other] for name, other in pairs.items()}
         fact = self.scan(row_filter, keys=given, **options)
-        keys = {test.name: test.keys for test in fact.key_tests()}
-        known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in keys}
+        tests = fact.key_tests()
+        keys = {test.name: test.keys for test in tests}
+        indexed = {test.name for test in tests if isinstance(test.asked, In)}
+        known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in indexed}
         tuples = joined_tuples(self.definition, known)
         fact = fact.narrowed(fact.arrow_schema.names, And(tuples))
         drop = set(pairs.values())
@@ -416,9 +425,10 @@ class Index:
         """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.
 
         Its table, store, state and options, how far it is behind, how many files it has; then
-        `column a.b` for each column, with its kinds.
+        `column a.b` for each column, with its kinds, and why new files have no sketch, if so.
         """
-        return describe(self.store, self.table, self.definition, self.files())
+        gaps = find_gaps(self.definition, self.table.columns(), self._source.settings().providers)
+        return describe(self.store, self.table, self.definition, self.files(), gaps)
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{i.name} {i.kind}" for i in self.definition.columns)

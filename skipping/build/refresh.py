@@ -32,6 +32,7 @@ __all__ = [
     "Missing",
     "Pending",
     "current_columns",
+    "find_gaps",
     "find_pending",
     "list_files",
     "refresh",
@@ -71,9 +72,16 @@ def refresh(
     begun: Status = "refreshing" if before.covered is not None else "creating"
     store.report(index, replace(before, status=begun, error=None), token=token)
     try:
-        definition = _brought_up(store, definition, table.columns())
+        definition = _brought_up(store, definition, table.columns(), providers)
         pending = find_pending(
-            store, table, definition, before, until=until, retry=retry, known=known
+            store,
+            table,
+            definition,
+            before,
+            providers=providers,
+            until=until,
+            retry=retry,
+            known=known,
         )
         version, retry = pending.version, pending.retry
         some, left = _limited(pending.todo, limit)
@@ -114,13 +122,14 @@ def _target_version(table: Table, state: State, until: int | None) -> int:
 
 
 def current_columns(
-    definition: Definition, columns: Columns
+    definition: Definition, columns: Columns, providers: Sequence[str] = ()
 ) -> list[tuple[IndexedColumn, TableColumn]]:
     """The columns of an index as they stand in the table today.
 
     Left out are columns that are gone, and those that were indexed under another type; what is
     known under it still answers queries of versions that had it. So are expressions that cannot be
-    computed here, or are by now others than the definition says (`uncomputed`).
+    computed here, or are by now others than the definition says (`uncomputed`), and columns that
+    their index type does not take, which an earlier release could add. `find_gaps` says why.
     """
     there = {column.identity: column for column in columns.values()}
 
@@ -130,7 +139,8 @@ def current_columns(
         return by_identity(indexed, columns) if indexed.parts else there.get(indexed.identity)
 
     pairs = [(i, now(i)) for i in definition.columns]
-    return [(i, column) for i, column in pairs if column and _fits(i, column)]
+    fitting = [(i, column) for i, column in pairs if column and _fits(i, column)]
+    return [(i, column) for i, column in fitting if i.misfit(providers) is None]
 
 
 def uncomputed(definition: Definition, columns: Columns) -> str | None:
@@ -157,37 +167,74 @@ def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
     return column.refusal is None and domain_of_type(column.type) == indexed.domain
 
 
+def find_gaps(
+    definition: Definition, columns: Columns, providers: Sequence[str] = ()
+) -> dict[int, str]:
+    """Return why files that come now get no sketch, by the number of a column that has none."""
+    current = current_columns(definition, columns, providers)
+    numbers = {i.number for i, _ in current}
+    followed = {(i.name, i.kind, i.params) for i, _ in current}
+    return {
+        i.number: _gap(i, columns, providers)
+        for i in definition.columns
+        if i.number not in numbers and (i.name, i.kind, i.params) not in followed
+    }
+
+
+def _gap(indexed: IndexedColumn, columns: Columns, providers: Sequence[str]) -> str:
+    if indexed.expression is not None:
+        return _computed(indexed, columns)[1] or "it is not computed here"
+    column = _column_of_name(indexed, columns)
+    if column is None:
+        return "the table no longer has the column"
+    if column.refusal is not None:
+        return column.refusal
+    return _follow(indexed, column).misfit(providers) or f"the column is {column.type}: refresh"
+
+
+def _column_of_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+    return by_name(indexed, columns) if indexed.parts else columns.get(indexed.name)
+
+
+def _follow(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
+    """The same index type on the column that has the name now."""
+    return replace(
+        indexed,
+        identity=column.identity,
+        type=column.type,
+        partition=column.partition,
+        parts=column.parts,
+    )
+
+
 def _brought_up(
-    store: IndexStore, definition: Versioned[Definition], columns: Columns
+    store: IndexStore,
+    definition: Versioned[Definition],
+    columns: Columns,
+    providers: Sequence[str],
 ) -> Versioned[Definition]:
     """The definition with its columns as the table has them today.
 
     A column that was widened into another domain, or dropped and made again under its name, is
-    numbered anew; what is known under the old number still answers queries of older versions.
+    numbered anew; what is known under the old number still answers queries of older versions. Where
+    the index type does not take the new column type (NGRAM of an INT), new files are unknown.
     """
     old = definition.value
     today = {
         i.number: replace(i, name=c.name, type=c.type, parts=c.parts)
-        for i, c in current_columns(old, columns)
+        for i, c in current_columns(old, columns, providers)
     }
     renamed = tuple(today.get(i.number, i) for i in old.columns)
     followed = {(i.name, i.kind, i.params) for i in today.values()}
     added: list[IndexedColumn] = []
     for indexed in renamed:
-        column = by_name(indexed, columns) if indexed.parts else columns.get(indexed.name)
+        column = _column_of_name(indexed, columns)
         wanted = (indexed.name, indexed.kind, indexed.params)
         if wanted not in followed and column is not None and column.refusal is None:
-            followed.add(wanted)
-            added.append(
-                replace(
-                    indexed,
-                    number=old.next_number + len(added),
-                    identity=column.identity,
-                    type=column.type,
-                    partition=column.partition,
-                    parts=column.parts,
-                )
-            )
+            made = replace(_follow(indexed, column), number=old.next_number + len(added))
+            if made.misfit(providers) is None:
+                followed.add(wanted)
+                added.append(made)
     new = replace(old, columns=(*renamed, *added))
     if new == old:
         return definition
@@ -224,6 +271,7 @@ def find_pending(
     definition: Versioned[Definition],
     state: State,
     *,
+    providers: Sequence[str],
     until: int | None,
     retry: bool,
     known: Pending | None = None,
@@ -231,7 +279,7 @@ def find_pending(
     """What is to be built; `known`, what was found before, if that is about the same."""
     version = _target_version(table, state, until)
     retry = state.unread > 0 and (retry or state.retries_by(time.time()))
-    columns = tuple(i for i, _ in current_columns(definition.value, table.columns()))
+    columns = tuple(i for i, _ in current_columns(definition.value, table.columns(), providers))
     wanted = Pending(definition, columns, state, version, retry)
     if known == wanted:
         return known
@@ -355,9 +403,8 @@ def _build(
     """Build it; how many files could not be read, and why one of them could not."""
     failed, why = 0, ""
     index = definition.value.index
-    by_number = {
-        i.number: column for i, column in current_columns(definition.value, table.columns())
-    }
+    current = current_columns(definition.value, table.columns(), providers)
+    by_number = {i.number: column for i, column in current}
     total = sum(len(each.files) for each in todo)
     if total and not table.has_log:
         _settle([each.files for each in todo])

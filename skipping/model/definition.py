@@ -139,6 +139,19 @@ class IndexedColumn:
             raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
         return domain
 
+    def misfit(self, extra: Sequence[str] = ()) -> str | None:
+        """Return why its index type does not take its column type; None if it does.
+
+        An index type that is not there is no misfit: whoever builds it raises that.
+        """
+        with suppress(DefinitionError):
+            find(self.kind, extra)
+            try:
+                self.provider(extra)
+            except DefinitionError as error:
+                return first_line(error)
+        return None
+
     def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
         """Its kind, ready to use; raises DefinitionError for a kind that is not there."""
         column = Column(self.name, self.domain, self.partition)

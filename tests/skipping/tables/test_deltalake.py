@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,15 +241,66 @@ class TestIndex:
         assert len(index.files()) == 1
 
     def test_a_replaced_table_is_another_one(self, folder: Path, store: MemoryStore) -> None:
-        index = SkippingIndex.create(make(folder), "k VALUE_LIST", store=store)
+        index = SkippingIndex.create(make(folder), "k VALUE_LIST, s NGRAM", store=store)
         (folder / "_delta_log").rename(folder / "old")
-        write_deltalake(folder, pa.table({"x": [1], "k": pa.array([7], pa.int64())}))
+        anew = {"x": [1], "k": pa.array([7], pa.int64()), "s": [1]}
+        write_deltalake(folder, pa.table(anew))
         assert index.replaced
         again = SkippingIndex.on(DeltaTable(folder), store=store)
         assert again.lookup("k = 1").unknown == 1
         again.refresh()
         assert [c.type for c in again.definition.columns] == ["bigint"]
         assert again.lookup("k = 1").kept == 0
+
+    @pytest.mark.parametrize("kind", ["NGRAM", "ADDRESSES"])
+    def test_a_column_made_anew_with_a_type_that_its_index_type_does_not_take(
+        self, tmp_path: Path, store: MemoryStore, kind: str
+    ) -> None:
+        """It is unknown in new files; the others are indexed on."""
+        folder = tmp_path / "t"
+        write_deltalake(folder, pa.table({"s": ["10.0.0.1"], "k": [1]}))
+        index = SkippingIndex.create(DeltaTable(folder), f"s {kind}, k MIN_MAX", store=store)
+        for i in range(2, 5):
+            anew = {"s": [i], "k": [i]}
+            mode = (
+                {"mode": "overwrite", "schema_mode": "overwrite"} if i == 2 else {"mode": "append"}
+            )
+            write_deltalake(folder, pa.table(anew), **mode)  # type: ignore[arg-type]
+        facts = index.describe()
+        assert (
+            f"string {kind}, known in 1, unknown in new files: {kind} is for columns of text"
+            in (facts["column s"] or "")
+        )
+        assert index.refresh().status == "active"
+        index.add("k VALUE_LIST")
+        assert (index.state.status, index.state.error) == ("active", None)
+        index = SkippingIndex.on(DeltaTable(folder), store=store)
+        assert len(index.scan("k = 3").plan_files()) == 1
+        assert len(index.scan("s = 3").plan_files()) == 3, "unknown"
+        before = SkippingIndex.on(DeltaTable(folder, version=0), store=store)
+        assert before.scan("s = '10.0.0.2'").plan_files() == []
+        assert index.pending().num_rows == 0
+        # An earlier release added the column, and each refresh failed.
+        stuck = replace(index.definition.columns[0], number=7, type="bigint")
+        index.alter(lambda d: replace(d, columns=(*d.columns, stuck)))
+        write_deltalake(folder, pa.table({"s": [5], "k": [5]}), mode="append")
+        index.refresh()
+        index = SkippingIndex.on(DeltaTable(folder), store=store)
+        assert len(index.scan("k = 5").plan_files()) == 1
+
+    def test_a_column_whose_type_is_text_again_is_indexed_on(
+        self, folder: Path, store: MemoryStore
+    ) -> None:
+        write_deltalake(folder, pa.table({"s": ["xyz"], "k": [1]}))
+        index = SkippingIndex.create(DeltaTable(folder), "s NGRAM, k MIN_MAX", store=store)
+        for i, value in enumerate(([1], ["abcd"])):
+            anew = pa.table({"s": value, "k": [100 + i]})
+            write_deltalake(folder, anew, mode="overwrite", schema_mode="overwrite")
+            index.refresh()
+        assert "unknown in new files" not in (index.describe()["column s"] or "")
+        newest = SkippingIndex.on(DeltaTable(folder), store=store)
+        assert newest.scan("s LIKE '%xyz%'").plan_files() == []
+        assert len(newest.scan("s LIKE '%abc%'").plan_files()) == 1
 
     def test_a_file_of_another_size_is_unknown(self, folder: Path, store: MemoryStore) -> None:
         index = SkippingIndex.create(make(folder), "k VALUE_LIST", store=store)
