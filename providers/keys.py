@@ -8,7 +8,7 @@ what they would equal depends on who casts which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from typing import Any
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.predicate import In
-from providers.values import domain_of, encode
+from providers.values import canonical_type, domain_of, encode
 
-__all__ = ["Keys", "as_column", "of_pandas"]
+__all__ = ["Keys", "as_column", "of_pandas", "plain_values"]
 
 _EXACT = 2**53
 """Integers up to this are exact as doubles."""
@@ -81,7 +81,8 @@ def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
     """One column of values as Arrow: an Arrow or NumPy array, a column of pandas or Polars, a list.
 
     Of a table with several columns (of Arrow, Polars, pandas, a DuckDB relation, a scan) that of
-    the name. Python's values have to be of one type. Raises TypeError for anything else.
+    the name. Python's values have to be of one type. Dictionaries (pandas' and Polars' categories)
+    are decoded, and UUIDs are their bytes. Raises TypeError for anything else.
     """
     if hasattr(values, "collect") and not hasattr(values, "__arrow_c_stream__"):
         values = values.collect()  # a LazyFrame
@@ -93,9 +94,8 @@ def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
         column = pa.chunked_array([column])
     if pa.types.is_struct(column.type):
         column = _of_struct(column, name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return column
+    chunks = column.chunks or [pa.array([], column.type)]
+    return pa.chunked_array([plain_values(chunk) for chunk in chunks])
 
 
 def _as_arrow(values: Any, name: str) -> Any:
@@ -115,13 +115,24 @@ def _as_arrow(values: Any, name: str) -> Any:
         return pa.chunked_array(values.to_arrow_table().to_batches())
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
-    return pa.array([value.as_py() if isinstance(value, pa.Scalar) else value for value in values])
+    return _of_python([v.as_py() if isinstance(v, pa.Scalar) else v for v in values])
+
+
+def _of_python(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # an integer of more than 64 bits, which no BIGINT equals
+        most = 10**38
+        kept = [None if v is None or not -most < int(v) < most else Decimal(v) for v in values]
+        return pa.array(kept, pa.decimal128(38, 0))
 
 
 def of_pandas(values: Any) -> pa.Array:
     """A column of pandas. NaN of floats stays one, which a float column may have."""
     try:
         return pa.array(values, from_pandas=False)
+    except OverflowError:
+        return _of_python([None if v != v else v for v in values])
     except pa.ArrowException:  # where text is missing, objects have NaN or NA
         return pa.array(values, from_pandas=True)
 
@@ -143,6 +154,7 @@ class _ForeignError(Exception):
 
 def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     """The keys in a type of the column's domain; null for those that are no value of it."""
+    type = canonical_type(type)
     domain = domain_of(type)
     if domain is None:
         raise _ForeignError
@@ -151,7 +163,6 @@ def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
         keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], column.type)
     if pa.types.is_null(keys.type):
         return pa.nulls(len(keys), type)
-    keys = _plain(keys)
     match domain.name:
         case "integer":
             return _integers(keys)
@@ -172,18 +183,22 @@ def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
     return pc.if_else(condition, keys, pa.scalar(None, keys.type))
 
 
-def _plain(keys: pa.Array) -> pa.Array:
-    """Without the ways in which Arrow keeps text, bytes and numbers otherwise."""
+def plain_values(values: pa.Array) -> pa.Array:
+    """Values without the other ways in which Arrow stores text, bytes and numbers.
+
+    An Arrow UUID and fixed-size bytes become bytes.
+    """
     types = pa.types
-    if types.is_large_string(keys.type) or types.is_string_view(keys.type):
-        return keys.cast(pa.string())
-    if types.is_large_binary(keys.type) or types.is_binary_view(keys.type):
-        return keys.cast(pa.binary())
-    if types.is_fixed_size_binary(keys.type):
-        return keys.cast(pa.binary())
-    if types.is_float16(keys.type):
-        return keys.cast(pa.float32())
-    return keys
+    if types.is_dictionary(values.type):
+        return plain_values(values.dictionary).take(values.indices)
+    if isinstance(values, pa.ExtensionArray):
+        return plain_values(values.storage)
+    if types.is_fixed_size_binary(values.type):
+        return values.cast(pa.binary())
+    if types.is_float16(values.type):
+        return values.cast(pa.float32())
+    plain = canonical_type(values.type)
+    return values.cast(plain) if types.is_string(plain) or types.is_binary(plain) else values
 
 
 def _integers(keys: pa.Array) -> pa.Array:
@@ -192,6 +207,10 @@ def _integers(keys: pa.Array) -> pa.Array:
     if pa.types.is_unsigned_integer(keys.type):
         wide = keys.cast(pa.uint64())
         return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
+    if pa.types.is_decimal128(keys.type) and keys.type.scale == 0:
+        least, end = (pa.scalar(Decimal(n), pa.decimal128(38)) for n in (-(2**63), 2**63))
+        fits = pc.and_(pc.greater_equal(keys, least), pc.less(keys, end))
+        return _where(fits, keys).cast(pa.int64())
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
     # Integers of pandas are floats as soon as one is missing.

@@ -18,6 +18,7 @@ string                                 string    UTF-8; byte order is code point
 binary                                 binary    the bytes, unsigned
 =====================================  ========  ===================================================
 
+Unsigned integers of Arrow are what Spark reads them as: a wider INT, BIGINT, or DECIMAL(20,0).
 Everything else has no domain: refused where an index is made, unknown where one is asked.
 """
 
@@ -36,6 +37,7 @@ __all__ = [
     "Domain",
     "Value",
     "arrow_type",
+    "canonical_type",
     "common_prefix",
     "compare",
     "domain_of",
@@ -93,9 +95,29 @@ def arrow_type(spark: str) -> pa.DataType | None:
     return _TYPES.get(spark)
 
 
+def canonical_type(type: pa.DataType) -> pa.DataType:
+    """Return the type that stands for all Arrow types with the same values in another layout.
+
+    >>> canonical_type(pa.dictionary(pa.int8(), pa.large_string())), canonical_type(pa.uint64())
+    (DataType(string), Decimal128Type(decimal128(20, 0)))
+    """
+    types = pa.types
+    if types.is_dictionary(type):
+        return canonical_type(type.value_type)
+    if types.is_uint64(type):
+        return pa.decimal128(20, 0)
+    if types.is_unsigned_integer(type):
+        return pa.int64()
+    if types.is_large_string(type) or types.is_string_view(type):
+        return pa.string()
+    if types.is_large_binary(type) or types.is_binary_view(type):
+        return pa.binary()
+    return type
+
+
 def domain_of(type: pa.DataType) -> Domain | None:
     """The domain of an Arrow type, or None where no index can be sound."""
-    types = pa.types
+    types, type = pa.types, canonical_type(type)
     if types.is_signed_integer(type):
         return Domain("integer", pa.int64())
     if types.is_boolean(type):
@@ -111,9 +133,9 @@ def domain_of(type: pa.DataType) -> Domain | None:
         if type.precision <= _WIDE:
             return Domain(f"decimal({type.scale})", pa.int64())
         return Domain(f"wide decimal({type.scale})", pa.binary())
-    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
+    if types.is_string(type):
         return Domain("string", pa.string())
-    if types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type):
+    if types.is_binary(type):
         return Domain("binary", pa.binary())
     return None
 
@@ -130,14 +152,17 @@ def encode(values: pa.Array) -> pa.Array:
     that overflow microseconds. Whoever asks treats that as unknown.
     """
     if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+        chunks = values.chunks or [pa.array([], values.type)]
+        return pa.concat_arrays([encode(chunk) for chunk in chunks])
+    if pa.types.is_dictionary(values.type):
+        return encode(values.dictionary).take(values.indices)
     domain = domain_of(values.type)
     if domain is None:
         raise pa.ArrowInvalid(f"no domain for {values.type}")
     if domain.name == "float":
         return _encode_float(values)
     if "decimal" in domain.name:
-        return _encode_decimal(values, domain)
+        return _encode_decimal(values.cast(canonical_type(values.type)), domain)
     if domain.name == "string":
         values.validate(full=True)
     elif domain.name == "boolean":

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from providers.tuples import domain_of_type
-from providers.values import Domain, arrow_type, domain_of
+from providers.values import Domain, arrow_type, canonical_type, domain_of
 from skipping.tables import VARIANT, TableColumn
 
 __all__ = ["Found", "UnknownError", "find", "indexed_domain"]
@@ -176,6 +176,9 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
 
 def _width(type: pa.DataType) -> int:
     """How much a numeric type holds: Spark may cut values of a wider one, or refuse the file."""
+    if pa.types.is_unsigned_integer(type) and type != pa.uint64():
+        return int(type.bit_width) + 1  # 2**31 of a UINT32 is negative as an INT
+    type = canonical_type(type)
     if pa.types.is_decimal(type):
         return int(type.precision)
     return int(type.bit_width) if pa.types.is_primitive(type) else 0

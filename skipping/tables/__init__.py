@@ -44,7 +44,8 @@ class TableColumn:
     written now; None where it keeps no bounds. `reads` are the columns that an `expression` is
     over, or else that it is the composite of. `divided_by`: what the table is partitioned by that
     is made of it, as `days(ts)`; not the column as it is (`partition`). `generated`: of a partition
-    column, the expression that Delta makes it by, and derives conditions on it from.
+    column, the expression that Delta makes it by, and derives conditions on it from. `read_as`: the
+    Arrow type that rows of a scan have of it, which other engines compare, if that may differ.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TableColumn:
     generated: str | None = None
     expression: Expression | None = None
     reads: tuple[TableColumn, ...] = ()
+    read_as: pa.DataType | None = None
 
     @property
     def is_composite(self) -> bool:

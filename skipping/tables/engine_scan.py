@@ -144,6 +144,8 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
             raise TypeError("name the arguments of scanner")
         if filter is not None:
+            if not isinstance(filter, pc.Expression):  # DataFusion folds `s = 'a' AND s = 'b'`
+                filter = pc.scalar(filter)
             filter = self._meant(filter, columns)
         names, predicate = _wanted(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns

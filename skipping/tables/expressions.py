@@ -14,7 +14,10 @@ nulls                          A comparison of null is null, `is_in` is false: `
 is_null(nan_is_null=True)      asks for NaN, too.
 types                          A value of another kind than the column is cast, or the column is:
                                unknown, but for integers of any width, and those beside floats that
-                               have them exactly.
+                               have them exactly. Rows of another kind than the index has, such as
+                               times of which only one has a zone, are unknown.
+dictionaries                   A Polars Enum orders them by their places, Arrow by their values:
+                               only equality is known.
 fields of structs              Arrow reads below a null struct what lies there: unknown.
 =============================  =====================================================================
 
@@ -52,7 +55,7 @@ from providers.predicate import (
     StartsWith,
     Unknown,
 )
-from providers.values import arrow_type, domain_of
+from providers.values import arrow_type, canonical_type, domain_of
 from skipping.tables import TableColumn
 
 __all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
@@ -247,10 +250,26 @@ class Comparison:
 
     def __init__(self, column: TableColumn) -> None:
         self.name = column.name
-        found = arrow_type(column.type) if column.refusal is None else None
-        self.known = found is not None
-        self.type: pa.DataType = found or pa.null()
+        indexed = arrow_type(column.type) if column.refusal is None else None
+        rows = column.read_as or indexed
+        domain = None if rows is None else domain_of(rows)
+        self.known = indexed is not None and domain is not None and domain == domain_of(indexed)
+        self.type: pa.DataType = canonical_type(rows) if self.known else pa.null()
         self.floats = pa.types.is_floating(self.type)
+        self.ordered = not pa.types.is_dictionary(rows)
+        self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
+
+    def compare(self, op: Op, value: Any) -> Predicate:
+        """The column compared with a value that `value` gave; unknown where orders differ."""
+        if self.ordered or op in ("=", "!="):
+            return Compare(self.name, op, value)
+        return Unknown(f"the order of {self.name}, which is a dictionary")
+
+    def listed(self, values: pa.Array) -> pa.Array | None:
+        """Values, none of them null, that the column is compared with; None if they are others."""
+        if self._widest and pa.types.is_integer(values.type):
+            return values.cast(self.type)
+        return values if domain_of(values.type) == domain_of(self.type) else None
 
     def value(self, scalar: pa.Scalar) -> pa.Scalar | None:
         """The scalar as a value that the column is compared with, exactly; None if it is none."""
@@ -263,6 +282,8 @@ class Comparison:
             narrow = scalar.cast(pa.float32(), safe=False)
             return scalar if narrow.as_py() == scalar.as_py() else None
         if domain_of(scalar.type) == domain_of(self.type):
+            return scalar
+        if self._widest and pa.types.is_integer(scalar.type):
             return scalar
         if pa.types.is_unsigned_integer(scalar.type) and pa.types.is_integer(self.type):
             return pa.scalar(scalar.as_py(), pa.int64()) if scalar.as_py() < 2**63 else None
@@ -346,17 +367,16 @@ def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Pr
     if value is None:
         return Unknown(f"{column.name} beside a {scalar.type}")
     if wanted:
-        return Compare(column.name, op, value)
-    other = Compare(column.name, OPPOSITE[op], value)
+        return column.compare(op, value)
+    other = column.compare(OPPOSITE[op], value)
     return Or((other, column.nan())) if column.floats and op != "!=" else other
 
 
 def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Predicate:
     given: pa.Array = options["value_set"]
-    other = given.type != column.type if column.floats else False
-    if other or domain_of(given.type) != domain_of(column.type):
+    listed = column.listed(given.drop_null())
+    if listed is None or (column.floats and given.type != column.type):
         return Unknown(f"{column.name} in a list of {given.type}")
-    listed = given.drop_null()
     if wanted:
         some = In(column.name, listed)
         return Or((some, IsNull(column.name))) if given.null_count else some

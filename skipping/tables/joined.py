@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -28,11 +29,24 @@ def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
 
     Of a frame of pandas NaN stays one in the columns that are `keys`, and is null in the others.
-    Raises TypeError for anything else.
+    Raises TypeError for anything else, DefinitionError for two columns of one name.
     """
+    table = _as_table(given, keys)
+    _require_unique(table.column_names)
+    return table
+
+
+def _require_unique(names: Iterable[Any]) -> None:
+    counts = Counter(map(str, names))
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise DefinitionError(f"the dimension has several columns {', '.join(twice)}: rename one")
+
+
+def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
     if isinstance(given, pa.Table):
         return given
     if type(given).__module__.partition(".")[0] == "pandas" and getattr(given, "ndim", 0) == 2:
+        _require_unique(given.columns)
         table = pa.Table.from_pandas(given, preserve_index=False)
         for place, name in enumerate(table.column_names):
             if name in keys:

@@ -43,7 +43,6 @@ from providers.predicate import (
     StartsWith,
     Unknown,
 )
-from providers.values import domain_of
 from skipping.tables import TableColumn
 from skipping.tables.expressions import Comparison
 
@@ -51,7 +50,7 @@ __all__ = ["is_elementwise", "translate_polars"]
 
 _OPS: dict[str, Op] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_INTEGERS = ("Int8", "Int16", "Int32", "Int64")
+_INTEGERS = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _ELEMENTWISE = {
     "Boolean": {
         "Not",
@@ -120,7 +119,8 @@ def _looks_at_one_row(node: Any) -> bool:
         family, name = _function(inner)
         return name in _ELEMENTWISE.get(family, ())
     if kind == "Literal":
-        return set(inner) <= {"Dyn", "Scalar"}  # not a Series, which has rows of its own
+        # A Series has rows of its own, but for one list of values (`Series.implode`).
+        return set(inner) <= {"Dyn", "Scalar"} or _is_one_list(_read_series(inner["Series"]))
     return kind in ("BinaryExpr", "Column", "Cast")
 
 
@@ -166,7 +166,7 @@ class _Rows:
         value = _value(right["Literal"], column)
         if value is None:
             return Unknown(f"{column.name} beside another type")
-        return Compare(column.name, op, value)
+        return column.compare(op, value)
 
     def _called(self, inner: Any, wanted: bool) -> Predicate:
         (family, name), arguments = _function(inner), inner["input"]
@@ -215,7 +215,7 @@ def _value(literal: Any, column: Comparison) -> pa.Scalar | None:
     ((kind, value),) = inner.items() if isinstance(inner, dict) else ((inner, None),)
     scalar: pa.Scalar | None = None
     if (form, kind) == ("Dyn", "Int") or kind in _INTEGERS:
-        scalar = pa.scalar(int(value), pa.int64())
+        scalar = pa.scalar(int(value), pa.uint64() if int(value) >= 2**63 else pa.int64())
     elif (form, kind) == ("Dyn", "Float") or kind in ("Float32", "Float64"):
         scalar = pa.scalar(float(value), pa.float64())
         with np.errstate(over="ignore"):
@@ -231,15 +231,31 @@ def _value(literal: Any, column: Comparison) -> pa.Scalar | None:
     return None if scalar is None else column.value(scalar)
 
 
+def _read_series(written: Any) -> pa.Array:
+    (batch,) = ipc.open_stream(bytes(written)).read_all().to_batches()
+    return batch.column(0)
+
+
+def _is_one_list(values: pa.Array) -> bool:
+    return len(values) == 1 and (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+    )
+
+
 def _listed(column: Comparison, node: Any, wanted: bool) -> Predicate:
-    (batch,) = ipc.open_stream(bytes(node["Literal"]["Scalar"]["List"])).read_all().to_batches()
-    values = batch.column(0)
+    literal = node["Literal"]
+    if "Series" in literal:
+        values = _read_series(literal["Series"])
+        if not _is_one_list(values) or not values.is_valid()[0].as_py():
+            return Unknown(f"{column.name} in a Series")
+        values = values.flatten()
+    else:
+        values = _read_series(literal["Scalar"]["List"])
     if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
         values = values.cast(pa.string())
-    listed = values.drop_null()
-    exact = column.type == pa.float64() or not column.floats
-    if domain_of(listed.type) != domain_of(column.type) or not exact:
-        return Unknown(f"{column.name} in a list of {listed.type}")
+    listed = column.listed(values.drop_null())
+    if listed is None or column.type == pa.float32():
+        return Unknown(f"{column.name} in a list of {values.type}")
     if wanted:
         return In(column.name, listed)
     if column.floats:

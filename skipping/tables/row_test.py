@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +11,9 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from providers.errors import DefinitionError
-from providers.keys import Keys
-from providers.predicate import In, Predicate
-from providers.values import arrow_type, encode
+from providers.keys import Keys, plain_values
+from providers.predicate import In, Predicate, Unknown
+from providers.values import arrow_type, domain_of, encode
 from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Asked, Columns, TableColumn
 from skipping.tables.expressions import translate
@@ -52,7 +52,9 @@ def row_tests(
     DefinitionError for a column that is not there or has no order that is known, TypeError for keys
     that cannot be compared with it.
     """
-    tests = tuple(_key_test(columns.resolve(name), given) for name, given in (keys or {}).items())
+    tests = tuple(
+        _key_test(columns.resolve(name), given, schema) for name, given in (keys or {}).items()
+    )
     if isinstance(row_filter, pc.Expression):
         return "", (_expression_test(row_filter, columns, schema), *tests)
     library = type(row_filter).__module__.partition(".")[0]
@@ -66,9 +68,9 @@ def row_tests(
 
 
 def top_level(columns: Columns, schema: pa.Schema) -> dict[str, TableColumn]:
-    """The columns that are no struct, by the names that the rows have."""
-    named = {name: columns.get(join_name([name])) for name in schema.names}
-    return {name: column for name, column in named.items() if column is not None}
+    """The columns that are no struct, by the names that the rows have, with the rows' types."""
+    named = ((f, columns.get(join_name([f.name]))) for f in schema)
+    return {f.name: replace(column, read_as=f.type) for f, column in named if column is not None}
 
 
 def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Schema) -> RowTest:
@@ -117,26 +119,31 @@ def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTes
     return RowTest(names or tuple(schema.names[:1]), asked, mask)
 
 
-def _key_test(column: TableColumn, given: Any) -> RowTest:
-    type = arrow_type(column.type)
-    if column.refusal is not None or type is None:
+def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
+    """Compares what the rows have, which may be no value that the index knows."""
+    rows = leaf_values(schema.empty_table(), column.name).type
+    if domain_of(rows) is None:
         raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
-    keys = Keys.of(column.name, given, type)
+    keys = Keys.of(column.name, given, rows)
+    indexed = None if column.refusal is not None else arrow_type(column.type)
 
     def mask(table: pa.Table) -> pa.Array:
         return pa.array(keys.positions(encode(leaf_values(table, column.name))) >= 0)
 
     top = split_parts(column.name)[0]
-    return KeyTest((top,), In(column.name, keys.given), mask, column.name, keys)
+    asked: Predicate = In(column.name, keys.given)
+    if indexed is None or domain_of(indexed) != domain_of(rows):
+        asked = Unknown(f"{column.name} is {rows}")
+    return KeyTest((top,), asked, mask, column.name, keys)
 
 
 def leaf_values(table: pa.Table, name: str) -> pa.Array:
-    """The values of a leaf column by its dotted name; null below a null."""
+    """The values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
     top, *below = split_parts(name)
     values = table[top].combine_chunks()
     if isinstance(values, pa.ChunkedArray):  # more text than one array holds
         raise DefinitionError(f"{top} has more than 2 GiB in one part")
-    return pc.struct_field(values, below) if below else values
+    return plain_values(pc.struct_field(values, below) if below else values)
 
 
 def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:

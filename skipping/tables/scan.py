@@ -19,7 +19,7 @@ import pyarrow as pa
 from providers.errors import DefinitionError, TableError, first_line
 from providers.predicate import And, Predicate, leaves
 from providers.rows import matching_rows
-from providers.values import encode
+from providers.values import arrow_type, domain_of, encode
 from skipping.parser.literals import split_parts
 from skipping.stores import Identity, identities
 from skipping.tables import Asked, Columns, TableColumn
@@ -238,11 +238,17 @@ class FileScan(EngineScan):
             # What a vector leaves out at its end is there.
             mask = pa.concat_arrays([kept, pa.repeat(True, len(whole) - len(kept))])
             whole = whole.filter(mask)
-        values = {
-            id: encode(leaf_values(whole, column.name)) for id, column in self._filtered.items()
-        }
+        values = {id: _values(whole, column) for id, column in self._filtered.items()}
         found = whole.filter(matching_rows(self.predicate, values, len(whole)))
         return passing(self.tests, found).select(self.schema.names)
+
+
+def _values(table: pa.Table, column: TableColumn) -> pa.Array:
+    """Normalised values of a column of the filter, as Spark has them."""
+    values, spark = leaf_values(table, column.name), arrow_type(column.type)
+    if spark is not None and domain_of(values.type) != domain_of(spark):
+        values = values.cast(spark)  # of a partition, which a Dataset may have as text
+    return encode(values)
 
 
 def _top(column: TableColumn) -> str:

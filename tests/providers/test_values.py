@@ -125,14 +125,13 @@ WITHOUT_DOMAIN = (
     pa.date64(),
     pa.time64("us"),
     pa.duration("us"),
-    pa.uint64(),
     pa.float16(),
     pa.decimal256(60, 2),
     pa.null(),
     pa.binary(3),
     pa.list_(pa.int32()),
     pa.struct([("a", pa.int32())]),
-    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int32(), pa.time64("us")),
 )
 
 
@@ -141,6 +140,34 @@ def test_arrow_types_without_a_domain(type: pa.DataType) -> None:
     assert domain_of(type) is None
     with pytest.raises(pa.ArrowInvalid, match="no domain"):
         encode(pa.array([None], type))
+
+
+@pytest.mark.parametrize(
+    ("array", "plain"),
+    [
+        (pa.array([200, None], pa.uint8()), pa.array([200, None], pa.int16())),
+        (pa.array([2**32 - 1, 0], pa.uint32()), pa.array([2**32 - 1, 0], pa.int64())),
+        (
+            pa.array([2**64 - 1, None, 0], pa.uint64()),
+            pa.array([Decimal(2**64 - 1), None, Decimal(0)], pa.decimal128(20, 0)),
+        ),
+        (pa.array(["b", None, "a"]).dictionary_encode(), pa.array(["b", None, "a"])),
+        (
+            pa.DictionaryArray.from_arrays(
+                pa.array([1, None, 0], pa.uint8()), pa.array(["a", "b"], pa.string_view())
+            ),
+            pa.array(["b", None, "a"]),
+        ),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_encode_equal_values_of_another_layout_are_equal(array: pa.Array, plain: pa.Array) -> None:
+    assert domain_of(array.type) == domain_of(plain.type)
+    assert encode(array).equals(encode(plain))
+    assert encode(array.slice(1)).equals(encode(plain.slice(1)))
+    chunked = pa.chunked_array([array, array.slice(1)])
+    assert encode(chunked).equals(pa.concat_arrays([encode(plain), encode(plain.slice(1))]))
+    assert len(encode(pa.chunked_array([], array.type))) == 0
 
 
 # Single types

@@ -1,4 +1,9 @@
-"""The columns and rows of a Parquet folder's files, as Spark reads them."""
+"""The columns and rows of a Parquet folder's files.
+
+`columns` have the types that Spark reads, because an index is evaluated in these. Rows have the
+types that `pyarrow.dataset` gives: an expression on `Europe/Berlin`, on a dictionary or on `uint8`
+means something else on UTC, on text or on a signed number.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -47,25 +53,31 @@ _CALENDARS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The files that a folder has now; `fields` are those of its schema, partitions last."""
+    """The files that a folder has now; `fields` are those of its schema, partitions last.
+
+    `arrow_schema` are the columns of the rows.
+    """
 
     listing: Listing = field(repr=False)
     fields: tuple[Mapping[str, Any], ...]
     arrow_schema: pa.Schema = field(repr=False)
 
     @classmethod
-    def of(cls, listing: Listing, locate: Locate) -> FolderFiles:
-        """With the columns of the file that Spark takes them from; raises TableError."""
+    def of(cls, listing: Listing, locate: Locate, schema: pa.Schema | None = None) -> FolderFiles:
+        """With the columns of the file that Spark takes them from; raises TableError.
+
+        `schema` is that of the `pyarrow.dataset.Dataset`, if there is one, whose types count.
+        """
         filesystem, inner = locate(listing.first)
         try:
             with filesystem.open_input_file(inner) as source:
                 file = pq.ParquetFile(source)
-                schema, footer = file.schema_arrow, file.metadata.metadata or {}
+                in_file, footer = file.schema_arrow, file.metadata.metadata or {}
                 int96 = _int96(file)
         except (pa.ArrowException, OSError) as error:
             raise TableError(f"cannot read {listing.first}: {first_line(error)}") from error
         written = json.loads(footer[_SCHEMA])["fields"] if _SCHEMA in footer else None
-        fields = written or [_field(f, int96=f.name in int96) for f in schema]
+        fields = written or [_field(f, int96=f.name in int96) for f in in_file]
         kept = [f for f in fields if f["name"].lower() not in map(str.lower, listing.partition)]
         if len(kept) < len(fields) or len({f["name"].lower() for f in fields}) < len(fields):
             raise TableError(
@@ -76,8 +88,8 @@ class FolderFiles:
             {"name": name, "type": type, "nullable": True, "metadata": {}}
             for name, type in listing.partition.items()
         ]
-        arrow = [pa.field(f["name"], _arrow(f, schema)) for f in fields]
-        arrow += [pa.field(f["name"], _of_spark(f["type"]) or pa.null()) for f in last]
+        given = {f.name: f for f in [*in_file, *(schema or ())] if f.name not in int96}
+        arrow = [_row_field(f, given.get(f["name"])) for f in (*fields, *last)]
         return cls(listing, (*fields, *last), pa.schema(arrow))
 
     @cached_property
@@ -116,9 +128,9 @@ class FolderFiles:
         for name in names:
             type = self.arrow_schema.field(name).type
             if name in self.listing.partition:
-                value = self._value(path, name)
-                constant = value.cast(type) if value.is_valid else pa.scalar(None, type)
-                columns[name] = pa.repeat(constant, rows)
+                text = self._value(path, name)
+                one = pa.nulls(1, type) if text is None else pa.array([text]).cast(type)
+                columns[name] = one.take(pa.array(np.zeros(rows, np.int64)))
             elif name in stored:
                 columns[name] = whole[name].combine_chunks().cast(type)
             else:
@@ -142,7 +154,7 @@ class FolderFiles:
                     "other columns, or read with Spark"
                 )
             found = pa.timestamp("us", "UTC")
-        if _normal(found) != type and _read_as(found) != type and not _widens(found, type):
+        if _spark_type(found) != _spark_type(type) and not _widens(found, type):
             raise TableError(f"{name} is {found} in {path}, and {type} in {self.listing.first}")
         of_old = _VERSION in footer and not _is_by_spark(footer, since=(3, 0))
         if _has_times(type) and (of_old or any(key in footer for key in _CALENDARS)):
@@ -165,8 +177,8 @@ class FolderFiles:
         rows = zip(files["path"].to_pylist(), files["partition"].to_pylist(), strict=True)
         return {path: dict(pairs) for path, pairs in rows}
 
-    def _value(self, path: str, name: str) -> pa.Scalar:
-        return pa.scalar(self._values[path][f"/{join_name([name])}"], pa.string())
+    def _value(self, path: str, name: str) -> str | None:
+        return self._values[path][f"/{join_name([name])}"]
 
 
 def _int96(file: pq.ParquetFile) -> set[str]:
@@ -231,11 +243,6 @@ def _normal(type: pa.DataType) -> pa.DataType:
     return type
 
 
-def _read_as(type: pa.DataType) -> pa.DataType | None:
-    """The type that Spark's type of a file's is in Arrow: unsigned numbers are wider there."""
-    return _of_spark(_spark_type(type))
-
-
 def _widens(found: pa.DataType, type: pa.DataType) -> bool:
     """Whether Spark reads a narrower number as the wider one of the table, whatever its value."""
     types = pa.types
@@ -249,8 +256,29 @@ def _of_spark(type: Any) -> pa.DataType | None:
     return arrow_type(spelled(type))
 
 
-def _arrow(field: Mapping[str, Any], schema: pa.Schema) -> pa.DataType:
-    """What a column is read as."""
-    place = schema.get_field_index(field["name"])
-    found = None if place < 0 else schema.field(place).type
-    return _of_spark(field["type"]) or (pa.null() if found is None else _normal(found))
+def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
+    """A column of the rows: as Arrow finds it, or as Spark has it.
+
+    Spark's type is taken for partition columns, which are in no file, and for times in INT96, which
+    Arrow would read as nanoseconds, of 1677 to 2262 only. The metadata have a Polars Enum's order.
+    """
+    if found is None:
+        return pa.field(field["name"], _of_spark(field["type"]) or pa.null())
+    return found.with_type(_without_views(found.type)).with_nullable(True)
+
+
+def _without_views(type: pa.DataType) -> pa.DataType:
+    """The type with plain text and bytes: Arrow cannot filter or compare views of them."""
+    types = pa.types
+    if types.is_string_view(type):
+        return pa.string()
+    if types.is_binary_view(type):
+        return pa.binary()
+    if types.is_struct(type):
+        return pa.struct([f.with_type(_without_views(f.type)) for f in type])
+    if types.is_list(type) or types.is_large_list(type):
+        made = pa.list_ if types.is_list(type) else pa.large_list
+        return made(type.value_field.with_type(_without_views(type.value_type)))
+    if types.is_map(type):
+        return pa.map_(_without_views(type.key_type), _without_views(type.item_type))
+    return type

@@ -35,12 +35,14 @@ class ParquetFolder:
     """A folder by its root, as Hadoop spells it (`file:/tmp/x y`), listed anew each time.
 
     `filesystem` is the one that a Dataset came with, and its credentials; `base` is what its paths
-    have before them in Spark (`file:`, `s3a://`). Without one it is that of the root.
+    have before them in Spark (`file:`, `s3a://`). Without one it is that of the root. `schema` is
+    the Dataset's.
     """
 
     root: str
     filesystem: pafs.FileSystem | None = field(default=None, repr=False)
     base: str = ""
+    schema: pa.Schema | None = field(default=None, repr=False)
     _listed: dict[int, Listing] = field(default_factory=dict, repr=False, compare=False)
 
     has_log: ClassVar[bool] = False
@@ -79,7 +81,7 @@ class ParquetFolder:
             raise TableError(
                 f"the dataset has files of {len(roots)} folders; an index is of one: give its path"
             )
-        made = cls(base + roots.pop(), dataset.filesystem, base)
+        made = cls(base + roots.pop(), dataset.filesystem, base, dataset.schema)
         missing = {base + path for path in paths}.symmetric_difference(
             made._list().files["path"].to_pylist()
         )
@@ -109,7 +111,7 @@ class ParquetFolder:
 
     def columns(self) -> Columns:
         """The columns of the first file, as Spark takes them; raises TableError."""
-        return FolderFiles.of(self._list(), self.locate).columns
+        return self._live().columns
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The files (FILES) there are.
@@ -136,13 +138,16 @@ class ParquetFolder:
 
     def scan(self, index: Asked, **options: Any) -> FileScan:
         """A scan of the files there are now, less those that are disproved."""
-        return FileScan.of(FolderFiles.of(self._list(), self.locate), index, self.locate, **options)
+        return FileScan.of(self._live(), index, self.locate, **options)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, that of the dataset if there is one, and the path in it."""
         if self.filesystem is None:
             return locate(path)
         return self.filesystem, path.removeprefix(self.base)
+
+    def _live(self) -> FolderFiles:
+        return FolderFiles.of(self._list(), self.locate, self.schema)
 
     def _list(self) -> Listing:
         try:
