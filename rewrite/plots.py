@@ -43,12 +43,12 @@ def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes
             ha="right" if inside else "left",
             color="white" if inside else "#222",
         )
-    ax.set_yticks(places, [step.name for step in steps])
+    ax.set_yticks(places, [step.name for step in steps], parse_math=False)
     ax.set_xticks([])
     ax.set_xlim(0, most)
     ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
     ax.tick_params(left=False)
-    ax.set_title(explained.table, loc="left", fontsize=11)
+    ax.set_title(explained.table, loc="left", fontsize=11, parse_math=False)
     return ax
 
 

@@ -157,8 +157,10 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
         values = files.values[file]
         if 2 < len(values) <= _DOTS and len(shown) <= _WITH_DOTS:
             ax.scatter(values, np.full(len(values), row), s=min(thick, 4), color="#222", zorder=5)
-    ax.set_xticks([at for at, _ in files.ticks], [_short(words) for _, words in files.ticks])
-    ax.set_xlabel(column)
+    # Names and values are no formulas, whatever dollars they have.
+    words = [_short(text) for _, text in files.ticks]
+    ax.set_xticks([at for at, _ in files.ticks], words, parse_math=False)
+    ax.set_xlabel(column, parse_math=False)
     some = f", {len(shown):,} drawn" if len(shown) < files.total else ""
     ax.set_ylabel(f"files, by their least value{some}")
     ax.set_yticks([])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_the_file_map(files: int, tmp_path: Path) -> None:
         assert 300 < bars[DISPROVED] <= 400
         assert "drawn" in ax.get_ylabel()
     assert (tmp_path / "map.png").stat().st_size < 200_000
+
+
+def test_names_with_dollars_are_no_formulas(tmp_path: Path) -> None:
+    map = replace(made(3), ticks=((0.0, "$0_$"), (1.0, "$\\frac$")))
+    ax = draw_files(map, "a$b_$c")
+    ax.figure.savefig(tmp_path / "map.png")  # type: ignore[union-attr]
+    assert ax.get_xlabel() == "a$b_$c"
+    funnelled = funnel(ScanPlan("db.$t_$", total=2, disproved=1))
+    funnelled.figure.savefig(tmp_path / "funnel.png")  # type: ignore[union-attr]
 
 
 def test_the_funnel() -> None:
