@@ -8,8 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import SkippingError
-from skipping.requirements import require_spark
+from skipping.requirements import require_own, require_spark
+
+require_own("providers")
+
+from providers.errors import SkippingError  # noqa: E402
 
 if TYPE_CHECKING:
     from skipping.commands.execute import schema, sql
@@ -46,5 +49,6 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _OF_SPARK:
+        require_own("rewrite")
         require_spark()
     return getattr(import_module(_HOME[name]), name)

@@ -8,8 +8,9 @@
 
 Refresh ends with 0 when every index asked for covers its table's newest version as it was at the
 start, with 1 when one could not be refreshed (the others were, and each reason is on stderr), with
-2 for wrong arguments. With --all, an index whose table is gone counts as such a failure. Copy ends
-with 0 when the copy is whole and was read again, with 1 when there is none.
+2 for wrong arguments. With --all, an index whose table is gone counts as such a failure; without
+Spark, tables of other formats than Delta and Parquet are passed over. Copy ends with 0 when the
+copy is whole and was read again, with 1 when there is none.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import NoStore, SkippingError, TableError
+from providers.errors import NoStore, SkippingError
 from skipping.config.settings import PREFIX, Settings
 from skipping.model.definition import Definition
-from skipping.requirements import require_spark
+from skipping.requirements import require_own, require_spark
 from skipping.skipping_index import SkippingIndex
 from skipping.stores import IndexStore
 from skipping.stores.copy import copy
@@ -162,6 +163,7 @@ def _catalog(arguments: Sequence[str]) -> int:
 
 def _above(name: str) -> Any:
     """By its name: this is the program, which may know the rooms above; the library does not."""
+    require_own("rewrite")
     return pkgutil.resolve_name(name)
 
 
@@ -182,6 +184,7 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
     from skipping.engines.folder import folder_path, folder_source
 
     def open(path: str) -> SkippingIndex:
+        path = os.path.abspath(path) if os.path.isdir(path) else path
         folder = folder_path(path)
         source: Any = delta_path_source(path) if folder is None else folder_source(folder)
         return SkippingIndex.on(source, store=kept)
@@ -190,9 +193,6 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         source: Any = folder_source(root)
         return SkippingIndex.on(source, store=kept)
 
-    def refuse(name: str, format: str) -> SkippingIndex:
-        raise TableError(f"{name} is a table of format {format}, which needs Spark here")
-
     try:
         settings = Settings.of_environment(os.environ)
         kept = environment_store(replace(settings, store=store or settings.store))
@@ -200,11 +200,14 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         for found in () if tables else _definitions(kept):
             name, table = found.name, found.table
             opened = {"delta": open, "parquet": open_folder}.get(table.format)
-            named[name] = (
-                partial(refuse, name, table.format)
-                if opened is None
-                else partial(opened, table.root)
-            )
+            if opened is None:
+                print(
+                    f"passed over {name}: refresh an index of {table.format} with Spark, or from "
+                    "Python by SkippingIndex.on(table).refresh()",
+                    file=sys.stderr,
+                )
+            else:
+                named[name] = partial(opened, table.root)
         return _refresh(named)
     except (SkippingError, ImportError) as error:
         print(error, file=sys.stderr)

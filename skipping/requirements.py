@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from os.path import dirname, join, realpath
 
 __all__ = [
     "DELTA",
@@ -11,6 +12,7 @@ __all__ = [
     "INSTALL",
     "SPARK",
     "require_delta",
+    "require_own",
     "require_release",
     "require_spark",
 ]
@@ -26,6 +28,23 @@ ICEBERG = ("1.11", "1.12")
 
 INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
 """What brings all of it."""
+
+
+def require_own(package: str) -> None:
+    """Raise ImportError if Python finds another package of that name in place of ours.
+
+    A folder `providers` or `rewrite` beside the user's program hides ours, and what it lacks would
+    fail later with an error that names neither.
+    """
+    spec = find_spec(package)
+    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
+    ours = join(dirname(dirname(realpath(__file__))), package)
+    if ours not in map(realpath, places):
+        raise ImportError(
+            f"{places[0] if places else 'nothing'} is imported as {package!r}, which "
+            f"lakehouse-file-skipping needs from {ours}: rename that folder, or run Python from "
+            "another one"
+        )
 
 
 def require_spark() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -79,6 +80,30 @@ class TestSurface:
                 assert getattr(package, name) is not None
         with pytest.raises(AttributeError, match="has no attribute 'Index'"):
             skipping.Index  # noqa: B018
+
+    @pytest.mark.parametrize(
+        ("hiding", "program"),
+        [
+            ("providers", "import skipping"),
+            ("providers", "import rewrite"),
+            ("rewrite", "import skipping; skipping.sql"),
+        ],
+    )
+    def test_a_folder_that_hides_a_package_is_named(
+        self, tmp_path: Path, hiding: str, program: str
+    ) -> None:
+        (tmp_path / hiding).mkdir()
+        (tmp_path / hiding / "__init__.py").touch()
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PYTHONPATH": ":".join([str(Path(__file__).parents[2]), *sys.path]), "PATH": ""},
+        )
+        last = run.stderr.splitlines()[-1]
+        assert last.startswith(f"ImportError: {tmp_path}/{hiding} is imported as '{hiding}'")
+        assert "rename that folder" in last
 
     def test_no_spark_is_needed_to_import(self) -> None:
         program = """

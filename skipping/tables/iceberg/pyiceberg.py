@@ -37,8 +37,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table import Table as PyIceberg
+from pyparsing import ParseBaseException
 
-from providers.errors import DefinitionError, TableError, first_line
+from providers.errors import DefinitionError, StatementError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
 from skipping.parser.condition import (
@@ -143,16 +144,22 @@ class PyIcebergTable:
     def scan(self, index: Asked, **options: Any) -> DataScan:
         """`Table.scan` of the table as it was given, less the files that are disproved.
 
-        `keys`, and a `row_filter` that is an expression of another library, are ours.
+        `keys`, and a `row_filter` that is an expression of another library, are ours. Raises
+        StatementError for text that PyIceberg does not read.
         """
         keys, given = options.pop("keys", None), options.get("row_filter", "")
         if isinstance(given, str | BooleanExpression):
             given = ""
         else:
             del options["row_filter"]
-        return IndexedScan.of(
-            self.table.scan(**options), index.disproved, row_filter=given, keys=keys
-        )
+        try:
+            scan = self.table.scan(**options)
+        except ParseBaseException as error:  # whose text has the whole grammar
+            raise StatementError(
+                f"PyIceberg cannot read the filter {options['row_filter']!r}: it takes text in "
+                "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
+            ) from error
+        return IndexedScan.of(scan, index.disproved, row_filter=given, keys=keys)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""

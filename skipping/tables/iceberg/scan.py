@@ -102,6 +102,13 @@ class IndexedScan(EngineScan, DataScan):
         made._disproved = disproved
         return made
 
+    def __repr__(self) -> str:
+        # Without a count of files: that reads manifests.
+        name = ".".join(self.table_identifier or ())
+        about = [f"filter {self.row_filter}", ", ".join(self.selected_fields)]
+        about += [] if self.limit is None else [f"limit {self.limit:,}"]
+        return f"<IndexedScan of {name}: {'; '.join(about)}>"
+
     def update(self, **overrides: Any) -> IndexedScan:
         """A copy with other settings."""
         made: IndexedScan = super().update(**overrides)

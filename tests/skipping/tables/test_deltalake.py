@@ -388,6 +388,9 @@ class TestCommand:
         assert f"[1/1] delta.`file:{folder}`: 1 files, covers version 1" in capsys.readouterr().out
         write_deltalake(folder, rows(2), mode="append")
         monkeypatch.setenv("SKIPPING_STORE", store_url)
+        monkeypatch.chdir(folder.parent)
+        assert main(["refresh", folder.name, "--without-spark"]) == 0, "a relative path"
+        assert main(["refresh", f"./{folder.name}/", "--without-spark"]) == 0
         assert main(["refresh", f"delta.`{folder}`", "--without-spark"]) == 0
         write_deltalake(folder, rows(3), mode="append")
         assert main(["refresh", "--all", "--without-spark"]) == 0

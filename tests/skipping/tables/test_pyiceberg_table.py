@@ -8,22 +8,28 @@ import re
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.types import FixedType, LongType, NestedField, UUIDType
 
 from providers import Compare
 from providers.errors import (
     SettingError,
+    StatementError,
     TableError,
 )
 from skipping import SkippingIndex
+from skipping.__main__ import main
 from skipping.build.sketch import Work, sketch_files
 from skipping.config.settings import Settings
 from skipping.lookup import lookup
@@ -311,6 +317,71 @@ class TestSettings:
     ) -> None:
         with pytest.raises(SettingError, match="timeout takes seconds above zero"):
             SkippingIndex.on(make(catalog, files=0), store=store, timeout=timeout)
+
+
+class TestColumnsWithoutAnIndex:
+    @pytest.mark.parametrize("name", ["u", "f"])
+    def test_keys_of_uuids_and_fixed_bytes(
+        self, catalog: SqlCatalog, store: MemoryStore, name: str
+    ) -> None:
+        """The index knows nothing of them; the rows are those of the keys."""
+        ids = [uuid.UUID(int=i) for i in range(3)]
+        schema = Schema(
+            NestedField(1, "u", UUIDType()),
+            NestedField(2, "f", FixedType(16)),
+            NestedField(3, "k", LongType()),
+        )
+        table = catalog.create_table(("db", "t"), schema)
+        for k, id in enumerate(ids):
+            row = {"u": [id.bytes, None], "f": [id.bytes, None], "k": [k, 10 + k]}
+            table.append(pa.table(row, schema=table.schema().as_arrow()))
+        index = SkippingIndex.create(table, "k MIN_MAX", store=store)
+        for keys in (
+            [ids[1]],
+            [ids[1].bytes, None],
+            pa.array([ids[1].bytes], pa.binary(16)),
+            table.scan("k = 1").to_arrow()[name],
+            pl.Series([ids[1].bytes]),
+        ):
+            scan = index.scan("k < 12", keys={name: keys})
+            assert scan.to_arrow()["k"].to_pylist() == [1]
+            assert scan.count() == 1
+        dimension = pa.table({name: pa.array([ids[2].bytes, ids[2].bytes]), "n": [1, 2]})
+        joined = index.join(dimension, name).to_arrow()
+        assert sorted(joined["n"].to_pylist()) == [1, 2]
+        assert set(joined["k"].to_pylist()) == {2}
+        with pytest.raises(TypeError, match=f"{name} is binary, and its keys are string"):
+            index.scan(keys={name: [str(ids[1])]})
+
+
+def test_a_filter_that_pyiceberg_cannot_read_is_named(
+    catalog: SqlCatalog, store: MemoryStore
+) -> None:
+    index = SkippingIndex.create(make(catalog, files=1), "k VALUE_LIST", store=store)
+    with pytest.raises(StatementError, match="single quotes, as in name = 'x'") as raised:
+        index.scan('s = "s1"')
+    assert """the filter 's = "s1"'""" in str(raised.value)
+    assert len(str(raised.value)) < 300
+    scan = index.scan("k = 1", selected_fields=("k", "s"), limit=7)
+    assert re.fullmatch(
+        r"<IndexedScan of (\w+\.)?db\.t: filter .*k.*1.*; k, s; limit 7>", repr(scan)
+    )
+
+
+def test_an_index_that_the_command_cannot_refresh_is_passed_over(
+    catalog: SqlCatalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:{tmp_path}/index.sqlite"
+    SkippingIndex.create(make(catalog, files=1), "k VALUE_LIST", store=url)
+    folder = tmp_path / "t"
+    folder.mkdir()
+    pq.write_table(pa.table({"k": [1]}), folder / "0.parquet")
+    SkippingIndex.create(folder, "k VALUE_LIST", store=url)
+    options = ["--without-spark", "--conf", f"spark.skipping.store={url}"]
+    assert main(["refresh", "--all", *options]) == 0
+    printed = capsys.readouterr()
+    assert "[1/1] parquet." in printed.out
+    assert "db.t: refresh an index of iceberg with Spark, or from Python" in printed.err
 
 
 def test_old_dates_are_as_they_stand(catalog: SqlCatalog, store: MemoryStore) -> None:
