@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -115,7 +116,8 @@ def _as_arrow(values: Any, name: str) -> Any:
         return pa.chunked_array(values.to_arrow_table().to_batches())
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
-    return _of_python([v.as_py() if isinstance(v, pa.Scalar) else v for v in values])
+    plain = (value.as_py() if isinstance(value, pa.Scalar) else value for value in values)
+    return _of_python([value.bytes if isinstance(value, UUID) else value for value in plain])
 
 
 def _of_python(values: Sequence[Any]) -> pa.Array:

@@ -49,6 +49,7 @@ from skipping.parser.condition import Strings, require_same_strings
 from skipping.parser.fragments import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IDENTITY, IndexStore, identities
+from skipping.stores.open import missing_folder
 from skipping.tables import Table
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Index:
         *,
         where: str | None = None,
         options: IndexOptions | None = None,
-        store: IndexStore | str | None = None,
+        store: IndexStore | str | PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> Self:
         """Define one with parsed columns, without building it."""
@@ -110,7 +111,10 @@ class Index:
         if there is not None:
             require_readable(there.value)
             # Also one of the table's earlier incarnation: REFRESH carries it over.
-            raise Conflict(f"there is an index on {shown_name(opened.name)} already")
+            raise Conflict(
+                f"there is an index on {shown_name(opened.name)} already: if_not_exists=True takes "
+                "it as it is, SkippingIndex.on(...) opens it for add, refresh or drop"
+            )
         pairs = () if options is None else options.pairs()
         if dict(pairs).get("index_settings") and not getattr(store, "has_index_settings", False):
             raise DefinitionError(
@@ -119,6 +123,8 @@ class Index:
             )
         definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
         definition.require_sound()
+        if folder := missing_folder(store):
+            log.warning("the folder of the index store does not exist: created=%s", folder)
         revision = store.define(definition, expect=None)
         invalidate(store)
         _say(own_pruning(indexed, there_are))
@@ -130,7 +136,7 @@ class Index:
         source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
         table: str | None = None,
         *,
-        store: IndexStore | str | None = None,
+        store: IndexStore | str | PathLike[str] | None = None,
         likely: IndexId | None = None,
         timeout: float | None = None,
     ) -> Self:

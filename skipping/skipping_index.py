@@ -5,7 +5,7 @@ What needs no stream is in `skipping.index`, which streams themselves stand on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from providers.base import Param
@@ -46,27 +46,33 @@ class SkippingIndex(Index):
     def create(
         cls,
         source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
-        table: str,
-        columns: str | None = None,
+        table: str | None = None,
+        columns: str | Sequence[str] | None = None,
         *,
         where: str | None = None,
         build: bool = True,
-        store: IndexStore | str | None = None,
+        store: IndexStore | str | PathLike[str] | None = None,
         timeout: float | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Param] | None = None,
     ) -> Self:
         """Define an index and build it for the files there are, unless `build` is false.
 
-        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`. A table
-        without Spark has no name here: `create(flights, "tailnum VALUE_LIST",
+        `columns` is written as in SQL: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"`, or a list of
+        such texts. A table without Spark has no name here: `create(flights, "tailnum VALUE_LIST",
         store=...)`; its `where` is that of CREATE. With `if_not_exists` an index that the table has
         is taken as it is; `timeout` as in `on`. `options` are those of WITH: `{"auto_refresh":
         True}` starts a stream in this session, which needs Spark. Raises StatementError,
         DefinitionError, TableError, and else Conflict if the table has one.
         """
         name, columns = (None, table) if columns is None else (table, columns)
-        specs, chosen = column_specs(columns), IndexOptions.of(options or {})
+        if columns is None:
+            raise DefinitionError(
+                'name the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
+                'without Spark create(flights, "tailnum VALUE_LIST")'
+            )
+        text = columns if isinstance(columns, str) else ", ".join(columns)
+        specs, chosen = column_specs(text), IndexOptions.of(options or {})
         session: Any = source
         if chosen.streamed or chosen.checkpoint_location is not None:
             if name is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from os import PathLike
+from os.path import abspath
 from typing import TYPE_CHECKING
 
 from providers.errors import SettingError
@@ -34,10 +36,20 @@ class Source:
     open: Callable[[str], IndexStore] = open_store
     spark: SparkSession | None = None
 
-    def kept_in(self, given: IndexStore | str | None) -> IndexStore:
-        """The store that is meant: the one given, by its address too, or else the settings'."""
+    def kept_in(self, given: IndexStore | str | PathLike[str] | None) -> IndexStore:
+        """The store that is meant: the one given, by its address or path too, or the settings'.
+
+        Raises SettingError for what is no store.
+        """
         if isinstance(given, str):
             return self.open(given)
+        if isinstance(given, PathLike):
+            return self.open(f"sqlite:{abspath(given)}")
+        if given is not None and not hasattr(given, "definitions"):
+            raise SettingError(
+                "store takes an IndexStore, an address such as sqlite:/data/skipping.sqlite or a "
+                f"path, not {type(given).__name__}"
+            )
         return self.store() if given is None else given
 
     def within(self, timeout: float | None) -> Source:

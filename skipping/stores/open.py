@@ -16,7 +16,7 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.access import SCHEMES, Access, server
 from skipping.stores.sqlite.store import SqliteStore
 
-__all__ = ["open_store"]
+__all__ = ["missing_folder", "open_store"]
 
 # Two letters at least, so that C:\x is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
@@ -77,6 +77,14 @@ def open_store(
     path = Path(rest).absolute()
     with _lock:
         return _file(path, kept)
+
+
+def missing_folder(store: IndexStore) -> Path | None:
+    """The folder of a store in a file, where it does not exist, so that writing creates it."""
+    if not isinstance(store, SqliteStore):
+        return None
+    folder = Path(store.location.removeprefix("sqlite:")).parent
+    return None if folder.exists() else folder
 
 
 def _masked(url: str) -> str:

@@ -75,7 +75,7 @@ def _plain(type: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_binary_view(type) else type
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Joined(EngineScan):
     """The rows of a scan with those of a dimension that have equal keys: an inner join.
 
@@ -115,6 +115,10 @@ class Joined(EngineScan):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
         return cls(fact, kept.rename_columns(named), keys, names, limit)
+
+    def __repr__(self) -> str:
+        by = ", ".join(self.keys)
+        return f"<Joined: {self.fact!r} with {len(self.dimension):,} rows by {by}>"
 
     @property
     def arrow_schema(self) -> pa.Schema:

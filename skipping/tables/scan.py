@@ -68,7 +68,7 @@ class Live(Protocol):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FileScan(EngineScan):
     """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
 
@@ -85,6 +85,7 @@ class FileScan(EngineScan):
     selected_fields: tuple[str, ...] = ("*",)
     limit: int | None = None
     note: str | None = None
+    total: int = 0
 
     @classmethod
     def of(
@@ -107,11 +108,18 @@ class FileScan(EngineScan):
             raise DefinitionError(f"limit is a number of rows, not {limit}")
         rest, tests = row_tests(row_filter, keys, live.columns, live.arrow_schema)
         given = index.bound(rest, live.columns) if rest != "" else And(())
-        scan = cls(live, live.files(), given, locate, index, tests, limit=limit)
+        files = live.files()
+        scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
         scan = scan.select(*selected_fields)
         if rest != "":
             scan = scan._without(lambda: index.disproved(rest, live.columns))
         return scan._without(lambda: disproved_by(index, tests, live.columns)) if tests else scan
+
+    def __repr__(self) -> str:
+        about = [f"{len(self.files):,} of {self.total:,} files", ", ".join(self.selected_fields)]
+        about += [] if self.limit is None else [f"limit {self.limit:,}"]
+        about += [] if self.note is None else [self.note]
+        return f"<FileScan: {'; '.join(about)}>"
 
     def _without(self, disproved: Callable[[], set[Identity]]) -> FileScan:
         """Without the files that are disproved; all of them where the index cannot be asked."""

@@ -120,6 +120,18 @@ def test_unsigned_keys_beyond_the_signed_ones_are_values_of_a_decimal() -> None:
     assert narrow.given.to_pylist() == [Decimal("7.00"), None]
 
 
+@pytest.mark.parametrize("type", [pa.int64(), pa.uint64(), pa.decimal128(20, 0)], ids=str)
+def test_keys_of_any_size_match_no_other_number(type: pa.DataType) -> None:
+    """Wrapped, 2**64 + 7 would be 7."""
+    given = [7, 2**64 + 7, -(2**64) + 7, 10**50, None, 2**63]
+    keys = Keys.of("k", given, type)
+    column = encode(pa.array([7, 8, None], pa.int64()).cast(type))
+    assert (keys.positions(column) >= 0).tolist() == [True, False, False]
+    wanted = [True, False, False, False, False, type != pa.int64()]
+    found = [place >= 0 for place in keys.rows.tolist()]
+    assert (found[0], found[-1], found[4]) == (wanted[0], wanted[-1], False)
+
+
 def test_a_million_keys_are_looked_up() -> None:
     keys = Keys.of("k", np.arange(1_000_000) * 3, pa.int64())
     values = pa.array([0, 1, 3, None, 2_999_997, 2_999_998])
@@ -220,6 +232,10 @@ def test_what_a_join_takes(world: World) -> None:
     assert "s_right" in index.join(dimension, "i").to_arrow().column_names
     with pytest.raises(DefinitionError, match="two columns are called"):
         index.join(dimension, "i", suffix="")
+    twice_named = pa.table([[7], ["x"], ["y"]], names=["i", "s", "s"])
+    for given in (twice_named, pd.DataFrame([[7, "x", "y"]], columns=["i", "s", "s"])):
+        with pytest.raises(DefinitionError, match="dimension has several columns s: rename one"):
+            index.join(given, "i")
     with pytest.raises(DefinitionError, match="the dimension has no column day"):
         index.join(dimension, "day")
     with pytest.raises(DefinitionError, match="one column at least"):

@@ -23,7 +23,13 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from providers.errors import DefinitionError, TableError, WrongAnswer
+from providers.errors import (
+    Conflict,
+    DefinitionError,
+    SettingError,
+    TableError,
+    WrongAnswer,
+)
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.parquet.columns import Found
@@ -438,6 +444,7 @@ class TestTypes:
         "u64 > 3 AND l = 'l1'",
         "l = 'l1' AND l = 'l2'",  # DataFusion folds it to a constant
         "ts >= TIMESTAMP '1970-01-01 02:00:00'",
+        "ts IN (TIMESTAMPTZ '1970-01-01 02:00:00+01', TIMESTAMPTZ '1970-01-01 03:00:00+01')",
         "ms >= TIMESTAMP '1970-01-01 02:00:00'",
     ]
 
@@ -525,6 +532,39 @@ def _parquet(table: pa.Table) -> pa.BufferReader:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return pa.BufferReader(sink.getvalue())
+
+
+class TestArguments:
+    def test_a_store_and_columns_are_given_as_people_have_them(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = parted(tmp_path / "t", "p=1")
+        store = tmp_path / "new" / "index.sqlite"
+        index = SkippingIndex.create(folder, columns=["k MIN_MAX", "s VALUE_LIST"], store=store)
+        assert index.store.location == f"sqlite:{store}"
+        assert [i.kind for i in index.definition.columns] == ["MIN_MAX", "VALUE_LIST"]
+        assert f"does not exist: created={store.parent}" in caplog.text
+        assert SkippingIndex.on(folder, store=store).definition == index.definition
+        with pytest.raises(Conflict, match=r"if_not_exists=True takes it as it is, SkippingIndex"):
+            SkippingIndex.create(folder, "k MIN_MAX", store=store)
+        with pytest.raises(DefinitionError, match="name the columns to index: create"):
+            SkippingIndex.create(folder, store=store)
+        wrong: Any = 5
+        with pytest.raises(SettingError, match=r"store takes an IndexStore, .* not int"):
+            SkippingIndex.on(folder, store=wrong)
+
+    def test_a_name_of_a_catalog_is_no_folder(self, store: MemoryStore) -> None:
+        with pytest.raises(TableError, match=r'SkippingIndex.on\(spark, "db.flights"\)'):
+            SkippingIndex.on("db.flights", store=store)
+
+    def test_a_scan_says_how_many_files_it_opens(self, folder: Path, store: MemoryStore) -> None:
+        index = SkippingIndex.create(folder, "k VALUE_LIST", store=store)
+        assert repr(index.scan("k = 1")) == "<FileScan: 1 of 4 files; *>"
+        few = index.scan(limit=1_000).select("k", "s")
+        assert repr(few) == "<FileScan: 4 of 4 files; k, s; limit 1,000>"
+        joined = repr(index.join(pa.table({"k": [1]}), "k"))
+        assert joined.startswith("<Joined: <FileScan: 1 of 4 files; k, ")
+        assert joined.endswith("> with 1 rows by k>")
 
 
 class TestDatasets:

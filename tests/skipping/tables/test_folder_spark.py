@@ -127,6 +127,56 @@ def test_spark_skips_by_what_was_built_here(spark: SparkSession, tmp_path: Path)
             spark.conf.set("spark.skipping.store", before)
 
 
+UNSIGNED = {"u8": 2**8, "u16": 2**16, "u32": 2**32, "u64": 2**64}
+
+
+@pytest.mark.parametrize("builder", ["Spark", "pyarrow"])
+def test_unsigned_numbers_are_what_spark_reads(
+    spark: SparkSession, tmp_path: Path, builder: str
+) -> None:
+    """Also those that would be negative with a sign."""
+    folder, url = tmp_path / "t", f"sqlite:{tmp_path}/index.sqlite"
+    folder.mkdir()
+    for i in range(4):
+        columns = {
+            name: pa.array(
+                [end - 1 - i, end // 2 + i, i, None], pa.type_for_alias(f"uint{name[1:]}")
+            )
+            for name, end in UNSIGNED.items()
+        }
+        pq.write_table(pa.table(columns), folder / f"{i}.parquet")
+    age(folder)
+    name, columns = (
+        f"parquet.`{folder}`",
+        ", ".join(f"{c} VALUE_LIST, {c} MIN_MAX" for c in UNSIGNED),
+    )
+    if builder == "Spark":
+        SkippingIndex.create(spark, name, columns, store=url)
+    else:
+        SkippingIndex.create(folder, columns, store=url)
+    index, frame = SkippingIndex.on(folder, store=url), spark.read.parquet(str(folder))
+    before = spark.conf.get("spark.skipping.store", None)
+    spark.conf.set("spark.skipping.store", url)
+    try:
+        for column, end in UNSIGNED.items():
+            for asked, count, files in (
+                (f"{column} = {end - 2}", 1, 1),
+                (f"{column} IN ({end // 2 + 3}, {end - 1})", 2, 2),
+                (f"{column} < 0", 0, 0),
+                (f"{column} > {end - 2}", 1, 1),
+                (f"NOT {column} <= 2 AND {column} < 4", 1, 4),
+            ):
+                rows = frame.where(asked)
+                assert rows.count() == index.scan(asked).count() == count, asked
+                (scan,) = rewrite.explain(rows).scans
+                assert scan.kept == len(index.scan(asked).plan_files()) <= files, asked
+    finally:
+        if before is None:
+            spark.conf.unset("spark.skipping.store")
+        else:
+            spark.conf.set("spark.skipping.store", before)
+
+
 VALUES = [
     ["1"], ["007", "-3"], ["1", "a"], ["1", "2147483648"], ["-0"], ["2024-01-31"],
     ["2024-01-31", "1"], ["2024-1-3"], ["2024-01-31", "b"], ["1.5"], ["1e5"], ["1d"], ["+1"],
