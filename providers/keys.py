@@ -124,8 +124,10 @@ def _of_python(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except OverflowError:  # an integer of more than 64 bits, which no BIGINT equals
+        if not all(isinstance(value, int | None) for value in values):
+            raise
         most = 10**38
-        kept = [None if v is None or not -most < int(v) < most else Decimal(v) for v in values]
+        kept = [None if v is None or not -most < v < most else Decimal(v) for v in values]
         return pa.array(kept, pa.decimal128(38, 0))
 
 

@@ -209,8 +209,8 @@ def carry_over(
 def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> Definition:
     """The definition, by column name, for the incarnation that the table is now.
 
-    Raises DefinitionError if the table has none of the columns any more with a type that its index
-    type takes.
+    A column with a type that its index type does not take keeps its old type: it is unknown. Raises
+    DefinitionError if the table has none of the columns any more.
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
@@ -227,12 +227,11 @@ def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> De
             expression=column.expression,
             parts=column.parts,
         )
-        if made.misfit(providers) is None:
-            carried.append(made)
+        carried.append(replace(made, type=i.type) if made.misfit(providers) else made)
     if not carried:
         raise DefinitionError(
-            f"{old.name} was replaced and no longer has any of the indexed columns with a type "
-            "that its index type takes: drop its skipping index and create another"
+            f"{old.name} was replaced and no longer has any of the indexed columns: "
+            "drop its skipping index and create another"
         )
     return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
 

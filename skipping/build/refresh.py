@@ -170,20 +170,23 @@ def _fits(indexed: IndexedColumn, column: TableColumn) -> bool:
 def find_gaps(
     definition: Definition, columns: Columns, providers: Sequence[str] = ()
 ) -> dict[int, str]:
-    """Return why files that come now get no sketch, by the number of a column that has none."""
+    """Return why files that come now get no sketch, by the number of a column that has none.
+
+    Expressions are not among them: Spark may compute them where this process cannot.
+    """
     current = current_columns(definition, columns, providers)
     numbers = {i.number for i, _ in current}
     followed = {(i.name, i.kind, i.params) for i, _ in current}
     return {
         i.number: _gap(i, columns, providers)
         for i in definition.columns
-        if i.number not in numbers and (i.name, i.kind, i.params) not in followed
+        if i.expression is None
+        and i.number not in numbers
+        and (i.name, i.kind, i.params) not in followed
     }
 
 
 def _gap(indexed: IndexedColumn, columns: Columns, providers: Sequence[str]) -> str:
-    if indexed.expression is not None:
-        return _computed(indexed, columns)[1] or "it is not computed here"
     column = _column_of_name(indexed, columns)
     if column is None:
         return "the table no longer has the column"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 from providers.errors import TableError
@@ -33,7 +32,7 @@ def open_source(given: Any, name: str | None) -> Source:
         from skipping.engines.deltalake import deltalake_source
 
         return deltalake_source(given)
-    if isinstance(given, str) and re.fullmatch(r"[\w.]+", given) and not os.path.exists(given):
+    if isinstance(given, str) and "/" not in given and not os.path.exists(given):
         raise TableError(
             f"there is no folder {given}. A table of that name in a catalog needs a Spark session, "
             f'SkippingIndex.on(spark, "{given}"), or the table itself: a PyIceberg table or a '

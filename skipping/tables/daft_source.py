@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import daft
+import pyarrow as pa
 from daft.io.source import DataSource, DataSourceTask
 
 from providers.predicate import And
+from skipping.tables.arrow_types import replace_leaves, without_dictionary
 
 if TYPE_CHECKING:
     from skipping.tables.engine_scan import EngineScan
@@ -19,6 +21,13 @@ __all__ = ["data_frame"]
 def data_frame(scan: EngineScan) -> Any:
     """The rows."""
     return _Source(scan).read()
+
+
+def _schema(scan: EngineScan) -> pa.Schema:
+    """The columns as Daft reads them from a file: it has no dictionaries."""
+    return pa.schema(
+        [f.with_type(replace_leaves(f.type, without_dictionary)) for f in scan.arrow_schema]
+    )
 
 
 class _Source(DataSource):  # type: ignore[misc]
@@ -33,7 +42,7 @@ class _Source(DataSource):  # type: ignore[misc]
 
     @property
     def schema(self) -> Any:
-        return daft.Schema.from_pyarrow_schema(self._scan.arrow_schema)
+        return daft.Schema.from_pyarrow_schema(_schema(self._scan))
 
     async def get_tasks(self, pushdowns: Any) -> AsyncIterator[DataSourceTask]:
         yield _Task(self._scan)
@@ -45,10 +54,11 @@ class _Task(DataSourceTask):  # type: ignore[misc]
 
     @property
     def schema(self) -> Any:
-        return daft.Schema.from_pyarrow_schema(self._scan.arrow_schema)
+        return daft.Schema.from_pyarrow_schema(_schema(self._scan))
 
     async def read(self) -> AsyncIterator[Any]:
-        names = self._scan.arrow_schema.names
+        names, schema = self._scan.arrow_schema.names, _schema(self._scan)
         with self._scan.narrowed(names, And(())).to_arrow_batch_reader() as reader:
             for batch in reader:
-                yield daft.recordbatch.RecordBatch.from_arrow_record_batches([batch], reader.schema)
+                plain = batch.cast(schema)
+                yield daft.recordbatch.RecordBatch.from_arrow_record_batches([plain], schema)

@@ -22,6 +22,7 @@ from providers.errors import TableError, first_line
 from providers.values import arrow_type
 from skipping.parser.literals import join_name
 from skipping.tables import Columns
+from skipping.tables.arrow_types import replace_leaves, without_view
 from skipping.tables.filesystem import Locate, is_as_listed
 from skipping.tables.folder.listing import Listing
 from skipping.tables.schema import leaves, spelled
@@ -88,7 +89,11 @@ class FolderFiles:
             {"name": name, "type": type, "nullable": True, "metadata": {}}
             for name, type in listing.partition.items()
         ]
-        given = {f.name: f for f in [*in_file, *(schema or ())] if f.name not in int96}
+        given = {
+            f.name: f
+            for f in [*in_file, *(schema or ())]
+            if f.name not in int96 or not pa.types.is_timestamp(f.type)
+        }
         arrow = [_row_field(f, given.get(f["name"])) for f in (*fields, *last)]
         return cls(listing, (*fields, *last), pa.schema(arrow))
 
@@ -264,21 +269,4 @@ def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
     """
     if found is None:
         return pa.field(field["name"], _of_spark(field["type"]) or pa.null())
-    return found.with_type(_without_views(found.type)).with_nullable(True)
-
-
-def _without_views(type: pa.DataType) -> pa.DataType:
-    """The type with plain text and bytes: Arrow cannot filter or compare views of them."""
-    types = pa.types
-    if types.is_string_view(type):
-        return pa.string()
-    if types.is_binary_view(type):
-        return pa.binary()
-    if types.is_struct(type):
-        return pa.struct([f.with_type(_without_views(f.type)) for f in type])
-    if types.is_list(type) or types.is_large_list(type):
-        made = pa.list_ if types.is_list(type) else pa.large_list
-        return made(type.value_field.with_type(_without_views(type.value_type)))
-    if types.is_map(type):
-        return pa.map_(_without_views(type.key_type), _without_views(type.item_type))
-    return type
+    return found.with_type(replace_leaves(found.type, without_view)).with_nullable(True)

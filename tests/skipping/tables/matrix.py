@@ -79,10 +79,11 @@ def iceberg(folder: Path, rows: Callable[[int], pa.Table] = rows, files: int = F
 
 
 def parquet(folder: Path) -> Any:
+    """With a dictionary, which the other formats decode, and not every engine knows."""
     folder.mkdir()
     for file in range(FILES):
-        path = folder / f"{file}.parquet"
-        pq.write_table(rows(file), path)
+        path, kinds = folder / f"{file}.parquet", pa.array(["a", "b"] * (ROWS // 2))
+        pq.write_table(rows(file).append_column("kind", kinds.dictionary_encode()), path)
         os.utime(path, (1_700_000_000, 1_700_000_000))  # as one that is not written any more
     return str(folder)
 

@@ -249,7 +249,8 @@ class TestIndex:
         again = SkippingIndex.on(DeltaTable(folder), store=store)
         assert again.lookup("k = 1").unknown == 1
         again.refresh()
-        assert [c.type for c in again.definition.columns] == ["bigint"]
+        assert [c.type for c in again.definition.columns] == ["bigint", "string"]
+        assert "unknown in new files: NGRAM is for columns" in (again.describe()["column s"] or "")
         assert again.lookup("k = 1").kept == 0
 
     @pytest.mark.parametrize("kind", ["NGRAM", "ADDRESSES"])

@@ -1,0 +1,45 @@
+"""Arrow types with other types in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+__all__ = ["replace_leaves", "without_dictionary", "without_view"]
+
+
+def replace_leaves(
+    type: pa.DataType, replaced: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    """Return the type with what `replaced` gives for each type in it that holds no other.
+
+    >>> replace_leaves(pa.list_(pa.string_view()), without_view)
+    ListType(list<item: string>)
+    """
+    types = pa.types
+
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(replace_leaves(field.type, replaced))
+
+    if types.is_struct(type):
+        return pa.struct([inner(field) for field in type])
+    if types.is_list(type):
+        return pa.list_(inner(type.value_field))
+    if types.is_large_list(type):
+        return pa.large_list(inner(type.value_field))
+    if types.is_map(type):
+        return pa.map_(inner(type.key_field), inner(type.item_field))
+    return replaced(type)
+
+
+def without_view(type: pa.DataType) -> pa.DataType:
+    """Return plain text or bytes for a view of them, which Arrow can neither filter nor compare."""
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+def without_dictionary(type: pa.DataType) -> pa.DataType:
+    """Return the type of the values for a dictionary."""
+    return type.value_type if pa.types.is_dictionary(type) else type
