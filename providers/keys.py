@@ -95,8 +95,7 @@ def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
         column = pa.chunked_array([column])
     if pa.types.is_struct(column.type):
         column = _of_struct(column, name)
-    chunks = column.chunks or [pa.array([], column.type)]
-    return pa.chunked_array([plain_values(chunk) for chunk in chunks])
+    return plain_values(column)
 
 
 def _as_arrow(values: Any, name: str) -> Any:
@@ -187,12 +186,15 @@ def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
     return pc.if_else(condition, keys, pa.scalar(None, keys.type))
 
 
-def plain_values(values: pa.Array) -> pa.Array:
+def plain_values(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Values without the other ways in which Arrow stores text, bytes and numbers.
 
     An Arrow UUID and fixed-size bytes become bytes.
     """
     types = pa.types
+    if isinstance(values, pa.ChunkedArray):
+        chunks = values.chunks or [pa.array([], values.type)]
+        return pa.chunked_array([plain_values(chunk) for chunk in chunks])
     if types.is_dictionary(values.type):
         return plain_values(values.dictionary).take(values.indices)
     if isinstance(values, pa.ExtensionArray):

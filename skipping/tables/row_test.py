@@ -140,10 +140,11 @@ def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
 def leaf_values(table: pa.Table, name: str) -> pa.Array:
     """The values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
     top, *below = split_parts(name)
-    values = table[top].combine_chunks()
+    # Chunk by chunk: all the values of small dictionaries may be too many for one.
+    values = plain_values(table[top]).combine_chunks()
     if isinstance(values, pa.ChunkedArray):  # more text than one array holds
         raise DefinitionError(f"{top} has more than 2 GiB in one part")
-    return plain_values(pc.struct_field(values, below) if below else values)
+    return plain_values(pc.struct_field(values, below)) if below else values
 
 
 def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:

@@ -137,7 +137,7 @@ class FolderFiles:
                 one = pa.nulls(1, type) if text is None else pa.array([text]).cast(type)
                 columns[name] = one.take(pa.array(np.zeros(rows, np.int64)))
             elif name in stored:
-                columns[name] = whole[name].combine_chunks().cast(type)
+                columns[name] = whole[name].cast(type)
             else:
                 columns[name] = pa.nulls(rows, type)
         return pa.table(columns, schema=pa.schema([self.arrow_schema.field(n) for n in names]))

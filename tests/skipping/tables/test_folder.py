@@ -519,6 +519,23 @@ class TestTypes:
         with pytest.raises(TableError, match=r"2\.parquet: Integer value 300 not in range"):
             index.scan("u = 300").to_arrow()
 
+    def test_dictionaries_of_row_groups_are_too_many_values_for_one(
+        self, tmp_path: Path, store: MemoryStore
+    ) -> None:
+        texts = [[f"{group}{i:03}" for i in range(100)] for group in "ab"]
+        type = pa.dictionary(pa.int8(), pa.string())
+        with pq.ParquetWriter(tmp_path / "0.parquet", pa.schema([("c", type)])) as writer:
+            for group in texts:
+                writer.write_table(pa.table({"c": pa.array(group).cast(type)}))
+        os.utime(tmp_path / "0.parquet", (OLD, OLD))
+        index = SkippingIndex.create(tmp_path, "c MIN_MAX", store=store)
+        wanted = texts[0] + texts[1]
+        assert index.scan().to_arrow()["c"].to_pylist() == wanted
+        assert index.scan("c >= 'b'").count() == 100
+        assert index.scan(keys={"c": [wanted[0], wanted[-1]]}).count() == 2
+        assert index.scan(pc.field("c") == wanted[-1]).count() == 1
+        assert index.scan().to_polars().collect()["c"].cast(pl.String).to_list() == wanted
+
     def test_unsigned_numbers_beyond_a_tables_type_are_unknown(self) -> None:
         """Spark reads 2**31 of a UINT32 as a negative INT, where the table says so."""
         file = pq.ParquetFile(_parquet(pa.table({"k": pa.array([2**31], pa.uint32())})))
