@@ -193,7 +193,7 @@ def plain_values(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
     """
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
-        chunks = values.chunks or [pa.array([], values.type)]
+        chunks = values.chunks or [pa.nulls(0, values.type)]
         return pa.chunked_array([plain_values(chunk) for chunk in chunks])
     if types.is_dictionary(values.type):
         return plain_values(values.dictionary).take(values.indices)

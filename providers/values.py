@@ -152,7 +152,7 @@ def encode(values: pa.Array) -> pa.Array:
     that overflow microseconds. Whoever asks treats that as unknown.
     """
     if isinstance(values, pa.ChunkedArray):
-        chunks = values.chunks or [pa.array([], values.type)]
+        chunks = values.chunks or [pa.nulls(0, values.type)]
         return pa.concat_arrays([encode(chunk) for chunk in chunks])
     if pa.types.is_dictionary(values.type):
         return encode(values.dictionary).take(values.indices)

@@ -72,7 +72,8 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
         if not (file.metadata.created_by or "").startswith("parquet-mr"):
             raise UnknownError(f"INT96 timestamps of {file.metadata.created_by}")
         type = pa.timestamp("us", "UTC")
-    if domain_of(type) != domain or _width(type) > _width(arrow_type(column.type)):
+    is_other = domain_of(type) != domain or _width(type) > _width(arrow_type(column.type))
+    if is_other or not _keeps_sign(type, column):
         raise UnknownError(f"the file has type {type}, the table {column.type}")
     corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
     return Found(column, path, None if corrected else _OLDEST.get(domain.name))
@@ -172,6 +173,17 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
         yield [*above, field]
         if pa.types.is_struct(field.type):
             yield from _branches(list(field.type), [*above, field])
+
+
+def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
+    """Whether Spark reads a number as it stands: not each of its readers knows unsigned ones.
+
+    Its own takes a UINT64 for DECIMAL(20,0) only, and for a signed number in a wider one
+    (`ParquetVectorUpdaterFactory`); Iceberg's takes a UINT32 for signed (`BaseParquetReaders`).
+    """
+    if not pa.types.is_unsigned_integer(type):
+        return True
+    return column.field_id is None and (type != pa.uint64() or column.type == "decimal(20,0)")
 
 
 def _width(type: pa.DataType) -> int:

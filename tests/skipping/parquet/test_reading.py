@@ -189,7 +189,10 @@ def test_a_refused_column_is_unknown(tmp_path: Path) -> None:
     [
         (pa.array([1], pa.int64()), "int"),
         (pa.array([1], pa.int32()), "tinyint"),
-        (pa.array([1], pa.uint32()), "bigint"),
+        (pa.array([1], pa.uint32()), "int"),
+        (pa.array([1], pa.uint8()), "tinyint"),
+        (pa.array([1], pa.uint64()), "bigint"),
+        (pa.array([1], pa.uint64()), "decimal(38,0)"),
         (pa.array([1], pa.int32()), "double"),
         (pa.array([1.0], pa.float64()), "float"),
         (pa.array([1], pa.decimal128(10, 2)), "decimal(9,2)"),
