@@ -19,11 +19,10 @@ import uvicorn
 
 from providers.errors import SettingError, SkippingError
 from skipping.catalog.connections import Protocol
-from skipping.catalog.plan import Planner
+from skipping.catalog.indexes import Indexes
 from skipping.catalog.service import Limits, application
-from skipping.catalog.upstream import (
-    Upstream,
-)
+from skipping.catalog.upstream import Upstream
+from skipping.catalog.workers import Bounds, Workers
 from skipping.config.settings import PREFIX, Settings, variable
 from skipping.engines.environment import environment_store
 
@@ -54,6 +53,20 @@ def _arguments() -> argparse.ArgumentParser:
         "--key",
         metavar="FILE",
         help=f"{_KEY} random bytes or more, by which services take each other's pages",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        default=Bounds().workers,
+        metavar="N",
+        help="processes that read metadata and manifests, at most",
+    )
+    parser.add_argument(
+        "--worker-memory",
+        type=_count,
+        default=Bounds().memory >> 20,
+        metavar="MiB",
+        help="memory that each of them may take",
     )
     parser.add_argument(
         "--share-port",
@@ -110,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits = Limits()
         upstream = Upstream(given.upstream, ca=given.ca, connections=limits.requests, timeout=60.0)
         store = environment_store(settings)
-        planner = Planner(store, settings, most=limits.files, page=given.page)
+        workers = Workers(
+            Bounds(workers=given.workers, memory=given.worker_memory << 20, page=given.page)
+        )
         key = None if given.key is None else _key(given.key)
         listening = socket.create_server(
             (given.host, given.port), backlog=512, reuse_port=given.share_port
@@ -118,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, SkippingError) as error:  # the port cannot be shared: ValueError
         print(f"no catalog: {error}", file=sys.stderr)
         return 1
-    app = application(upstream, planner, io=pairs["io"], limits=limits, key=key)
+    indexes = Indexes(store, settings)
+    app = application(upstream, indexes, workers=workers, io=pairs["io"], limits=limits, key=key)
     config = uvicorn.Config(
         app,
         http=Protocol,

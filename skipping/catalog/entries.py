@@ -1,9 +1,8 @@
-"""The files of a table's snapshots, kept in memory between plans.
+"""The files of a table's snapshots, cached between plans.
 
-Reading manifests is nearly all of what a plan costs, so what was read of a manifest is kept, and of
-a snapshot the list of its files. What is kept is found only by who names the same table of the same
-catalog, with its UUID, read from the same storage: a table of another name cannot bring in files,
-or see them, by having a manifest's path in its metadata.
+Reading manifests is nearly all of what a plan costs, so the files of a manifest are cached, and the
+list of files of a snapshot. A worker process has one cache for the one table and caller that it
+serves: no other table or caller can add files to it, or see them.
 
 Manifests are read as version 3 has them, which PyIceberg's own planner does not: without it nothing
 tells which deletion vector in a file is meant, and which row ids a file has.
@@ -14,18 +13,14 @@ from __future__ import annotations
 import json
 import math
 import struct
-import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.conversions import to_json
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -45,20 +40,21 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from providers.errors import TableError, first_line
+from skipping.catalog.avro import read_records
+from skipping.catalog.errors import Denied
 from skipping.catalog.partitions import PartitionColumn
 from skipping.stores import Identity
-from skipping.stores.single_flight import SingleFlight
 
-__all__ = ["Entries", "File", "Files", "Ordinals", "PartitionTypes", "partition_types"]
-
-_AT_ONCE = 8
-"""Manifests of one snapshot that are read at a time."""
+__all__ = ["Entries", "File", "Files", "Ordinals", "PartitionTypes", "Read", "partition_types"]
 
 _PATH = 2147483546
 """The field id of `file_path` in files of position deletes."""
 
 _CONTENT = ("data", "position-deletes", "equality-deletes")
 _PLACES = {named.name: place for place, named in enumerate(DATA_FILE_TYPE[3].fields)}
+
+Read: TypeAlias = Callable[[Sequence[str]], Iterable[bytes]]
+"""Reads whole files, one after the other; raises OSError, PermissionError, Denied."""
 
 Ordinals: TypeAlias = npt.NDArray[np.int64]
 PartitionTypes: TypeAlias = Mapping[int, Sequence[PrimitiveType | None]]
@@ -222,82 +218,61 @@ _Held = TypeVar("_Held", bound="Files | Sequence[File]")
 
 
 class _Recent(Generic[_Held]):
-    """Those used last, `most` files in all, but one at least; for several threads."""
+    """Those used last, `most` files in all, but one at least."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = threading.Lock()
         self._held: OrderedDict[Hashable, _Held] = OrderedDict()
 
     def get(self, key: Hashable) -> _Held | None:
-        with self._lock:
-            held = self._held.get(key)
-            if held is not None:
-                self._held.move_to_end(key)
-            return held
+        held = self._held.get(key)
+        if held is not None:
+            self._held.move_to_end(key)
+        return held
 
     def put(self, key: Hashable, held: _Held) -> None:
-        with self._lock:
-            self._held[key] = held
-            total = sum(map(_weight, self._held.values()))
-            while total > self._most and len(self._held) > 1:
-                total -= _weight(self._held.popitem(last=False)[1])
+        self._held[key] = held
+        total = sum(map(_weight, self._held.values()))
+        while total > self._most and len(self._held) > 1:
+            total -= _weight(self._held.popitem(last=False)[1])
 
 
 class Entries:
-    """Snapshots' files by table, the last used; `most` files in all."""
+    """The files of a table's snapshots, the last used; `most` files in all."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, read: Read, most: int) -> None:
+        self._read_files = read
         self._manifests = _Recent[Sequence[File]](most)
         self._snapshots = _Recent[Files](most)
-        self._loading = SingleFlight["Files | Exception"]()
 
-    def files(
-        self, table: Hashable, metadata: TableMetadata, snapshot: Snapshot, io: FileIO, wait: float
-    ) -> Files:
-        """The files of a snapshot; who asks meanwhile waits for the same reading.
+    def files(self, metadata: TableMetadata, snapshot: Snapshot) -> Files:
+        """The files of a snapshot.
 
-        `table` is what tells the table apart from all others, wherever they are kept. Raises
-        TableError if a manifest cannot be read, or not in `wait` seconds; PermissionError for one
-        that the storage does not let be read.
+        Raises TableError if a manifest cannot be read, PermissionError and Denied for one that the
+        caller may not read.
         """
-        key = table, snapshot.snapshot_id, snapshot.manifest_list
+        key = snapshot.snapshot_id, snapshot.manifest_list
         held = self._snapshots.get(key)
         if held is not None:
             return held
+        try:
+            files = self._read(metadata, snapshot)
+        except (PermissionError, Denied, MemoryError):
+            raise
+        except Exception as error:  # PyIceberg's own are of many kinds
+            manifests = f"the manifests of snapshot {snapshot.snapshot_id}"
+            raise TableError(f"{manifests} cannot be read: {first_line(error)}") from error
+        self._snapshots.put(key, files)
+        return files
 
-        def work() -> Files | Exception:
-            try:
-                return self._read(key, table, metadata, snapshot, io)
-            except Exception as error:
-                return error
-
-        read = self._loading.result(key, work, timeout=wait)
-        if isinstance(read, Exception):  # of whoever asked first, whose credentials may be worse
-            mine = key, threading.get_ident()
-            read = self._loading.result(mine, work, timeout=wait)
-        if isinstance(read, Files):
-            return read
-        manifests = f"the manifests of snapshot {snapshot.snapshot_id}"
-        if read is None:
-            raise TableError(f"{manifests} took too long")
-        if isinstance(read, PermissionError):
-            raise read
-        raise TableError(f"{manifests} cannot be read: {first_line(read)}") from read
-
-    def _read(
-        self,
-        key: Hashable,
-        table: Hashable,
-        metadata: TableMetadata,
-        snapshot: Snapshot,
-        io: FileIO,
-    ) -> Files:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            manifests = _manifests(io, snapshot)
-            parts = list(pool.map(lambda m: self._manifest(table, m, io), manifests))
-        data = [file for part in parts for file in part if file.data.content == _DATA]
-        deletes = [file for part in parts for file in part if file.data.content != _DATA]
+    def _read(self, metadata: TableMetadata, snapshot: Snapshot) -> Files:
+        (listed,) = self._read_files([snapshot.manifest_list])
+        parts = self._parts(_manifests(listed))
+        data: list[File] = []
+        deletes: list[File] = []
+        for part in parts:
+            for file in part:
+                (data if file.data.content == _DATA else deletes).append(file)
         numbers: dict[Hashable, int] = {}
         group = [numbers.setdefault(file.partition, len(numbers)) for file in data]
         groups = {number: file for file, number in zip(data, group, strict=True)}
@@ -306,22 +281,23 @@ class Entries:
             for spec in metadata.partition_specs
             if all(isinstance(part.transform, VoidTransform) for part in spec.fields)
         )
-        files = Files(
+        return Files(
             data,
             _Deletes(deletes, whole),
             np.array(group, np.int64),
             [groups[number] for number in range(len(numbers))],
         )
-        self._snapshots.put(key, files)
-        return files
 
-    def _manifest(self, table: Hashable, manifest: ManifestFile, io: FileIO) -> Sequence[File]:
-        key = table, manifest.manifest_path, manifest.manifest_length
-        held = self._manifests.get(key)
-        if held is None:
-            held = list(_files(manifest, io))
-            self._manifests.put(key, held)
-        return held
+    def _parts(self, manifests: Sequence[ManifestFile]) -> list[Sequence[File]]:
+        """The files of each manifest."""
+        keys = [(m.manifest_path, m.manifest_length) for m in manifests]
+        parts = [self._manifests.get(key) for key in keys]
+        missing = [place for place, part in enumerate(parts) if part is None]
+        contents = self._read_files([manifests[place].manifest_path for place in missing])
+        for place, content in zip(missing, contents, strict=True):
+            parts[place] = read = list(_files(manifests[place], content))
+            self._manifests.put(keys[place], read)
+        return [part for part in parts if part is not None]
 
 
 _DATA = DataFileContent.DATA
@@ -332,40 +308,40 @@ def _weight(held: Files | Sequence[File]) -> int:
     return 1 + len(held) + deletes
 
 
-def _manifests(io: FileIO, snapshot: Snapshot) -> Sequence[ManifestFile]:
-    if not snapshot.manifest_list:  # v1 may have them in the metadata
-        return list(snapshot.manifests(io))
-    with AvroFile[ManifestFile](
-        io.new_input(snapshot.manifest_list),
-        MANIFEST_LIST_FILE_SCHEMAS[3],
-        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-        read_enums={517: ManifestContent},
-    ) as reader:
-        return list(reader)
+def _manifests(content: bytes) -> list[ManifestFile]:
+    return list(
+        read_records(
+            content,
+            MANIFEST_LIST_FILE_SCHEMAS[3],
+            {-1: ManifestFile, 508: PartitionFieldSummary},
+            {517: ManifestContent},
+        )
+    )
 
 
-def _files(manifest: ManifestFile, io: FileIO) -> Iterator[File]:
+def _files(manifest: ManifestFile, content: bytes) -> Iterator[File]:
     """The live files of a manifest, with what they have from it."""
     names = [f.name for f in MANIFEST_LIST_FILE_SCHEMAS[3].fields]
     place = names.index("first_row_id")
     row = manifest._data[place] if len(manifest._data) > place else None
-    with AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
+    entries: Iterator[ManifestEntry] = read_records(
+        content,
         MANIFEST_ENTRY_SCHEMAS[3],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as reader:
-        for entry in reader:
-            if entry.status == ManifestEntryStatus.DELETED:
-                continue
-            data, sequence = entry.data_file, entry.sequence_number
-            data.spec_id = manifest.partition_spec_id
-            if sequence is None:
-                sequence = manifest.sequence_number
-            first = _of(data, "first_row_id")
-            if first is None and row is not None and data.content == _DATA:
-                first, row = row, row + data.record_count
-            yield File(data, sequence or 0, first)
+        {-1: ManifestEntry, 2: DataFile},
+        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )
+    for entry in entries:
+        if entry.status == ManifestEntryStatus.DELETED:
+            continue
+        data, sequence = entry.data_file, entry.sequence_number
+        data.spec_id = manifest.partition_spec_id
+        data._data[_PLACES["column_sizes"]] = None  # which no plan needs
+        if sequence is None:
+            sequence = manifest.sequence_number
+        first = _of(data, "first_row_id")
+        if first is None and row is not None and data.content == _DATA:
+            first, row = row, row + data.record_count
+        yield File(data, sequence or 0, first)
 
 
 def partition_types(metadata: TableMetadata) -> PartitionTypes:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 
-__all__ = ["PartitionColumn", "matching"]
+__all__ = ["Mask", "PartitionColumn", "matching"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -22,66 +22,51 @@ the index is away           Then every file that Iceberg's planning keeps is in 
 from __future__ import annotations
 
 import json
-import logging
 import time
-import uuid
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, bind
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField, StringType
+from pyroaring import BitMap
 
-from providers.errors import SkippingError, TableError, first_line
-from skipping.catalog.entries import Entries, File, Files, Ordinals, PartitionTypes, partition_types
+from providers.predicate import Predicate
+from skipping.catalog.entries import (
+    Entries,
+    File,
+    Files,
+    Ordinals,
+    PartitionTypes,
+    Read,
+    partition_types,
+)
+from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.filters import Filter, Names, read_filter
-from skipping.catalog.partitions import matching
-from skipping.catalog.storage import Denied, Storage
-from skipping.config.settings import Settings
-from skipping.lookup.lookup import Lookup, shared_lookup
-from skipping.lookup.query import Asking
-from skipping.model.definition import Definition
-from skipping.stores import IndexStore, identities
+from skipping.catalog.partitions import Mask, matching
+from skipping.stores import identities
 from skipping.tables import Columns
 from skipping.tables.iceberg.filters import Reading, predicate_of
 from skipping.tables.iceberg.metadata import Metadata
 
-__all__ = ["LoadedTable", "Part", "Planner", "Refused", "completed", "contents", "unplanned"]
-
-log = logging.getLogger("skipping")
+__all__ = ["Contents", "Find", "Found", "Part", "Planner"]
 
 _EVALUATING = 5.0
 """Seconds for comparing files with bounds; those that are not reached stay in the plan."""
-
-_READING = 120.0
-"""Seconds for reading the manifests of a snapshot, once for all who wait for it."""
 
 _RESIDUALS = 4 << 20
 """Bytes that the repetition of a filter may take in one answer."""
 
 
-class Refused(Exception):
-    """A request that gets an error: the status, and what Iceberg calls it."""
-
-    def __init__(self, status: int, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.kind, self.message = status, kind, message
-
-
-def unplanned(why: str) -> Refused:
-    """That of a scan which its client has to plan."""
-    message = f"{why}: use scan-planning-mode=client"
-    return Refused(406, "UnsupportedOperationException", message)
-
-
 class Contents:
-    """What a metadata file says, which is the same for whoever may load it."""
+    """What a metadata file says."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -90,11 +75,6 @@ class Contents:
     def metadata(self) -> TableMetadata:
         """As PyIceberg has it."""
         return TableMetadataUtil.parse_raw(self._text)
-
-    @cached_property
-    def log(self) -> Metadata:
-        """As the index has it."""
-        return Metadata(self._text)
 
     @cached_property
     def names(self) -> Names:
@@ -109,7 +89,7 @@ class Contents:
     @cached_property
     def columns(self) -> Columns:
         """What may be indexed of it."""
-        return self.log.columns()
+        return Metadata(self._text).columns()
 
     @cached_property
     def reading(self) -> Reading:
@@ -134,24 +114,6 @@ class Contents:
         return "partition columns of one name" if self.names.unclear else None
 
 
-@lru_cache(maxsize=16)
-def contents(text: str) -> Contents:
-    """The contents of a metadata file, read once."""
-    return Contents(text)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedTable:
-    """A table as the upstream gave it to whoever asks; `key` tells it apart from all others.
-
-    `io` has the caller's credentials, and is kept no longer than the request.
-    """
-
-    key: Hashable
-    contents: Contents
-    io: Storage
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """Tasks for files of a snapshot, by their places in it, and the filter that is left to do."""
@@ -160,45 +122,60 @@ class Part:
     places: Ordinals
     residual: bytes
 
+    def pack(self) -> bytes:
+        """The part as bytes, for the handle of a page."""
+        head = {"snapshot": self.snapshot, "residual": self.residual.decode()}
+        return json.dumps(head).encode() + b"\n" + BitMap(self.places.tolist()).serialize()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Part:
+        """The part that was packed."""
+        head, _, places = packed.partition(b"\n")
+        said = json.loads(head)
+        bits = np.array(BitMap.deserialize(places), np.int64)
+        return cls(int(said["snapshot"]), bits, str(said["residual"]).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the index says: by ordinal whether a file is pruned, and the files that it knows.
+
+    `state` is equal for equal files.
+    """
+
+    state: Hashable
+    files: pa.Table
+    pruned: Mask
+
+
+Find: TypeAlias = Callable[[Predicate, Columns], Found | None]
+"""Looks a predicate up in the table's index; None if there is none, or it is unreachable."""
+
 
 class Planner:
-    """Plans scans with the indexes of one store; safe to use from several threads.
+    """Plans the scans of one table.
 
     Keeps `most` files of snapshots in memory. A plan of more than `page` tasks has several parts.
     """
 
-    def __init__(self, store: IndexStore, settings: Settings, *, most: int, page: int) -> None:
-        self._store = store
-        self._settings = settings
+    def __init__(self, find: Find, read: Read, *, most: int, page: int) -> None:
+        self._find = find
         self._page = page
-        self._entries = Entries(most)
-        self._warned = ""
+        self._entries = Entries(read, most)
 
-    def indexed(self, table: LoadedTable) -> Definition | None:
-        """The index of a table; None if there is none, or the store cannot be asked."""
-        # What a table says of itself its writers say: with another's UUID and location it would be
-        # told which of the other's files have which values. Where its metadata is the catalog says.
-        id = table.contents.log.id
-        if not self._settings.enabled or not table.io.is_at(id.root):
-            return None
-        try:
-            indexed = self._lookup().indexed(timeout=self._settings.timeout)
-        except SkippingError as error:
-            self._warn(error)
-            return None
-        return indexed.get(id)
-
-    def plan(self, table: LoadedTable, asked: Mapping[str, Any]) -> list[Part]:
+    def plan(self, table: Contents, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
             raise unplanned("incremental scans are not planned here")
         given = asked.get("filter")
         residual = json.dumps(True if given is None else given, separators=(",", ":")).encode()
-        snapshot = _snapshot(table.contents.metadata, asked.get("snapshot-id"))
+        snapshot = _snapshot(table.metadata, asked.get("snapshot-id"))
         if snapshot is None:
             return [Part(-1, np.array([], np.int64), residual)]
-        files = self.files(table, snapshot)
-        wanted = read_filter(given, table.contents.names)
+        if not snapshot.manifest_list:  # version 1 may list manifests in the metadata file
+            raise unplanned("the snapshot has no list of manifests")
+        files = self._entries.files(table.metadata, snapshot)
+        wanted = read_filter(given, table.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _used(table, files)):
             raise unplanned("the filter may select partitions, and is not understood here")
         kept = self._kept(table, files, wanted)
@@ -215,26 +192,16 @@ class Planner:
             for start in range(0, max(1, len(kept)), size)
         ]
 
-    def files(self, table: LoadedTable, snapshot: Snapshot) -> Files:
-        """The files of a snapshot, for who may read its manifests; raises Refused, TableError."""
-        try:
-            table.io.check(snapshot.manifest_list)
-        except Denied as error:
-            raise Refused(403, "ForbiddenException", f"{error}: load the table again") from None
-        except OSError as error:
-            raise TableError(f"the storage cannot be asked: {first_line(error)}") from error
-        return self._entries.files(table.key, table.contents.metadata, snapshot, table.io, _READING)
-
-    def tasks(self, table: LoadedTable, part: Part) -> Iterator[bytes]:
+    def tasks(self, table: Contents, part: Part) -> Iterator[bytes]:
         """A part as the inside of a JSON object: the tasks, and the files of deletes they name."""
         if not len(part.places):
             yield b'"file-scan-tasks":[]'
             return
-        snapshot = table.contents.metadata.snapshot_by_id(part.snapshot)
+        snapshot = table.metadata.snapshot_by_id(part.snapshot)
         if snapshot is None:
             # Expired between two pages, or the table was made anew: no page is as good as another.
             raise Refused(404, "NoSuchPlanTaskException", "the snapshot is gone: plan again")
-        files, types = self.files(table, snapshot), table.contents.types
+        files, types = self._entries.files(table.metadata, snapshot), table.types
         numbers: dict[File, int] = {}
         yield b'"file-scan-tasks":['
         for turn, place in enumerate(part.places.tolist()):
@@ -249,13 +216,13 @@ class Planner:
         if numbers:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"
 
-    def _kept(self, table: LoadedTable, files: Files, wanted: Filter) -> Ordinals:
+    def _kept(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
         """The places of the files that may have a matching row."""
         rows = wanted.rows
         live = _matching_partitions(table, files, wanted)
         if rows == AlwaysTrue() or not live.any():
             return np.flatnonzero(live)
-        survivors = np.flatnonzero(live & ~self._disproved(table, files, wanted))
+        survivors = np.flatnonzero(live & ~self._pruned(table, files, wanted))
         kept = self._within_bounds(table, files, survivors, wanted)
         if len(kept) == 0 and len(survivors) < np.count_nonzero(live):
             # A witness, if Iceberg's own planning would name any.
@@ -265,7 +232,7 @@ class Planner:
 
     def _within_bounds(
         self,
-        table: LoadedTable,
+        table: Contents,
         files: Files,
         places: Ordinals,
         wanted: Filter,
@@ -273,9 +240,7 @@ class Planner:
         first: bool = False,
     ) -> Ordinals:
         """Of these files those whose bounds do not exclude a match; with `first`, one of them."""
-        within = _InclusiveMetricsEvaluator(
-            table.contents.metadata.schema(), wanted.rows, True
-        ).eval
+        within = _InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True).eval
         deadline = time.monotonic() + _EVALUATING
         kept: list[int] = []
         for turn, place in enumerate(places.tolist()):
@@ -292,52 +257,21 @@ class Planner:
                     break
         return np.array(kept, np.int64)
 
-    def _disproved(self, table: LoadedTable, files: Files, wanted: Filter) -> Any:
-        """For each file whether the index disproves it; none if it cannot be asked."""
+    def _pruned(self, table: Contents, files: Files, wanted: Filter) -> Mask:
+        """For each file whether the index prunes it; no file if it cannot be asked."""
         none = np.zeros(len(files), bool)
-        definition = self.indexed(table)
-        if definition is None:
-            return none
         try:
-            contents = table.contents
-            bound = bind(contents.metadata.schema(), wanted.rows, True)
-            predicate = predicate_of(bound, contents.columns, contents.reading)
-            asking = Asking(self._store, definition, self._settings)
-            found = asking.find(predicate, contents.columns)
-        except Exception as error:  # reading never fails because of an index
-            self._warn(error)
+            bound = bind(table.metadata.schema(), wanted.rows, True)
+            predicate = predicate_of(bound, table.columns, table.reading)
+        except Exception:  # reading never fails because of an index
             return none
-        if not found.disproved:
+        found = self._find(predicate, table.columns)
+        if found is None or not found.pruned.any():
             return none
-        ordinals = _ordinals(files, found.files, (found.index, found.generation))
-        gone = np.zeros(found.disproved.max() + 1, bool)
-        gone[np.array(found.disproved, np.int64)] = True
-        asked = (ordinals >= 0) & (ordinals < len(gone))
-        none[asked] = gone[ordinals[asked]]
+        ordinals = _ordinals(files, found)
+        known = (ordinals >= 0) & (ordinals < len(found.pruned))
+        none[known] = found.pruned[ordinals[known]]
         return none
-
-    def _warn(self, error: Exception) -> None:
-        """Once for what goes on: each request meets it."""
-        said = first_line(error)
-        if said != self._warned:
-            log.warning("no file is skipped: %s", said)
-        self._warned = said
-
-    def _lookup(self) -> Lookup:
-        settings = self._settings
-        return shared_lookup(
-            self._store,
-            ttl=settings.cache_ttl,
-            providers=settings.providers,
-            values=settings.explain_values,
-        )
-
-
-def completed(inside: Sequence[bytes], handles: Sequence[str]) -> bytes:
-    """The answer to a request for a plan."""
-    head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
-    tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
-    return b"".join([head, *inside, tail])
 
 
 def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
@@ -349,15 +283,15 @@ def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
     return found
 
 
-def _used(table: LoadedTable, files: Files) -> list[Any]:
-    specs = table.contents.metadata.specs()
+def _used(table: Contents, files: Files) -> list[Any]:
+    specs = table.metadata.specs()
     return [specs[id] for id in files.specs]
 
 
-def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> Any:
+def _matching_partitions(table: Contents, files: Files, wanted: Filter) -> Any:
     """For each file whether its partition may have a match: exactly, by Iceberg's projections."""
     matches = np.ones(len(files.groups), bool)
-    specs, types = table.contents.metadata.specs(), table.contents.types
+    specs, types = table.metadata.specs(), table.types
     for id, numbers in files.specs.items():
         spec = specs[id]
         if spec.is_unpartitioned():
@@ -374,15 +308,16 @@ def _matching_partitions(table: LoadedTable, files: Files, wanted: Filter) -> An
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 
-def _ordinals(files: Files, indexed: Any, generation: Hashable) -> Ordinals:
+def _ordinals(files: Files, found: Found) -> Ordinals:
     """The ordinal of each file's entry, -1 where it has none."""
     held = files.known
-    if held is not None and held[0] == generation:
+    if held is not None and held[0] == found.state:
         return held[1]
-    known = dict(zip(identities(indexed), indexed["ordinal"].to_pylist(), strict=True))
-    found = (known.get(file.identity, -1) for file in files.data)
-    ordinals = np.fromiter(found, np.int64, len(files))
-    files.known = generation, ordinals
+    numbers = found.files["ordinal"].to_pylist()
+    known = dict(zip(identities(found.files), numbers, strict=True))
+    places = (known.get(file.identity, -1) for file in files.data)
+    ordinals = np.fromiter(places, np.int64, len(files))
+    files.known = found.state, ordinals
     return ordinals
 
 

@@ -8,9 +8,11 @@ headers, which is what allows it, and which gives the credentials to read its ma
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,17 +28,22 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from providers.errors import SkippingError
+from skipping.catalog.bounded import read_json
+from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.handles import Handles, Invalid
-from skipping.catalog.plan import LoadedTable, Planner, Refused, completed, contents, unplanned
-from skipping.catalog.storage import storage
+from skipping.catalog.indexes import Answer, Indexes
+from skipping.catalog.storage import Storage, storage
 from skipping.catalog.upstream import (
+    HOPS,
     Headers,
     TooLarge,
     Unreachable,
     Upstream,
     end_to_end,
+    hops,
     whole,
 )
+from skipping.catalog.workers import Job, Workers, check_tasks
 
 __all__ = ["Limits", "application"]
 
@@ -69,28 +76,96 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PLAN_BYTES = 16 << 20
 _REQUEST_BYTES = 64 << 20
 _UNSENT = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
-_ABOUT_BODY = (b"content-type", b"content-encoding", b"idempotency-key")
+_ABOUT_BODY = (b"content-type", b"content-encoding", b"content-length", b"idempotency-key")
+_PLAIN = (b"accept-encoding", b"identity")
+_PARTS = 4_000_000
+"""Of the JSON of a loaded table: 400 MB of Python objects."""
+
+_ANYBODY = frozenset(
+    b"accept accept-encoding accept-language cache-control content-encoding content-length "
+    b"content-type date expect host idempotency-key if-modified-since if-none-match origin pragma "
+    b"range referer traceparent tracestate user-agent x-client-git-commit-short x-client-version "
+    b"x-correlation-id x-iceberg-access-delegation x-request-id".split()
+)
+"""Headers that say nothing of who asks. By all others callers are told apart."""
+
+_MODE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: requests in all and of one client, plans, and files kept.
+    """How much is done at a time: requests in all and of one client, and plans.
 
-    Bytes of a loaded table, for its scans to be planned here. Seconds that a request may take to
-    come, and an answer to be taken.
+    `held` are the bytes of requests and answers that are in memory at a time, in all and of one
+    client, and `metadata` those of a loaded table whose scans are planned here. Seconds that a
+    request, or the upstream's answer, may take to come, an answer to be taken, and a plan to wait.
     """
 
     requests: int = 256
     of_one_client: int = 64
     plans: int = 4
-    files: int = 1_000_000
     metadata: int = 64 << 20
+    held: int = 512 << 20
+    held_of_one_client: int = 160 << 20
     receiving: float = 60.0
     sending: float = 300.0
+    waiting: float = 60.0
 
 
 class _TooMuch(Exception):
     """A body that is longer than what is taken."""
+
+
+class _Ledger:
+    """The bytes that a request holds; `held` are those of all requests by client."""
+
+    def __init__(self, client: str, held: dict[str, int], limits: Limits) -> None:
+        self._client, self._held, self._limits = client, held, limits
+        self._bytes = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes; raises Refused if there are too many."""
+        mine = self._held.get(self._client, 0) + size
+        limits = self._limits
+        if mine > limits.held_of_one_client or sum(self._held.values()) + size > limits.held:
+            message = "too many bytes of requests at a time"
+            raise Refused(503, "ServiceUnavailableException", message)
+        self._held[self._client] = mine
+        self._bytes += size
+
+    def close(self) -> None:
+        """Count them no more."""
+        if self._bytes:
+            self._held[self._client] -= self._bytes
+            if not self._held[self._client]:
+                del self._held[self._client]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, with what it holds, and who it is of: a digest of all that may say so."""
+
+    request: Request
+    ledger: _Ledger
+    caller: bytes
+
+    @property
+    def headers(self) -> Headers:
+        return self.request.headers.raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A table as the upstream gave it to a caller; `stated` is what it says of its identity.
+
+    `io` has the caller's credentials, and is kept no longer than the request.
+    """
+
+    caller: bytes
+    path: str
+    stated: Mapping[str, Any]
+    metadata: bytes
+    io: Storage
 
 
 class _Service:
@@ -99,19 +174,24 @@ class _Service:
     def __init__(
         self,
         upstream: Upstream,
-        planner: Planner,
+        indexes: Indexes,
+        workers: Workers,
         io: Mapping[str, str],
         limits: Limits,
         key: bytes | None,
     ) -> None:
         self.upstream = upstream
-        self._planner = planner
+        self.workers = workers
+        self._indexes = indexes
         self._io = io
         self._limits = limits
         self._handles = Handles(key)
         self._under_way: dict[str, int] = {}
+        self._held: dict[str, int] = {}
         self._plans = anyio.CapacityLimiter(limits.plans)
-        self._threads = anyio.CapacityLimiter(limits.plans + 4)
+        self._plans_of: dict[bytes, anyio.CapacityLimiter] = {}
+        self._threads = anyio.CapacityLimiter(2 * limits.plans)
+        self._parsing = anyio.CapacityLimiter(2)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever is asked; it counts until the last byte is sent."""
@@ -122,19 +202,21 @@ class _Service:
             full = _error(503, "ServiceUnavailableException", "too many requests at a time")
             return await full(scope, receive, send)
         self._under_way[client] = self._under_way.get(client, 0) + 1
+        ledger = _Ledger(client, self._held, self._limits)
         try:
-            response = await self._said(request)
+            response = await self._said(_Asked(request, ledger, _caller(request.headers.raw)))
             with anyio.move_on_after(self._limits.sending):
                 await response(scope, receive, send)
         finally:
+            ledger.close()
             self._under_way[client] -= 1
             if not self._under_way[client]:
                 del self._under_way[client]
 
-    async def _said(self, request: Request) -> Response:
+    async def _said(self, asked: _Asked) -> Response:
         """The answer, or what is wrong, as the specification has it."""
         try:
-            return await self._answer(request)
+            return await self._answer(asked)
         except _TooMuch:
             return _error(413, "BadRequestException", "the request is too large")
         except TimeoutError:
@@ -150,32 +232,43 @@ class _Service:
             return _error(500, "ServiceFailureException", str(error))
         except ClientDisconnect:
             return Response(status_code=499)
+        except Exception as error:  # a fault of ours, which clients read as they read the others
+            log.exception("request failed: error=%s", type(error).__name__)
+            return _error(500, "ServiceFailureException", "the request failed")
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, asked: _Asked) -> Response:
+        request = asked.request
+        wrong = _wrong(asked.headers)
+        if wrong is not None:
+            # Where its body ends two readers may not agree, so no other request may follow.
+            refused = _error(400, "BadRequestException", wrong)
+            refused.headers["connection"] = "close"
+            return refused
         path = request.scope["raw_path"].decode("latin-1")
         table = _TABLE.fullmatch(path)
         if request.method == "POST" and table is not None and table[2] is not None:
-            body = await self._body(request, _PLAN_BYTES)
-            work = self._plan if table[2] == "plan" else self._tasks
-            return await work(request, table[1], body)
-        body = await self._body(request, _REQUEST_BYTES)
+            return await self._planned(asked, table[1], table[2])
         changes = request.method == "GET" and (path == "/v1/config" or table is not None)
-        headers = _without(request.headers.raw, _UNSENT[:1]) if changes else request.headers.raw
+        headers = asked.headers
+        if changes:
+            headers = [*_without(headers, _UNSENT[:1]), _PLAIN]
+        has_body = any(key.lower() in _BODY and value != b"0" for key, value in headers)
+        body = self._parts(request, _REQUEST_BYTES) if has_body else None
         answer = await self._send(request, headers, body)
         if not changes or answer.status_code != 200:
             return _forwarded(answer)
         try:
-            text = await whole(answer, self._limits.metadata)
+            text = await self._whole(answer, asked)
         except TooLarge as large:
             # As it came: it does not say who plans, so only who goes by `v1/config` asks here.
             return _forwarded(answer, large.rest)
-        said = _object(text)
+        said = await run_sync(_object, text, limiter=self._parsing)
         if said is None:
             changed = text
         elif table is None:
             changed = _configured(said)
         else:
-            changed = await run_sync(self._with_mode, table[1], text, said, limiter=self._threads)
+            changed = await self._with_mode(asked, table[1], said)
         kept = _without(answer.headers.raw, (b"content-encoding", b"content-length"))
         made = Response(changed)
         made.raw_headers = [
@@ -184,20 +277,36 @@ class _Service:
         ]
         return made
 
-    async def _body(self, request: Request, most: int) -> bytes:
-        """The body; raises _TooMuch, and TimeoutError if it does not come."""
-        parts: list[bytes] = []
-        size = 0
-        with anyio.fail_after(self._limits.receiving):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise _TooMuch
-                parts.append(part)
-        return b"".join(parts)
+    async def _parts(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """The body as it comes; raises _TooMuch, and TimeoutError if it does not come."""
+        if int(request.headers.get("content-length", 0)) > most:
+            raise _TooMuch
+        size, end = 0, anyio.current_time() + self._limits.receiving
+        stream = request.stream()
+        while True:
+            with anyio.fail_after(end - anyio.current_time()):
+                part = await anext(stream, None)
+            if part is None:
+                return
+            size += len(part)
+            if size > most:
+                raise _TooMuch
+            yield part
+
+    async def _whole(self, answer: httpx.Response, asked: _Asked) -> bytes:
+        """The upstream's answer; raises Unreachable, TooLarge and Refused."""
+        try:
+            with anyio.fail_after(self._limits.receiving):
+                return await whole(answer, self._limits.metadata, asked.ledger.take)
+        except TimeoutError as error:
+            raise Unreachable("its answer takes too long") from error
 
     async def _send(
-        self, request: Request, headers: Headers, body: bytes, path: bytes | None = None
+        self,
+        request: Request,
+        headers: Headers,
+        body: AsyncIterator[bytes] | None,
+        path: bytes | None = None,
     ) -> httpx.Response:
         """What the upstream answers to a request, or to a GET of another path."""
         try:
@@ -211,15 +320,11 @@ class _Service:
         except ValueError:
             raise Refused(400, "BadRequestException", "no path of a catalog") from None
 
-    def _with_mode(self, path: str, text: bytes, said: dict[str, Any]) -> bytes:
+    async def _with_mode(self, asked: _Asked, path: str, said: dict[str, Any]) -> bytes:
         """A loaded table that says who plans its scans; as it came if that cannot be told."""
         try:
-            table = self._opened(path, said)
-            reason = table.contents.unplanned
-            refs = table.contents.metadata.refs.values()
-            snapshots = (table.contents.metadata.snapshot_by_id(r.snapshot_id) for r in refs)
-            readable = all(s is None or table.io.may_read(s.manifest_list) for s in snapshots)
-            server = reason is None and readable and self._planner.indexed(table) is not None
+            table = await run_sync(self._opened, asked.caller, path, said, limiter=self._parsing)
+            server = await self._is_planned(table)
         except Exception as error:  # a table that is not understood is loaded all the same
             log.warning("a table is left to its clients: %s", type(error).__name__)
             server = False
@@ -228,80 +333,162 @@ class _Service:
             **(config if isinstance(config, dict) else {}),
             MODE: "server" if server else "client",
         }
-        return json.dumps(said, separators=(",", ":")).encode()
 
-    async def _load(self, request: Request, path: str) -> LoadedTable | Response:
+        def write() -> bytes:
+            return json.dumps(said, separators=(",", ":")).encode()
+
+        return await run_sync(write, limiter=self._parsing)
+
+    async def _is_planned(self, table: _Loaded) -> bool:
+        """Whether scans of a table are planned here: it has an index, and can be read."""
+        if await run_sync(self._indexes.of, table.stated, table.io, limiter=self._threads) is None:
+            return False
+        said, _ = await self._ask(table, "mode", seconds=_MODE_SECONDS)
+        lists = said.get("lists")
+        if not isinstance(lists, list) or said.get("unplanned") is not None:
+            return False
+        return all(isinstance(each, str) and table.io.may_read(each) for each in lists)
+
+    async def _load(self, asked: _Asked, path: str) -> _Loaded | Response:
         """The table, as the upstream gives it to whoever asks, or its refusal."""
-        headers = _without(request.headers.raw, _UNSENT + _ABOUT_BODY)
-        answer = await self._send(request, headers, b"", path.encode("latin-1"))
+        headers = [*_without(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
+        answer = await self._send(asked.request, headers, None, path.encode("latin-1"))
         if answer.status_code != 200:
             return _forwarded(answer)
+        most = self._limits.metadata >> 20
         try:
-            text = await whole(answer, self._limits.metadata)
+            text = await self._whole(answer, asked)
         except TooLarge as large:
             await large.rest.aclose()
             await answer.aclose()
-            most = f"the table's metadata has more than {self._limits.metadata >> 20} MiB"
-            raise unplanned(f"{most}, expire snapshots or") from None
-        said = _object(text)
-        if said is None or not isinstance(said.get("metadata"), dict):
-            raise Unreachable("no table in its answer")
-        return await run_sync(self._opened, path, said, limiter=self._threads)
+            message = f"the table's metadata has more than {most} MiB"
+            raise unplanned(f"{message}, expire snapshots or") from None
 
-    def _opened(self, path: str, said: dict[str, Any]) -> LoadedTable:
+        def load() -> _Loaded:
+            said = _object(text)
+            if said is None or not isinstance(said.get("metadata"), dict):
+                raise Unreachable("no table in its answer")
+            return self._opened(asked.caller, path, said)
+
+        return await run_sync(load, limiter=self._parsing)
+
+    def _opened(self, caller: bytes, path: str, said: dict[str, Any]) -> _Loaded:
         """A loaded table, with what reads its files as the caller may."""
         metadata = said["metadata"]
         location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
-        key = path, metadata.get("table-uuid"), metadata.get("location"), io.folder, io.place
-        return LoadedTable(key, contents(json.dumps(metadata)), io)
+        stated = {name: str(metadata.get(name) or "") for name in ("table-uuid", "location")}
+        return _Loaded(caller, path, stated, json.dumps(metadata).encode(), io)
 
-    async def _plan(self, request: Request, path: str, body: bytes) -> Response:
-        asked = _asked(body)
-        table = await self._load(request, path)
+    async def _planned(self, asked: _Asked, path: str, do: str) -> Response:
+        """A plan, or another page of one, for a caller who may load the table."""
+        table = await self._load(asked, path)
+        # Nothing is kept of the body of a caller who may not load the table.
+        keeps = not isinstance(table, Response)
+        parts: list[bytes] = []
+        async for part in self._parts(asked.request, _PLAN_BYTES):
+            if keeps:
+                asked.ledger.take(len(part))
+                parts.append(part)
         if isinstance(table, Response):
             return table
-
-        def work() -> bytes:
-            first, *rest = self._planner.plan(table, asked)
-            inside = list(self._planner.tasks(table, first))
-            return completed(inside, [self._handles.seal(path, part) for part in rest])
-
-        return _json(await run_sync(work, limiter=self._plans))
-
-    async def _tasks(self, request: Request, path: str, body: bytes) -> Response:
-        handle = _asked(body).get("plan-task")
-        table = await self._load(request, path)
-        if isinstance(table, Response):
-            return table
+        if do == "plan":
+            _, (tasks, *rest) = await self._ask(table, "plan", b"".join(parts))
+            return _json(_completed(tasks, [self._handles.seal(path, part) for part in rest]))
+        said = await run_sync(_object, b"".join(parts), limiter=self._parsing)
+        if said is None:
+            raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
+        handle = said.get("plan-task")
         try:
-            part = self._handles.open(path, handle if isinstance(handle, str) else "")
+            page = self._handles.open(path, handle if isinstance(handle, str) else "")
         except Invalid:
             message = "the plan task does not exist, or not any more"
             return _error(404, "NoSuchPlanTaskException", message)
+        _, (tasks,) = await self._ask(table, "tasks", page)
+        return _json(b"{%b}" % tasks)
 
-        def work() -> bytes:
-            return b"".join([b"{", *self._planner.tasks(table, part), b"}"])
+    async def _ask(
+        self, table: _Loaded, do: str, *parts: bytes, seconds: float | None = None
+    ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
+        """What the worker of a caller and table answers, when it is the caller's turn."""
 
-        return _json(await run_sync(work, limiter=self._plans))
+        def find(said: Mapping[str, Any]) -> Answer | None:
+            definition = self._indexes.of(table.stated, table.io)
+            return None if definition is None else self._indexes.find(definition, said)
+
+        def ask() -> tuple[Mapping[str, Any], Sequence[bytes]]:
+            version = hashlib.sha256(table.metadata).hexdigest()
+            key = table.path, *table.stated.values(), table.io.place
+            job = Job(table.caller, key, table.metadata, version, table.io.read, find)
+            said, made = self.workers.ask(job, do, *parts, seconds=seconds)
+            if do != "mode":
+                if not made or (do == "tasks" and len(made) > 1):
+                    raise Refused(500, "ServiceFailureException", "the plan has no tasks")
+                check_tasks(made[0])
+            return said, made
+
+        async with self._turn(table.caller):
+            return await run_sync(ask, limiter=self._threads)
+
+    @asynccontextmanager
+    async def _turn(self, caller: bytes) -> AsyncIterator[None]:
+        """A place to plan at: half of them at most are one caller's."""
+        places = max(1, self._limits.plans // 2)
+        mine = self._plans_of.setdefault(caller, anyio.CapacityLimiter(places))
+        try:
+            with anyio.CancelScope(deadline=anyio.current_time() + self._limits.waiting) as wait:
+                async with mine, self._plans:
+                    wait.deadline = float("inf")
+                    yield
+            if wait.cancelled_caught:
+                raise Refused(503, "ServiceUnavailableException", "too many plans at a time")
+        finally:
+            if not mine.borrowed_tokens and not mine.statistics().tasks_waiting:
+                self._plans_of.pop(caller, None)
+
+
+def _caller(headers: Headers) -> bytes:
+    """Who asks, by all headers that may say so; nothing of them can be read in it."""
+    digest = hashlib.sha256()
+    for key, value in sorted((key.lower(), value) for key, value in end_to_end(headers)):
+        if key not in _ANYBODY:
+            for each in (key, value):
+                digest.update(len(each).to_bytes(8, "big") + each)
+    return digest.digest()
+
+
+_BODY = (b"content-length", b"transfer-encoding")
+
+
+def _wrong(headers: Headers) -> str | None:
+    """What is wrong with the headers of a request, if something is."""
+    if {b"content-length", b"transfer-encoding"} <= {key.lower() for key, _ in headers}:
+        return "a request with Content-Length and Transfer-Encoding"
+    if not hops(headers) <= HOPS:
+        return "a Connection header that names another header of the request"
+    return None
 
 
 def application(
     upstream: Upstream,
-    planner: Planner,
+    indexes: Indexes,
     *,
+    workers: Workers | None = None,
     io: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     key: bytes | None = None,
 ) -> Starlette:
     """The service as an ASGI application; `key` signs the handles of pages."""
-    service = _Service(upstream, planner, io or {}, limits or Limits(), key)
+    workers = workers or Workers()
+    service = _Service(upstream, indexes, workers, io or {}, limits or Limits(), key)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        workers.start()
         try:
             yield
         finally:
+            await run_sync(workers.close)
             await upstream.close()
 
     route = Route("/{path:path}", service, methods=_METHODS)
@@ -324,17 +511,17 @@ def _configured(said: dict[str, Any]) -> bytes:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
+        said = read_json(text, _PARTS)
+    except ValueError:
         return None
     return said if isinstance(said, dict) else None
 
 
-def _asked(body: bytes) -> dict[str, Any]:
-    asked = _object(body)
-    if asked is None:
-        raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
-    return asked
+def _completed(tasks: bytes, handles: Sequence[str]) -> bytes:
+    """The answer to a request for a plan."""
+    head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
+    tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
+    return b"".join([head, tasks, tail])
 
 
 class _Forwarded(StreamingResponse):
@@ -352,13 +539,11 @@ class _Forwarded(StreamingResponse):
                 await self._answer.aclose()
 
 
-def _forwarded(answer: httpx.Response, decoded: AsyncIterator[bytes] | None = None) -> Response:
-    """An answer as it came, or its body as far as it was `decoded`."""
-    made = _Forwarded(answer, answer.aiter_raw() if decoded is None else decoded)
+def _forwarded(answer: httpx.Response, begun: AsyncIterator[bytes] | None = None) -> Response:
+    """An answer as it came; `begun` is its body, if somebody began to read it."""
+    made = _Forwarded(answer, answer.aiter_raw() if begun is None else begun)
     made.raw_headers = end_to_end(answer.headers.raw)
-    if decoded is not None:
-        made.raw_headers = _without(made.raw_headers, (b"content-encoding",))
-    elif length := answer.headers.get("content-length"):
+    if length := answer.headers.get("content-length"):
         made.raw_headers.append((b"content-length", length.encode()))
     return made
 

@@ -1,15 +1,35 @@
-"""What reads a table's manifests: the caller's credentials, where there are any, and read only."""
+"""Reads a table's manifests for a worker process, with the caller's credentials if there are any.
+
+Locations are whatever the table's writers put into its metadata and manifests. One function parses
+a location, and the file that is opened is the one that it returns: the open call does not parse the
+writer's text again.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+from pyiceberg.io import FileIO, load_file_io
 
-__all__ = ["Denied", "Storage", "storage"]
+from skipping.catalog.errors import Denied
+from skipping.catalog.upstream import leads_out
+
+__all__ = ["Location", "Storage", "parse_location", "storage"]
+
+_PIECE = 8 << 20
+
+_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f?#\\]")
+"""Characters that some parsers of URIs remove, or at which they end the path."""
+
+_SCHEMES = {"": "file", "s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+"""Schemes that are other names of one storage."""
 
 _METADATA = re.compile(r"/(metadata/)?[^/]*\.json$")
 """A metadata file in its table's folder, most often in one of its own there."""
@@ -23,110 +43,162 @@ _CREDENTIALS = {
 }
 """By scheme, the properties that say who reads; without one it is this process itself."""
 
-
 _REFUSAL = re.compile(r"(?i)denied|forbidden|invalid.?access|signature|expired|status 40[013]")
 """How object stores, and those who ask them, say that credentials will not do."""
 
+_OUTSIDE = (
+    "a manifest is outside of the table's folder, and the catalog gave no credentials of the "
+    "caller's for it"
+)
 
-class Denied(Exception):
-    """The storage refuses a caller's credentials."""
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file or folder: the name of its storage, the bucket or container, and the path in it."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    def is_below(self, folder: Location) -> bool:
+        """Whether it is in a folder, which is not a whole bucket or file system."""
+        root = f"{folder.path.rstrip('/')}/"
+        same = (self.scheme, self.authority) == (folder.scheme, folder.authority)
+        return same and bool(root.strip("/")) and self.path.startswith(root)
 
 
-class Storage(FileIO):
-    """Files of a table, of the scheme that its `metadata` file has.
+def parse_location(text: str) -> Location:
+    """The only meaning that a location has; raises PermissionError if it may have another."""
+    parts = _LOCATION.fullmatch(text)
+    if parts is None or _UNSAFE.search(text) or leads_out(text.encode(errors="replace")):
+        raise PermissionError("a location that is not understood")
+    scheme = (parts[1] or "").lower()
+    location = Location(_SCHEMES.get(scheme, scheme), parts[2] or "", parts[3])
+    if location.scheme == "file" and location.authority:
+        raise PermissionError("a file of another host")
+    return location
 
-    Locations are whatever a table's writers put into its metadata, so with the service's own
-    credentials only what is in the folder of the metadata file, which the catalog names, is read.
+
+class Storage:
+    """Files of the table that has a `metadata` file, which the catalog names.
+
+    With the service's own credentials only files in the folder of the metadata file are read.
     `place` is what says where bytes come from, without who asks for them.
     """
 
     def __init__(
-        self, io: FileIO, metadata: str, place: tuple[tuple[str, str], ...], *, is_own: bool
+        self,
+        config: Mapping[str, str],
+        metadata: str,
+        place: tuple[tuple[str, str], ...],
+        *,
+        is_own: bool,
     ) -> None:
-        super().__init__(io.properties)
-        self._io = io
+        file = parse_location(metadata)
+        path = _METADATA.sub("", file.path).rstrip("/")
+        self.folder = Location(file.scheme, file.authority, path)
+        self.place = (self.folder, *place, ("own", str(is_own)))
+        self._config = dict(config)
+        self._prefix = metadata[: len(metadata) - len(file.path)]
         self._is_own = is_own
-        self.folder = f"{_METADATA.sub('', _plain(metadata)).rstrip('/')}/"
-        self.place = (*place, ("own", str(is_own)))
+        self._io: FileIO | None = None
 
     def may_read(self, location: str) -> bool:
         """Whether the table may name a file."""
-        named = _plain(location)
-        if _scheme(named) != _scheme(self.folder) or not {".", ".."}.isdisjoint(named.split("/")):
+        try:
+            self._checked(location)
+        except PermissionError:
             return False
-        # A folder that is a whole bucket has other tables, too.
-        is_narrow = bool(urlsplit(self.folder).path.strip("/"))
-        return not self._is_own or (is_narrow and named.startswith(self.folder))
+        return True
+
+    def _checked(self, text: str) -> Location:
+        location = parse_location(text)
+        if location.scheme != self.folder.scheme or (
+            self._is_own and not location.is_below(self.folder)
+        ):
+            raise PermissionError(_OUTSIDE)
+        return location
 
     def is_at(self, location: str) -> bool:
         """Whether a table's metadata file is in the folder of a table at a location."""
-        return self.folder == f"{_plain(location).rstrip('/')}/"
-
-    def check(self, location: str) -> None:
-        """Ask the storage whether the caller may read a file; raises Denied, OSError.
-
-        What is kept of a table in memory was read with somebody else's credentials, perhaps.
-        """
-        if self._is_own:  # then the catalog alone says who may
-            return
-        file = self.new_input(location)
         try:
-            len(file)
+            at = parse_location(location)
+        except PermissionError:
+            return False
+        return self.folder == Location(at.scheme, at.authority, at.path.rstrip("/"))
+
+    def read(self, text: str) -> Iterator[bytes]:
+        """Pieces of a file; raises PermissionError, Denied for wrong credentials, and OSError."""
+        location = self._checked(text)
+        try:
+            with closing(self._open(location)) as file:
+                while piece := file.read(_PIECE):
+                    yield piece
         except Exception as error:  # each kind of storage has its own
             if isinstance(error, PermissionError) or _REFUSAL.search(str(error)):
-                raise Denied("the storage refuses the credentials from the catalog") from None
+                if not self._is_own:
+                    raise Denied("the storage refuses the credentials from the catalog") from None
+                raise PermissionError("the service may not read a manifest") from error
             raise
 
-    def new_input(self, location: str) -> InputFile:
-        """The file; raises PermissionError."""
-        if not self.may_read(location):
-            raise PermissionError(
-                "a manifest is outside of the table's folder, and the catalog gave no credentials "
-                "of the caller's for it"
-            )
-        return self._io.new_input(location)
+    def _open(self, location: Location) -> Any:
+        if location.scheme == "file":
+            return _open_below(self.folder.path, location.path)
+        if self._io is None:
+            self._io = load_file_io(self._config, f"{self._prefix}{self.folder.path}")
+        # The spelling of the scheme is the catalog's; nothing in the rest is parsed in two ways.
+        prefix = self._prefix.partition(":")[0]
+        return self._io.new_input(f"{prefix}://{location.authority}{location.path}").open(
+            seekable=False
+        )
 
-    def new_output(self, location: str) -> OutputFile:
-        """Raises PermissionError."""
-        raise PermissionError("nothing is written here")
 
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Raises PermissionError."""
-        raise PermissionError("nothing is written here")
+def _open_below(folder: str, path: str) -> Any:
+    """A regular file below a folder, on no way that has a symbolic link; raises OSError."""
+    steps = [step for step in path[len(folder) :].split("/") if step]
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for turn, step in enumerate(steps, 1):
+            kind = os.O_DIRECTORY if turn < len(steps) else os.O_NONBLOCK  # a pipe would block
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind
+            below = os.open(step, flags, dir_fd=at)
+            os.close(at)
+            at = below
+        if not steps or not stat.S_ISREG(os.fstat(at).st_mode):
+            raise PermissionError("no regular file")
+        return os.fdopen(os.dup(at), "rb", buffering=0)
+    finally:
+        os.close(at)
 
 
 def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> Storage:
     """That of a loaded table (`LoadTableResult`) at a location, over the service's properties.
 
     Properties of the table itself do not count: its writers would say where this process connects
-    to, and which class does it.
+    to, and which class does it. Raises PermissionError for a location that is not understood.
     """
     given = {**_strings(said.get("config")), **_credentials(said, location)}
     config = {**own, **given}
     config.pop("py-io-impl", None)
     place = tuple(sorted((k, v) for k, v in config.items() if not _SECRET.search(k)))
-    needed = _CREDENTIALS.get(_scheme(location), "(?!)")
+    needed = _CREDENTIALS.get(parse_location(location).scheme, "(?!)")
     is_own = not any(re.fullmatch(needed, key) for key in given)
-    return Storage(load_file_io(config, location), location, place, is_own=is_own)
+    return Storage(config, location, place, is_own=is_own)
 
 
 def _credentials(said: Mapping[str, Any], location: str) -> dict[str, str]:
     """Those for the longest prefix of a location."""
-    given = said.get("storage-credentials") or ()
-    fitting = [each for each in given if location.startswith(str(each.get("prefix")))]
+    given = said.get("storage-credentials")
+    fitting = [
+        each
+        for each in (given if isinstance(given, list) else ())
+        if isinstance(each, dict) and location.startswith(str(each.get("prefix")))
+    ]
     best: Mapping[str, Any] = max(fitting, key=lambda each: len(str(each["prefix"])), default={})
     return _strings(best.get("config"))
 
 
 def _strings(given: Any) -> dict[str, str]:
-    return {k: v for k, v in given.items() if isinstance(v, str)} if given else {}
-
-
-def _plain(location: str) -> str:
-    """A location as one of the ways in which it is written."""
-    path = re.sub(r"(?i)^file:(//)?(?=/)", "", location)
-    return re.sub(r"^s3[an]://", "s3://", re.sub(r"^(abfs|wasb)s?://", "abfs://", path))
-
-
-def _scheme(location: str) -> str:
-    return urlsplit(_plain(location)).scheme.lower()
+    if not isinstance(given, dict):
+        return {}
+    return {k: v for k, v in given.items() if isinstance(v, str)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -17,7 +17,17 @@ import httpx
 
 from providers.errors import SettingError
 
-__all__ = ["Headers", "TooLarge", "Unreachable", "Upstream", "end_to_end", "whole"]
+__all__ = [
+    "HOPS",
+    "Headers",
+    "TooLarge",
+    "Unreachable",
+    "Upstream",
+    "end_to_end",
+    "hops",
+    "leads_out",
+    "whole",
+]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -26,6 +36,9 @@ _HOP = frozenset(
     b"transfer-encoding upgrade".split()
 )
 _OURS = frozenset((b"host", b"content-length", b"expect"))
+HOPS = _HOP | {b"close", b"http2-settings"}
+"""What a client may name as its connection's own. With any other name it would take a header from
+the request that a proxy before this service put there: who the client is, for one."""
 
 
 class Unreachable(Exception):
@@ -49,27 +62,33 @@ class Upstream:
         self._timeout = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
 
     async def send(
-        self, method: str, path: bytes, query: bytes, headers: Headers, body: bytes
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Headers,
+        body: AsyncIterator[bytes] | None = None,
     ) -> httpx.Response:
         """The answer, whose body is still to be read, and which has to be closed.
 
-        Raises Unreachable, ValueError for a path that leads out of the catalog's.
+        A body is sent as it comes; `headers` may have its length. Raises Unreachable, ValueError
+        for a path that leads out of the catalog's.
         """
-        if not path.startswith(b"/") or _leads_out(path):
+        if not path.startswith(b"/") or leads_out(path):
             raise ValueError("no path of a catalog")
         target = self._path + path + (b"?" + query if query else b"")
         try:
             request = httpx.Request(
                 method,
                 self._base.copy_with(raw_path=target),
-                headers=end_to_end(headers),
-                content=body,
+                headers=[*end_to_end(headers), *(_length(headers) if body is not None else ())],
+                content=b"" if body is None else body,
                 extensions={"timeout": self._timeout},
             )
         except httpx.InvalidURL as error:
             raise ValueError("no path of a catalog") from error
         # A connection that was kept may be closed by now; what only reads is asked once more.
-        for again in (method in ("GET", "HEAD"), False):
+        for again in (method in ("GET", "HEAD") and body is None, False):
             try:
                 return await self._transport.handle_async_request(request)
             except (httpx.ReadError, httpx.RemoteProtocolError) as error:
@@ -84,7 +103,7 @@ class Upstream:
         await self._transport.aclose()
 
 
-def _leads_out(path: bytes) -> bool:
+def leads_out(path: bytes) -> bool:
     """Whether somebody on the way might read a path as one that goes up, however it is quoted."""
     for _ in range(3):
         path = unquote_to_bytes(path)
@@ -94,30 +113,39 @@ def _leads_out(path: bytes) -> bool:
     return any(segment.partition(b";")[0] in (b".", b"..") for segment in segments)
 
 
+def _length(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The length of a body, as far as it is known before it came."""
+    return [(key, value) for key, value in headers if key.lower() == b"content-length"]
+
+
 class TooLarge(Exception):
-    """An answer with a longer body than is read at once; `rest` is all of it, decoded."""
+    """An answer with a longer body than is read at once; `rest` is all of it."""
 
     def __init__(self, rest: AsyncGenerator[bytes, None]) -> None:
         super().__init__("an answer that is too large")
         self.rest = rest
 
 
-async def whole(answer: httpx.Response, most: int) -> bytes:
-    """The body, decoded; raises Unreachable if it breaks off.
+async def whole(answer: httpx.Response, most: int, took: Callable[[int], None]) -> bytes:
+    """The body; raises Unreachable if it breaks off, or is compressed, which nobody asked for.
 
-    Raises TooLarge for one of more than `most` bytes, which is not closed then.
+    Calls `took` with the bytes of each part, which may raise. Raises TooLarge for a body of more
+    than `most` bytes, which is not closed then.
     """
     parts: list[bytes] = []
     size = 0
-    body = answer.aiter_bytes()
+    body = answer.aiter_raw()
     is_closed = True
     try:
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Unreachable("an answer in an encoding that nobody asked for")
         async for part in body:
             size += len(part)
             parts.append(part)
             if size > most:
                 is_closed = False
                 raise TooLarge(_rest(parts, body))
+            took(len(part))
     except httpx.HTTPError as error:
         raise Unreachable(type(error).__name__) from error
     finally:
@@ -133,13 +161,18 @@ async def _rest(parts: list[bytes], body: AsyncIterator[bytes]) -> AsyncGenerato
         yield part
 
 
-def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers that go further: not those of one connection, nor those it names."""
-    named = {
+def hops(headers: Headers) -> set[bytes]:
+    """The headers that a message names as those of its connection alone."""
+    return {
         name.strip().lower()
         for key, value in headers
         if key.lower() == b"connection"
         for name in value.split(b",")
+        if name.strip()
     }
-    left = _HOP | _OURS | named
+
+
+def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers that go further: not those of one connection, nor those it names."""
+    left = _HOP | _OURS | hops(headers)
     return [(key, value) for key, value in headers if key.lower() not in left]

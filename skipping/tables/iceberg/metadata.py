@@ -17,7 +17,7 @@ from skipping.parser.errors import mask_controls
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.schema import leaves, with_bounds
 
-__all__ = ["Metadata", "Snapshot"]
+__all__ = ["Metadata", "Snapshot", "table_id"]
 
 _LONGEST = 200
 """Characters of a transform that is not known."""
@@ -57,10 +57,7 @@ class Metadata:
     @property
     def id(self) -> TableId:
         """The table's UUID, with its location: a registered copy shares the UUID."""
-        root = str(self._json["location"])
-        while root.endswith("/") and not root.endswith("://"):
-            root = root[:-1]
-        return TableId("iceberg", str(self._json.get("table-uuid") or ""), root)
+        return table_id(self._json)
 
     @property
     def numbered(self) -> bool:
@@ -199,6 +196,14 @@ class Metadata:
     def _current(self) -> int | None:
         current = self._json.get("current-snapshot-id")
         return None if current in (None, -1) else int(current)
+
+
+def table_id(metadata: Mapping[str, Any]) -> TableId:
+    """Return the id that a metadata file states: the UUID, and the location."""
+    root = str(metadata.get("location") or "")
+    while root.endswith("/") and not root.endswith("://"):
+        root = root[:-1]
+    return TableId("iceberg", str(metadata.get("table-uuid") or ""), root)
 
 
 def _transform(name: str, column: str) -> str:

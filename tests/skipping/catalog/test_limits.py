@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,18 @@ import httpx
 import pytest
 import uvicorn
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import load_file_io
 
 from skipping.catalog import connections, filters
 from skipping.catalog.entries import Entries
 from skipping.catalog.filters import Names, read_filter
-from skipping.catalog.plan import Planner
+from skipping.catalog.indexes import Indexes
 from skipping.catalog.service import Limits, application
-from skipping.catalog.storage import Storage, storage
-from skipping.catalog.upstream import Upstream, _leads_out
+from skipping.catalog.storage import storage
+from skipping.catalog.upstream import Upstream, leads_out
 from skipping.config.settings import Settings
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
-from tests.skipping.catalog.running import FILES, client, make, planned
+from tests.skipping.catalog.running import FILES, client, make, planned, rows_of
 from tests.skipping.catalog.test_filters import metadata
 
 
@@ -36,9 +36,9 @@ def test_requests_at_a_time(behind: RestCatalog) -> None:
 
     async def asked() -> None:
         upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
-        planner = Planner(MemoryStore("limits"), Settings(), most=10, page=10)
+        indexes = Indexes(MemoryStore("limits"), Settings())
         limits = Limits(requests=8, of_one_client=2)
-        app = application(upstream, planner, limits=limits)
+        app = application(upstream, indexes, limits=limits)
         transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
 
@@ -63,8 +63,8 @@ def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
 
     async def asked() -> None:
         upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
-        planner = Planner(MemoryStore("stuck"), Settings(), most=10, page=10)
-        app = application(upstream, planner, limits=Limits(of_one_client=1, receiving=0.1))
+        indexes = Indexes(MemoryStore("stuck"), Settings())
+        app = application(upstream, indexes, limits=Limits(of_one_client=1, receiving=0.1))
         transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
             for _ in range(2):  # the place that it had is free again
@@ -90,33 +90,33 @@ def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
 )
 def test_paths_that_lead_out(path: str, is_one: bool) -> None:
     """However whoever stands before the catalog unquotes them."""
-    assert _leads_out(path.encode()) != is_one
+    assert leads_out(path.encode()) != is_one
 
 
 def test_files_in_memory(behind: RestCatalog) -> None:
     """The last used stay, as many as may; one snapshot alone may be greater."""
-    tables = [make(client(behind.uri), f"db.kept{n}").table for n in range(3)]
-    entries = Entries(2 * (FILES + 1))
+    table = make(client(behind.uri), "db.kept").table
+    for n in range(2):
+        table.append(rows_of(n))
+    snapshots = [s for s in table.metadata.snapshots if s.manifest_list][-3:]
+    files = storage({}, table.metadata_location, {})
 
-    def files(n: int, key: str = "") -> Any:
-        table = tables[n]
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        return entries.files(f"{n}{key}", table.metadata, snapshot, table.io, 60)
+    def read(locations: Sequence[str]) -> Iterator[bytes]:
+        return (b"".join(files.read(each)) for each in locations)
 
-    first = files(0)
-    assert len(first) == FILES
-    assert files(0) is first
-    assert files(0, "under another name") is not first, "nothing is shared between tables"
-    assert files(0) is first
-    files(1)
-    files(2)
-    assert files(0) is not first
-    small = Entries(1)
-    snapshot = tables[0].current_snapshot()
-    assert snapshot is not None
-    held = small.files("t", tables[0].metadata, snapshot, tables[0].io, 60)
-    assert small.files("t", tables[0].metadata, snapshot, tables[0].io, 60) is held
+    entries = Entries(read, 2 * (FILES + 3))
+    first, second, third = (partial(entries.files, table.metadata, each) for each in snapshots)
+    held = first()
+    assert len(held) == FILES
+    assert first() is held
+    assert len(second()) == FILES + 1
+    assert first() is held
+    assert len(third()) == FILES + 2
+    second()
+    assert first() is not held
+    small = Entries(read, 1)
+    held = small.files(table.metadata, snapshots[0])
+    assert small.files(table.metadata, snapshots[0]) is held
 
 
 def test_manifests_that_cannot_be_read(behind: RestCatalog, service: Any) -> None:
@@ -138,23 +138,23 @@ def test_storage_is_the_callers(tmp_path: Path) -> None:
         ],
     }
     made = storage(said, "s3://b/w/t/metadata.json", {"s3.region": "us", "s3.proxy-uri": "p"})
-    assert made.properties["s3.session-token"] == "long"
-    assert "py-io-impl" not in made.properties
+    assert made._config["s3.session-token"] == "long"
+    assert "py-io-impl" not in made._config
     place = {"s3.region": "eu", "s3.endpoint": "e", "s3.proxy-uri": "p", "own": "False"}
-    assert dict(made.place) == place
+    assert dict(made.place[1:]) == place
     file = tmp_path / "here"
     file.write_bytes(b"x")
     for location in (str(file), f"file://{file}", f"FILE:{file}"):
         with pytest.raises(PermissionError):
-            made.new_input(location)
-    io = load_file_io({}, str(tmp_path))
-    local = Storage(io, f"file://{tmp_path}/metadata/1.json", (), is_own=True)
+            next(made.read(location))
+    local = storage({}, f"file://{tmp_path}/metadata/1.json", {})
     for location in (str(file), f"file:{file}", f"file://{file}"):
-        assert local.new_input(location).exists()
+        assert list(local.read(location)) == [b"x"]
     others = (f"{tmp_path}s/f", f"{tmp_path}/../f", f"file:///{tmp_path.parent}/f", "s3://b/f")
     for location in others:
-        with pytest.raises(PermissionError, match="outside of the table's folder"):
-            local.new_input(location)
+        assert not local.may_read(location)
+        with pytest.raises(PermissionError):
+            next(local.read(location))
     for given, is_own in (
         ({"token": "t", "s3.signer.uri": "u"}, True),  # nothing that a reader would use
         ({"s3.access-key-id": "k", "s3.secret-access-key": "s"}, False),
@@ -165,10 +165,6 @@ def test_storage_is_the_callers(tmp_path: Path) -> None:
         assert vended.may_read("s3://b/w/t2/metadata/snap.avro") != is_own
         assert not vended.may_read("gs://b/w/t/metadata/snap.avro")
     assert not storage({}, "s3://b/1.json", {}).may_read("s3://b/snap.avro")  # a whole bucket
-    for write in (lambda: local.new_output(str(file)), lambda: local.delete(str(file))):
-        with pytest.raises(PermissionError):
-            write()
-    assert file.exists()
 
 
 def test_values_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +189,8 @@ def test_metadata_that_is_too_large_goes_to_the_client(behind: RestCatalog, codi
 
     async def asked() -> None:
         upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
-        planner = Planner(MemoryStore("large"), Settings(), most=10, page=10)
-        app = application(upstream, planner, limits=Limits(metadata=3_000))
+        indexes = Indexes(MemoryStore("large"), Settings())
+        app = application(upstream, indexes, limits=Limits(metadata=3_000))
         transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
             headers = {"Accept-Encoding": coding}
@@ -215,8 +211,8 @@ def test_connections_that_ask_nothing_are_closed(
     """Also after a request that was answered; who asks in time is not disturbed."""
     monkeypatch.setattr(connections, "_ASKING", 0.5)
     upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
-    planner = Planner(MemoryStore("idle"), Settings(), most=10, page=10)
-    app = application(upstream, planner)
+    indexes = Indexes(MemoryStore("idle"), Settings())
+    app = application(upstream, indexes)
     server = uvicorn.Server(uvicorn.Config(app, http=connections.Protocol, log_level="error"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))

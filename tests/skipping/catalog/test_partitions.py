@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _ExpressionEvaluationVisitor, bind, rewrite_not, visit
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -41,8 +40,7 @@ from pyiceberg.types import (
 
 from skipping.catalog.entries import File, Files, _Deletes
 from skipping.catalog.filters import Filter, read_filter
-from skipping.catalog.plan import LoadedTable, _matching_partitions, contents
-from skipping.catalog.storage import Storage
+from skipping.catalog.plan import Contents, _matching_partitions
 
 QUERIES = int(os.environ.get("SKIPPING_TEST_QUERIES", "30"))
 DAY = 86_400_000_000
@@ -119,15 +117,14 @@ def random_spec(source: random.Random, id: int) -> PartitionSpec:
     return PartitionSpec(*parts, spec_id=id)
 
 
-def table_of(specs: list[PartitionSpec], schema: Schema = SCHEMA) -> LoadedTable:
+def table_of(specs: list[PartitionSpec], schema: Schema = SCHEMA) -> Contents:
     made = new_table_metadata(schema, specs[0], UNSORTED_SORT_ORDER, "file:/nowhere")
     # By ids of our own: `new_table_metadata` numbers anew.
     said = json.loads(made.model_dump_json())
     said["schemas"] = [json.loads(schema.model_dump_json())]
     said["partition-specs"] = [json.loads(spec.model_dump_json()) for spec in specs]
     said["default-spec-id"] = specs[-1].spec_id
-    io = Storage(load_file_io({}, "/nowhere"), "/nowhere/1.json", (), is_own=True)
-    return LoadedTable("t", contents(json.dumps(said)), io)
+    return Contents(json.dumps(said))
 
 
 def a_file(spec: int, *partition: Any) -> File:
@@ -166,9 +163,9 @@ class _WithNaN(_ExpressionEvaluationVisitor):
         return value != value or super().visit_greater_than_or_equal(term, literal)
 
 
-def selected_by_pyiceberg(table: LoadedTable, file: File, wanted: Filter) -> bool:
-    spec = table.contents.metadata.specs()[file.data.spec_id]
-    types = table.contents.types[spec.spec_id]
+def selected_by_pyiceberg(table: Contents, file: File, wanted: Filter) -> bool:
+    spec = table.metadata.specs()[file.data.spec_id]
+    types = table.types[spec.spec_id]
     fields = [
         NestedField(f.field_id, f.name, type or StringType(), required=False)
         for f, type in zip(spec.fields, types, strict=True)
@@ -205,7 +202,7 @@ def test_random_specs_and_filters() -> None:
         files = files_of(found)
         for _ in range(6):
             asked = tree(source)
-            wanted = read_filter(asked, table.contents.names)
+            wanted = read_filter(asked, table.names)
             assert wanted.understood, asked
             mask = _matching_partitions(table, files, wanted)
             expected = [selected_by_pyiceberg(table, file, wanted) for file in found]
@@ -229,7 +226,7 @@ def test_many_partitions_are_compared_at_once() -> None:
         conditions = {"type": "or", "left": conditions, "right": leaf}
     values = {"type": "in", "term": "s", "values": [f"p{2 * n}" for n in range(20_000)]}
     for asked, last in ((conditions, 6_000), (values, 40_000)):
-        wanted = read_filter(asked, table.contents.names)
+        wanted = read_filter(asked, table.names)
         assert wanted.understood
         start = time.monotonic()
         selected = np.flatnonzero(_matching_partitions(table, files, wanted))

@@ -1,0 +1,23 @@
+"""What is wrong with a request, as clients of the REST catalog are told it."""
+
+from __future__ import annotations
+
+__all__ = ["Denied", "Refused", "unplanned"]
+
+
+class Denied(Exception):
+    """The storage refuses a caller's credentials."""
+
+
+class Refused(Exception):
+    """A request that gets an error: the status, and Iceberg's name for the error."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
+
+
+def unplanned(why: str) -> Refused:
+    """The refusal of a scan that its client has to plan."""
+    message = f"{why}: use scan-planning-mode=client"
+    return Refused(406, "UnsupportedOperationException", message)

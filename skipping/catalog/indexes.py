@@ -1,0 +1,96 @@
+"""The indexes of the store, as worker processes may ask about them: by table, and by predicate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from providers.errors import SkippingError, first_line
+from skipping.catalog.predicates import read_predicate
+from skipping.catalog.storage import Storage
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import shared_lookup
+from skipping.lookup.query import Asking
+from skipping.model.definition import Definition
+from skipping.stores import IndexStore
+from skipping.tables.iceberg.metadata import table_id
+
+__all__ = ["Answer", "Indexes"]
+
+log = logging.getLogger("skipping")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """By ordinal whether a file is pruned, eight a byte, and the files that the index knows.
+
+    `state` is equal for equal files, which are an Arrow stream of path, size, stamp and ordinal.
+    """
+
+    state: str
+    pruned: bytes
+    _files: pa.Table
+
+    def files(self) -> bytes:
+        """The files as a stream."""
+        sink = pa.BufferOutputStream()
+        files = self._files.select(["path", "size", "stamp", "ordinal"])
+        with pa.ipc.new_stream(sink, files.schema) as writer:
+            writer.write_table(files)
+        return bytes(sink.getvalue())
+
+
+class Indexes:
+    """The indexes of one store; safe to use from several threads."""
+
+    def __init__(self, store: IndexStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._warned = ""
+
+    def of(self, metadata: Mapping[str, Any], io: Storage) -> Definition | None:
+        """The index of a table; None if there is none, or the store is unreachable."""
+        # What a table says of itself its writers say: with another's UUID and location it would be
+        # told which of the other's files have which values. Where its metadata is the catalog says.
+        settings = self._settings
+        try:
+            id = table_id(metadata)
+            if not settings.enabled or not io.is_at(id.root):
+                return None
+            lookup = shared_lookup(
+                self._store,
+                ttl=settings.cache_ttl,
+                providers=settings.providers,
+                values=settings.explain_values,
+            )
+            return lookup.indexed(timeout=settings.timeout).get(id)
+        except SkippingError as error:
+            self._warn(error)
+            return None
+
+    def find(self, definition: Definition, said: Mapping[str, Any]) -> Answer | None:
+        """What the index says of a predicate, as a worker sends it; None if it says nothing."""
+        try:
+            predicate, columns = read_predicate(said)
+            found = Asking(self._store, definition, self._settings).find(predicate, columns)
+        except Exception as error:  # reading never fails because of an index
+            self._warn(error)
+            return None
+        if not found.disproved:
+            return None
+        pruned = np.zeros(found.disproved.max() + 1, bool)
+        pruned[np.array(found.disproved, np.int64)] = True
+        state = f"{found.index} {found.generation} {len(found.files)}"
+        return Answer(state, np.packbits(pruned).tobytes(), found.files)
+
+    def _warn(self, error: Exception) -> None:
+        """Log once what each request meets."""
+        said = first_line(error)
+        if said != self._warned:
+            log.warning("no file is skipped: %s", said)
+        self._warned = said

@@ -1,0 +1,95 @@
+"""Messages between the service and a worker process: a JSON object, and parts that are bytes.
+
+Each side checks the sizes that the other states before it takes a byte, and waits no longer than a
+deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from skipping.catalog.bounded import read_json
+
+__all__ = ["Channel", "Ended", "Message"]
+
+_HEAD = struct.Struct(">I")
+_PIECE = 1 << 20
+_HEAD_BYTES, _HEAD_PARTS = 32 << 20, 1_000_000
+"""What the JSON of a message may have: the largest is a filter of 16 MiB."""
+
+Message: TypeAlias = tuple[dict[str, Any], Sequence[bytes]]
+
+
+class Ended(Exception):
+    """The other side is gone, does not answer in time, or sends what is no message."""
+
+
+class Channel:
+    """One end; `most`: how many bytes the parts of a message may have that it receives."""
+
+    def __init__(self, line: socket.socket, most: int) -> None:
+        self._line = line
+        self._most = most
+
+    def send(
+        self, said: Mapping[str, Any], parts: Sequence[bytes] = (), *, deadline: float
+    ) -> None:
+        """Send a message; raises Ended."""
+        head = json.dumps({**said, "sizes": [len(part) for part in parts]}).encode()
+        try:
+            for piece in (_HEAD.pack(len(head)) + head, *parts):
+                for start in range(0, len(piece), _PIECE):
+                    self._line.settimeout(_left(deadline))
+                    self._line.sendall(memoryview(piece)[start : start + _PIECE])
+        except OSError as error:
+            raise Ended(type(error).__name__) from error
+
+    def receive(self, *, deadline: float) -> Message:
+        """The next message; raises Ended."""
+        (length,) = _HEAD.unpack(self._exactly(_HEAD.size, deadline))
+        if length > _HEAD_BYTES:
+            raise Ended("a message that is too large")
+        try:
+            said = read_json(self._exactly(length, deadline), _HEAD_PARTS)
+            sizes = said.pop("sizes")
+            if not all(type(size) is int and size >= 0 for size in sizes):
+                raise ValueError("no sizes")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Ended("no message") from error
+        if sum(sizes) > self._most:
+            raise Ended("a message that is too large")
+        return said, [self._exactly(size, deadline) for size in sizes]
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            try:
+                self._line.settimeout(_left(deadline))
+                part = self._line.recv(min(size, _PIECE))
+            except OSError as error:
+                raise Ended(type(error).__name__) from error
+            if not part:
+                raise Ended("closed")
+            size -= len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+    def shut(self) -> None:
+        """End it while another thread may use it; raises OSError."""
+        self._line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it: the other side finds it closed."""
+        self._line.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,165 @@
+"""Predicates as JSON: what a worker process asks the index about, and the service reads.
+
+A worker that a forged manifest has taken over may send anything, so reading checks the form of each
+part, and the index rejects what does not fit its columns. Values travel as JSON has them: binary
+values in hexadecimal, decimals as text, dates and times as numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from providers.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    fold,
+)
+from providers.values import arrow_type
+from skipping.tables import Columns, TableColumn
+
+__all__ = ["read_predicate", "write_predicate"]
+
+_DEEPEST = 200
+
+
+def write_predicate(predicate: Predicate, columns: Columns) -> dict[str, Any]:
+    """The JSON of a predicate, and of the columns that its leaves name."""
+    named: dict[str, Any] = {}
+
+    def leaf(leaf: Any) -> Any:
+        node = _written(leaf)
+        if "column" in node:
+            column = columns[node["column"]]
+            named[column.name] = [column.identity, column.type, column.refusal]
+        return node
+
+    def join(node: Any, legs: Sequence[Any]) -> Any:
+        return {"is": "and" if isinstance(node, And) else "or", "legs": list(legs)}
+
+    tree = fold(predicate, legs=lambda node: node.legs, leaf=leaf, join=join)
+    return {"predicate": tree, "columns": named}
+
+
+def _written(leaf: Any) -> dict[str, Any]:
+    match leaf:
+        case Compare(column, op, value):
+            typed = isinstance(value, pa.Scalar)
+            value = _plain(pa.array([value]))[0] if typed else value
+            return {"is": "compare", "column": column, "op": op, "value": value, "typed": typed}
+        case In(column, values, negated):
+            return {"is": "in", "column": column, "values": _plain(values), "not": negated}
+        case IsNull(column, negated):
+            return {"is": "null", "column": column, "not": negated}
+        case StartsWith(column, prefix, negated):
+            prefix = prefix.hex() if isinstance(prefix, bytes) else prefix
+            return {"is": "starts", "column": column, "value": prefix, "not": negated}
+        case _:
+            return {"is": "unknown"}
+
+
+def _plain(values: pa.Array) -> list[Any]:
+    """Values as JSON has them."""
+    if pa.types.is_decimal(values.type):
+        return [str(value) for value in values.to_pylist()]
+    if pa.types.is_binary(values.type):
+        return [value.hex() for value in values.to_pylist()]
+    if counted := _counted(values.type):
+        values = values.cast(counted)
+    plain: list[Any] = values.to_pylist()
+    return plain
+
+
+def _counted(type: pa.DataType) -> pa.DataType | None:
+    """The integers that dates and times are."""
+    if pa.types.is_date32(type):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(type) else None
+
+
+def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
+    """The predicate, and its columns; raises ValueError for what is no JSON of a predicate."""
+    try:
+        columns = Columns(
+            TableColumn(_text(name), _text(identity), _text(type), (), refusal=refusal)
+            for name, (identity, type, refusal) in said["columns"].items()
+        )
+        return _Reader(columns).node(said["predicate"], 0), columns
+    except (KeyError, TypeError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+        raise ValueError(f"no predicate: {type(error).__name__}") from error
+
+
+class _Reader:
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def node(self, node: Any, depth: int) -> Predicate:
+        if depth > _DEEPEST:
+            raise ValueError("a predicate that is nested too deep")
+        if node["is"] in ("and", "or"):
+            legs = tuple(self.node(leg, depth + 1) for leg in node["legs"])
+            return And(legs) if node["is"] == "and" else Or(legs)
+        if node["is"] == "unknown":
+            return Unknown("a condition that no index knows")
+        read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
+        column = self._columns[node["column"]]
+        type = arrow_type(column.type)
+        if type is None:
+            raise ValueError(f"{column.type} has no index")
+        return read(column.name, type, node)
+
+
+def _compare(column: str, type: pa.DataType, node: Any) -> Compare:
+    value = node["value"]
+    if node["op"] not in get_args(Op):
+        raise ValueError("no comparison")
+    if node["typed"] is True:
+        return Compare(column, node["op"], _array([value], type)[0])
+    if not isinstance(value, float | int):
+        raise ValueError("no number")
+    return Compare(column, node["op"], value)
+
+
+def _in(column: str, type: pa.DataType, node: Any) -> In:
+    return replace(In.of(column, _array(node["values"], type)), negated=node["not"] is True)
+
+
+def _null(column: str, type: pa.DataType, node: Any) -> IsNull:
+    return IsNull(column, negated=node["not"] is True)
+
+
+def _starts(column: str, type: pa.DataType, node: Any) -> StartsWith:
+    text = _text(node["value"])
+    prefix = bytes.fromhex(text) if pa.types.is_binary(type) else text
+    return StartsWith(column, prefix, negated=node["not"] is True)
+
+
+_LEAVES: Mapping[str, Any] = {"compare": _compare, "in": _in, "null": _null, "starts": _starts}
+
+
+def _array(values: Any, type: pa.DataType) -> pa.Array:
+    if not isinstance(values, list) or None in values:
+        raise ValueError("no list of values")
+    if pa.types.is_decimal(type):
+        return pa.array([Decimal(_text(value)) for value in values], type)
+    if pa.types.is_binary(type):
+        return pa.array([bytes.fromhex(_text(value)) for value in values], type)
+    counted = _counted(type)
+    return pa.array(values, type) if counted is None else pa.array(values, counted).cast(type)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError("no text")
+    return given

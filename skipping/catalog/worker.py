@@ -1,0 +1,261 @@
+"""A worker process: reads what the writers of one table wrote, for one caller of the service.
+
+Metadata, manifests and their lists are data of strangers. They are decoded here and nowhere else,
+by a process that has nothing to lose: no environment, no credentials, no file or socket but the one
+to the service, and no right to open another. The service reads files for it, and asks the index.
+
+The service starts one process with `main`, which imports everything and forks a worker for each
+socket that it is handed. It reads nothing that a stranger wrote.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from providers.errors import TableError, first_line
+from skipping.catalog.bounded import read_json
+from skipping.catalog.errors import Denied, Refused
+from skipping.catalog.messages import Channel, Ended
+from skipping.catalog.plan import Contents, Found, Part, Planner
+from skipping.catalog.predicates import write_predicate
+
+__all__ = ["FAILURES", "Worker", "main"]
+
+_SAYING = 600.0
+"""Seconds that the service may take for one message; it ends a worker that takes too long."""
+
+_MOST = 2 << 30
+_FILTER_PARTS = 4_000_000
+_CPU = 3600
+"""Seconds of computing in the life of a worker, should the service not be there to end it."""
+
+FAILURES: dict[str, type[Exception]] = {
+    "denied": Denied,
+    "permission": PermissionError,
+    "storage": OSError,
+}
+"""What may go wrong in reading a file, by its name in messages."""
+
+
+class Worker:
+    """Answers the requests of one caller for one table; `channel` is the way to the service."""
+
+    def __init__(self, channel: Channel, *, files: int, page: int, idle: float) -> None:
+        self._channel = channel
+        self._idle = idle
+        self._planner = Planner(self._find, self._read, most=files, page=page)
+        self._contents: Contents | None = None
+        self._known: tuple[str, pa.Table] = "", pa.table({})
+
+    def serve(self) -> None:
+        """Answer until the service is gone, or asks nothing for a while."""
+        while True:
+            said, parts = self._channel.receive(deadline=time.monotonic() + self._idle)
+            answer, made = self._answered(said, parts)
+            self._channel.send(answer, made, deadline=time.monotonic() + _SAYING)
+
+    def _answered(
+        self, said: dict[str, Any], parts: Sequence[bytes]
+    ) -> tuple[dict[str, Any], Sequence[bytes]]:
+        try:
+            if said["metadata"]:
+                self._contents = None
+                self._contents = Contents(parts[-1].decode())
+            if self._contents is None:
+                raise TableError("no metadata")
+            return getattr(self, f"_{said['do']}")(self._contents, parts)  # type: ignore[no-any-return]
+        except Refused as refused:
+            return {"refused": [refused.status, refused.kind, refused.message]}, ()
+        except Denied as denied:
+            message = f"{denied}: load the table again"
+            return {"refused": [403, "ForbiddenException", message]}, ()
+        except PermissionError as error:
+            message = f"{error}: use scan-planning-mode=client"
+            return {"refused": [406, "UnsupportedOperationException", message]}, ()
+        except (Ended, MemoryError):
+            raise
+        except Exception as error:  # of what is not as it should be there are many kinds
+            return {"refused": [500, "ServiceFailureException", first_line(error)]}, ()
+
+    def _mode(self, table: Contents, _: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+        """Why scans are not planned here, and the lists of manifests that would be read."""
+        refs = table.metadata.refs.values()
+        snapshots = (table.metadata.snapshot_by_id(ref.snapshot_id) for ref in refs)
+        lists = [snapshot.manifest_list for snapshot in snapshots if snapshot is not None]
+        return {"unplanned": table.unplanned, "lists": lists}, ()
+
+    def _plan(
+        self, table: Contents, parts: Sequence[bytes]
+    ) -> tuple[dict[str, Any], Sequence[bytes]]:
+        """The tasks of the first part of a plan, and the other parts."""
+        asked = _object(parts[0])
+        first, *rest = self._planner.plan(table, asked)
+        tasks = b"".join(self._planner.tasks(table, first))
+        return {}, [tasks, *(part.pack() for part in rest)]
+
+    def _tasks(
+        self, table: Contents, parts: Sequence[bytes]
+    ) -> tuple[dict[str, Any], Sequence[bytes]]:
+        """The tasks of another part."""
+        return {}, [b"".join(self._planner.tasks(table, Part.unpack(parts[0])))]
+
+    def _read(self, locations: Sequence[str]) -> Iterator[bytes]:
+        """Files, which the service reads."""
+        if not locations:
+            return
+        self._channel.send({"read": list(locations)}, deadline=time.monotonic() + _SAYING)
+        for _ in locations:
+            pieces: list[bytes] = []
+            while True:
+                said, parts = self._channel.receive(deadline=time.monotonic() + _SAYING)
+                if failure := said.get("failure"):
+                    raise FAILURES[failure](said["message"])
+                pieces += parts
+                if not said["more"]:
+                    break
+            yield b"".join(pieces)
+
+    def _find(self, predicate: Any, columns: Any) -> Found | None:
+        """What the index says, which the service asks."""
+        said = {"find": write_predicate(predicate, columns), "known": self._known[0]}
+        self._channel.send(said, deadline=time.monotonic() + _SAYING)
+        answer, parts = self._channel.receive(deadline=time.monotonic() + _SAYING)
+        if answer["state"] is None:
+            return None
+        if len(parts) > 1:
+            self._known = answer["state"], pa.ipc.open_stream(parts[1]).read_all()
+        pruned = np.unpackbits(np.frombuffer(parts[0], np.uint8)).astype(bool)
+        return Found(*self._known, pruned)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        asked = read_json(text, _FILTER_PARTS)
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
+    return asked
+
+
+def main() -> None:
+    """Fork a worker for each socket that comes over standard input, until that ends."""
+    control = socket.socket(fileno=0)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    woken, waking = os.pipe()
+    os.set_blocking(waking, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    size = _address_space()
+    gc.collect()
+    gc.freeze()
+    control.sendall(b"{}\n")
+    workers: dict[int, int] = {}
+    try:
+        while True:
+            ready, _, _ = select.select([control, woken], [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+            _reap(workers)
+            if control not in ready:
+                continue
+            text, line = _order(control)
+            if not text:
+                break
+            order = json.loads(text)
+            if "end" in order:
+                if order["end"] in workers:  # its number is its own until it is reaped
+                    os.kill(workers[order["end"]], signal.SIGKILL)
+            else:
+                pid = os.fork()
+                if pid == 0:
+                    _work(line, order, size)
+                workers[order["start"]] = pid
+                os.close(line)
+            control.sendall(b"{}\n")
+    except OSError:  # the service is gone
+        pass
+    for pid in workers.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _order(control: socket.socket) -> tuple[bytes, int]:
+    """What the service wants, and the socket that comes with it."""
+    text, passed, _, _ = control.recvmsg(4096, socket.CMSG_SPACE(4))
+    fds = array.array("i")
+    for _, _, data in passed:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return text, fds[0] if fds else -1
+
+
+def _reap(workers: dict[int, int]) -> None:
+    """Forget those that ended."""
+    while workers:
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        for number in [number for number, each in workers.items() if each == pid]:
+            del workers[number]
+
+
+def _work(line: int, order: dict[str, Any], size: int) -> None:
+    """Be a worker; never returns."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        if line != 3:
+            os.dup2(line, 3)
+        os.closerange(4, 1 << 16)
+        channel = Channel(socket.socket(fileno=3), _MOST)
+        worker = Worker(channel, files=order["files"], page=order["page"], idle=order["idle"])
+        _confine(size + order["memory"])
+        worker.serve()
+    except Ended:
+        code = 0
+    except MemoryError:
+        gc.collect()
+        message = "reading the table's metadata takes more memory than it may"
+        with contextlib.suppress(Exception):
+            channel.send({"exhausted": message}, deadline=time.monotonic() + 5)
+    finally:
+        os._exit(code)
+
+
+def _confine(memory: int) -> None:
+    """Give up the right to more memory than this, and to open or write any file or socket."""
+    if sys.platform == "linux":  # elsewhere the address space says nothing of the memory in use
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))  # those that are open
+
+
+def _address_space() -> int:
+    """The bytes of address space that this process has."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()

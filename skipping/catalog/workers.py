@@ -1,0 +1,400 @@
+"""The pool of worker processes: one a caller and table, none of which sees another's data.
+
+A worker gets metadata and the bytes of manifests, and no credentials: this process reads files for
+it, after checking each location. What a worker sends back is checked for size and form, for a
+manifest may have been made to take it over. A worker ends when it needs more memory or time than it
+may, when it is idle, and to make room for another caller or table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from providers.errors import TableError, first_line
+from skipping.catalog.bounded import read_json
+from skipping.catalog.errors import Denied, Refused, unplanned
+from skipping.catalog.indexes import Answer
+from skipping.catalog.messages import Channel, Ended, Message
+
+__all__ = ["Bounds", "Job", "Workers", "check_tasks"]
+
+log = logging.getLogger("skipping")
+
+_START = "import sys; sys.path[:] = sys.argv[1:]; from skipping.catalog.worker import main; main()"
+_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
+"""What a worker may have of the environment: how libraries are found, and how text is encoded."""
+
+_STARTING = 60.0
+_AHEAD = 8
+"""Manifests that are read at a time; of each the first piece, until it is its turn."""
+
+_SLACK = 5.0
+"""Seconds by which this process takes a worker for idle before the worker does."""
+
+_ANSWER = 256 << 20
+_TASKS = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What workers may take: how many there are in all and of one caller, and each of them.
+
+    `memory` are bytes beyond those of a new worker; `manifest` and `manifests` the bytes of one
+    file and of all files that a request reads. Times are in seconds: for a request, and until an
+    idle worker ends. `files` of snapshots are cached, and an answer has `page` tasks at most.
+    """
+
+    workers: int = 8
+    of_one_caller: int = 4
+    memory: int = 2 << 30
+    manifest: int = 256 << 20
+    manifests: int = 4 << 30
+    seconds: float = 120.0
+    idle: float = 300.0
+    files: int = 1_000_000
+    page: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request to the worker of a caller and table.
+
+    `metadata` is the text of the metadata file, and `version` equal for equal texts. `read` gives
+    the pieces of a file, and `find` what the index says of a predicate.
+    """
+
+    caller: Hashable
+    table: Hashable
+    metadata: bytes
+    version: str
+    read: Callable[[str], Iterator[bytes]]
+    find: Callable[[Mapping[str, Any]], Answer | None]
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    number: int
+    caller: Hashable
+    channel: Channel
+    used: float
+    busy: int = 0
+    version: str = ""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Workers:
+    """Worker processes, started as they are needed; safe to use from several threads."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
+        self._lock = threading.Lock()
+        self._workers: dict[Hashable, _Worker] = {}
+        self._numbers = count(1)
+        self._starter: _Starter | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin to start the process that workers are forked from, which takes a second or two."""
+        with self._lock:
+            self._begin()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            self._is_closed = True
+            starter, self._starter = self._starter, None
+            for worker in self._workers.values():
+                with suppress(OSError):
+                    worker.channel.shut()
+            self._workers.clear()
+        if starter is not None:
+            starter.close()
+
+    def ask(self, job: Job, do: str, *parts: bytes, seconds: float | None = None) -> Message:
+        """The worker's answer to a request: "mode", "plan" or "tasks".
+
+        Raises Refused for what the worker refuses, and for one that dies or reaches a limit.
+        """
+        deadline = time.monotonic() + (self.bounds.seconds if seconds is None else seconds)
+        with self._worker(job, deadline) as worker:
+            is_new = worker.version != job.version
+            given = (*parts, job.metadata) if is_new else parts
+            try:
+                worker.channel.send({"do": do, "metadata": is_new}, given, deadline=deadline)
+                worker.version = job.version
+                answer, made = self._answer(worker.channel, job, deadline)
+            except BaseException as error:
+                self._end(worker)
+                if not isinstance(error, Ended):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise unplanned("reading the table's metadata takes too long") from error
+                message = f"the process that read the table's metadata ended: {error}"
+                log.warning("worker ended: reason=%s", error)
+                raise Refused(500, "ServiceFailureException", message) from error
+        if "exhausted" in answer:
+            self._end(worker)
+            raise unplanned("reading the table's metadata takes more memory than it may")
+        if "refused" in answer:
+            raise _refused(answer["refused"])
+        return answer, made
+
+    def _answer(self, channel: Channel, job: Job, deadline: float) -> Message:
+        """The answer, after what the worker wants to know for it."""
+        left = self.bounds.manifests
+        while True:
+            said, parts = channel.receive(deadline=deadline)
+            if "read" in said:
+                left = self._send_files(channel, job, said["read"], left, deadline)
+            elif "find" in said:
+                found = job.find(said["find"]) if isinstance(said["find"], dict) else None
+                if found is None:
+                    channel.send({"state": None}, deadline=deadline)
+                    continue
+                known = found.state == said.get("known")
+                sent = [found.pruned] if known else [found.pruned, found.files()]
+                channel.send({"state": found.state}, sent, deadline=deadline)
+            else:
+                return said, parts
+
+    def _send_files(
+        self, channel: Channel, job: Job, locations: Any, left: int, deadline: float
+    ) -> int:
+        """Send the contents of files; the bytes that the request may still read."""
+        if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
+            raise Ended("no locations")
+
+        def begin(location: str) -> tuple[Iterator[bytes], bytes]:
+            pieces = job.read(location)
+            return pieces, next(pieces, b"")
+
+        pool = ThreadPoolExecutor(_AHEAD)
+        ahead: list[Future[tuple[Iterator[bytes], bytes]]] = []
+        try:
+            for turn in range(len(locations)):
+                while len(ahead) < _AHEAD and turn + len(ahead) < len(locations):
+                    ahead.append(pool.submit(begin, locations[turn + len(ahead)]))
+                pieces, piece = ahead.pop(0).result(deadline - time.monotonic())
+                size = 0
+                while piece:
+                    size += len(piece)
+                    left -= len(piece)
+                    if left < 0 or size > self.bounds.manifest:
+                        raise unplanned("the table's manifests are too large")
+                    channel.send({"more": True}, [piece], deadline=deadline)
+                    piece = next(pieces, b"")
+                channel.send({"more": False}, deadline=deadline)
+        except (Ended, Refused):
+            raise
+        except Exception as error:  # each kind of storage has its own
+            kind = "denied" if isinstance(error, Denied) else "storage"
+            kind = "permission" if isinstance(error, PermissionError) else kind
+            channel.send({"failure": kind, "message": first_line(error)}, deadline=deadline)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return left
+
+    @contextmanager
+    def _worker(self, job: Job, deadline: float) -> Iterator[_Worker]:
+        """The worker of a caller and table, for one request at a time."""
+        key = job.caller, job.table
+        while True:
+            with self._lock:
+                worker = self._living(key) or self._make(key, job.caller)
+                worker.busy += 1
+            try:
+                if not worker.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                    raise Refused(503, "ServiceUnavailableException", "the table is busy")
+                try:
+                    if self._workers.get(key) is worker:  # or it ended in another's turn
+                        yield worker
+                        return
+                finally:
+                    worker.turn.release()
+            finally:
+                with self._lock:
+                    worker.busy -= 1
+                    worker.used = time.monotonic()
+
+    def _living(self, key: Hashable) -> _Worker | None:
+        """The worker of a key, after those that are idle were forgotten."""
+        last = time.monotonic() - self.bounds.idle + _SLACK
+        for other, worker in list(self._workers.items()):
+            if not worker.busy and worker.used < last:
+                self._forget(other)
+        return self._workers.get(key)
+
+    def _make(self, key: Hashable, caller: Hashable) -> _Worker:
+        """A new worker, in the place of one that is not at work if there are enough."""
+        mine = [other for other, worker in self._workers.items() if worker.caller == caller]
+        for among, most in (
+            (mine, self.bounds.of_one_caller),
+            (list(self._workers), self.bounds.workers),
+        ):
+            if len(among) >= most:
+                idle = [other for other in among if not self._workers[other].busy]
+                if not idle:
+                    raise Refused(503, "ServiceUnavailableException", "too many tables at a time")
+                self._forget(min(idle, key=lambda other: self._workers[other].used))
+        number = next(self._numbers)
+        bounds = self.bounds
+        order = {"start": number, "memory": bounds.memory, "files": bounds.files}
+        try:
+            line = self._begin().fork({**order, "page": bounds.page, "idle": bounds.idle})
+        except (OSError, subprocess.SubprocessError) as error:
+            self._lose_starter()
+            raise Refused(
+                503, "ServiceUnavailableException", "no process can be started"
+            ) from error
+        worker = _Worker(number, caller, Channel(line, _ANSWER), time.monotonic())
+        self._workers[key] = worker
+        return worker
+
+    def _begin(self) -> _Starter:
+        if self._is_closed:
+            raise Refused(503, "ServiceUnavailableException", "the service ends")
+        if self._starter is None:
+            self._starter = _Starter()
+        return self._starter
+
+    def _lose_starter(self) -> None:
+        """Forget a starter that is gone; its workers are ended, for nobody could end them later."""
+        starter, self._starter = self._starter, None
+        if starter is not None:
+            starter.close()
+        self._workers.clear()
+
+    def _end(self, worker: _Worker) -> None:
+        """End a worker, and forget it."""
+        with self._lock:
+            for key in [key for key, each in self._workers.items() if each is worker]:
+                self._forget(key)
+
+    def _forget(self, key: Hashable) -> None:
+        worker = self._workers.pop(key)
+        worker.channel.close()
+        if self._starter is not None:
+            try:
+                self._starter.end(worker.number)
+            except OSError:
+                self._lose_starter()
+
+
+class _Starter:
+    """The process that forks workers: it has no secrets, and reads nothing of strangers."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(_STARTING)
+        path = [os.path.abspath(each) for each in sys.path]  # "" is where this process is
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _START, *path],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={
+                    **{name: os.environ[name] for name in _KEPT if name in os.environ},
+                    "OPENBLAS_NUM_THREADS": "1",  # a process that forks has one thread
+                },
+                start_new_session=True,  # Ctrl-C is this process's own
+            )
+        finally:
+            theirs.close()
+        self._is_ready = False
+
+    def fork(self, order: Mapping[str, Any]) -> socket.socket:
+        """A line to a new worker; raises OSError."""
+        if not self._is_ready:
+            self._acknowledged()
+            self._is_ready = True
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno()])
+            self._acknowledged()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def end(self, number: int) -> None:
+        """End a worker that may have ended; raises OSError."""
+        if self._is_ready:
+            self._control.sendall(json.dumps({"end": number}).encode())
+            self._acknowledged()
+
+    def _acknowledged(self) -> None:
+        if self._control.recv(3) != b"{}\n":
+            raise ConnectionError("no process can be started")
+
+    def close(self) -> None:
+        """End it, and with it its workers."""
+        self._control.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _refused(said: Any) -> Exception:
+    """What a worker says is wrong, as far as it has a form that errors have."""
+    match said:
+        case [int() as status, str() as kind, str() as message] if 400 <= status < 600:
+            return Refused(status, kind, message)
+    return TableError("the table's metadata cannot be read")
+
+
+_TASK = {"data-file", "delete-file-references", "residual-filter"}
+_FILE = {
+    *("content", "file-path", "file-format", "spec-id", "partition", "file-size-in-bytes"),
+    *("record-count", "split-offsets", "sort-order-id", "first-row-id", "key-metadata"),
+    *("equality-ids", "referenced-data-file", "content-offset", "content-size-in-bytes"),
+}
+
+
+def check_tasks(text: bytes) -> bytes:
+    """The tasks of a plan as a worker sends them; raises Refused for anything but tasks.
+
+    A plan may carry credentials and addresses too, which its client would use.
+    """
+    try:
+        said = _members(read_json(b"{%b}" % text, _TASKS, object_pairs_hook=tuple))
+        if not {"file-scan-tasks"} <= set(said) <= {"file-scan-tasks", "delete-files"}:
+            raise ValueError("no tasks")
+        files = list(said.get("delete-files", ()))
+        for task in map(_members, said["file-scan-tasks"]):
+            if not {"data-file"} <= set(task) <= _TASK:
+                raise ValueError("no task")
+            files.append(task["data-file"])
+        if not all(set(_members(file)) <= _FILE for file in files):
+            raise ValueError("no file")
+    except (ValueError, TypeError) as error:
+        message = "the process that read the table's metadata made no plan"
+        raise Refused(500, "ServiceFailureException", message) from error
+    return text
+
+
+def _members(pairs: Any) -> dict[str, Any]:
+    """The members of an object, each of which is there once; raises ValueError, TypeError."""
+    if not isinstance(pairs, tuple):
+        raise TypeError("no object")
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member that is there twice")
+    return members
