@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["read_json"]
+__all__ = ["TooManyParts", "check_parts", "read_json"]
 
 
-def read_json(text: bytes, most: int, **options: Any) -> Any:
-    """The value of a JSON text with at most `most` parts; raises ValueError for any other text.
+class TooManyParts(ValueError):
+    """JSON that is refused for the number of its parts."""
+
+
+def check_parts(text: bytes, most: int) -> None:
+    """Raise TooManyParts for a JSON text with more than `most` parts.
 
     Each list, object, key and element costs a comma, a colon or a bracket, and in Python about 100
     bytes: 64 MiB of `[],` would take 1.3 GiB.
     """
     if sum(map(text.count, (b",", b":", b"[", b"{"))) > most:
-        raise ValueError(f"JSON of more than {most} parts")
+        raise TooManyParts(f"JSON of more than {most} parts")
+
+
+def read_json(text: bytes, most: int) -> Any:
+    """The value of a JSON text with at most `most` parts; raises ValueError for any other."""
+    check_parts(text, most)
     try:
-        return json.loads(text.decode(), **options)  # UTF-8, and nothing that looks like UTF-16
+        return json.loads(text.decode())  # UTF-8, and nothing that looks like UTF-16
     except RecursionError as error:
         raise ValueError("JSON that is nested too deep") from error

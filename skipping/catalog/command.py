@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import os
 import signal
 import socket
@@ -29,9 +30,11 @@ from skipping.engines.environment import environment_store
 __all__ = ["main"]
 
 _KEY = 32
+_SET_DUMPABLE = 4  # of prctl
 
 
 def _arguments() -> argparse.ArgumentParser:
+    bounds = Bounds()
     parser = argparse.ArgumentParser(
         prog="file-skipping catalog",
         description="An Iceberg REST catalog that plans scans with the index.",
@@ -57,14 +60,14 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers",
         type=_count,
-        default=Bounds().workers,
+        default=bounds.workers,
         metavar="N",
         help="processes that read metadata and manifests, at most",
     )
     parser.add_argument(
         "--worker-memory",
         type=_count,
-        default=Bounds().memory >> 20,
+        default=bounds.memory >> 20,
         metavar="MiB",
         help="memory that each of them may take",
     )
@@ -148,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_graceful_shutdown=10,
         h11_max_incomplete_event_size=64 << 10,
     )
+    _hide_memory()
     with listening:
         host, port = listening.getsockname()[:2]
         server = _Announced(config, f"catalog: http://{host}:{port} in front of {given.upstream}")
@@ -156,6 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(each, lambda *_: None)
         asyncio.run(server.serve([listening]))
     return 0
+
+
+def _hide_memory() -> None:
+    """Keep other processes of this user, workers too, from reading this one's memory (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _settings(conf: Mapping[str, str]) -> Settings:

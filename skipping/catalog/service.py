@@ -28,7 +28,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from providers.errors import SkippingError
-from skipping.catalog.bounded import read_json
+from skipping.catalog.bounded import TooManyParts, read_json
+from skipping.catalog.connections import client_of
 from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.handles import Handles, Invalid
 from skipping.catalog.indexes import Answer, Indexes
@@ -196,7 +197,7 @@ class _Service:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever is asked; it counts until the last byte is sent."""
         request = Request(scope, receive)
-        client = request.client.host if request.client is not None else ""
+        client = client_of(request.client.host) if request.client is not None else ""
         busy = sum(self._under_way.values()) >= self._limits.requests
         if busy or self._under_way.get(client, 0) >= self._limits.of_one_client:
             full = _error(503, "ServiceUnavailableException", "too many requests at a time")
@@ -365,8 +366,13 @@ class _Service:
             raise unplanned(f"{message}, expire snapshots or") from None
 
         def load() -> _Loaded:
-            said = _object(text)
-            if said is None or not isinstance(said.get("metadata"), dict):
+            try:
+                said = read_json(text, _PARTS)
+            except TooManyParts:
+                raise unplanned("the table's metadata is too large, expire snapshots or") from None
+            except ValueError:
+                said = None
+            if not isinstance(said, dict) or not isinstance(said.get("metadata"), dict):
                 raise Unreachable("no table in its answer")
             return self._opened(asked.caller, path, said)
 
@@ -405,7 +411,7 @@ class _Service:
             message = "the plan task does not exist, or not any more"
             return _error(404, "NoSuchPlanTaskException", message)
         _, (tasks,) = await self._ask(table, "tasks", page)
-        return _json(b"{%b}" % tasks)
+        return _json(tasks)
 
     async def _ask(
         self, table: _Loaded, do: str, *parts: bytes, seconds: float | None = None
@@ -424,7 +430,7 @@ class _Service:
             if do != "mode":
                 if not made or (do == "tasks" and len(made) > 1):
                     raise Refused(500, "ServiceFailureException", "the plan has no tasks")
-                check_tasks(made[0])
+                made = [check_tasks(made[0]), *made[1:]]
             return said, made
 
         async with self._turn(table.caller):
@@ -518,10 +524,10 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def _completed(tasks: bytes, handles: Sequence[str]) -> bytes:
-    """The answer to a request for a plan."""
+    """The answer to a request for a plan; `tasks` is a JSON object."""
     head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
     tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
-    return b"".join([head, tasks, tail])
+    return b"".join([head, tasks[1:-1], tail])
 
 
 class _Forwarded(StreamingResponse):

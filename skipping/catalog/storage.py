@@ -7,6 +7,7 @@ writer's text again.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from pyiceberg.io import FileIO, load_file_io
 
@@ -27,6 +29,7 @@ _PIECE = 8 << 20
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f?#\\]")
 """Characters that some parsers of URIs remove, or at which they end the path."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _SCHEMES = {"": "file", "s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Schemes that are other names of one storage."""
@@ -70,7 +73,8 @@ class Location:
 def parse_location(text: str) -> Location:
     """The only meaning that a location has; raises PermissionError if it may have another."""
     parts = _LOCATION.fullmatch(text)
-    if parts is None or _UNSAFE.search(text) or leads_out(text.encode(errors="replace")):
+    unsafe = _UNSAFE.search(text) or _CONTROL.search(unquote(text))
+    if parts is None or unsafe or leads_out(text.encode(errors="replace")):
         raise PermissionError("a location that is not understood")
     scheme = (parts[1] or "").lower()
     location = Location(_SCHEMES.get(scheme, scheme), parts[2] or "", parts[3])
@@ -161,7 +165,12 @@ def _open_below(folder: str, path: str) -> Any:
         for turn, step in enumerate(steps, 1):
             kind = os.O_DIRECTORY if turn < len(steps) else os.O_NONBLOCK  # a pipe would block
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind
-            below = os.open(step, flags, dir_fd=at)
+            try:
+                below = os.open(step, flags, dir_fd=at)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise PermissionError(_OUTSIDE) from error
+                raise
             os.close(at)
             at = below
         if not steps or not stat.S_ISREG(os.fstat(at).st_mode):

@@ -170,11 +170,11 @@ def main() -> None:
     workers: dict[int, int] = {}
     try:
         while True:
-            ready, _, _ = select.select([control, woken], [], [])
+            ready, _, _ = select.select([control.fileno(), woken], [], [])
             if woken in ready:
                 os.read(woken, 4096)
             _reap(workers)
-            if control not in ready:
+            if control.fileno() not in ready:
                 continue
             text, line = _order(control)
             if not text:

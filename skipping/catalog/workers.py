@@ -20,11 +20,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from providers.errors import TableError, first_line
-from skipping.catalog.bounded import read_json
+from skipping.catalog.bounded import check_parts, read_json
 from skipping.catalog.errors import Denied, Refused, unplanned
 from skipping.catalog.indexes import Answer
 from skipping.catalog.messages import Channel, Ended, Message
@@ -303,7 +306,7 @@ class _Starter:
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _START, *path],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
                 env={
@@ -369,32 +372,33 @@ _FILE = {
 
 
 def check_tasks(text: bytes) -> bytes:
-    """The tasks of a plan as a worker sends them; raises Refused for anything but tasks.
+    """The tasks of a plan as a worker sends them, written anew as a JSON object.
 
-    A plan may carry credentials and addresses too, which its client would use.
+    Raises Refused for anything but tasks: a plan may carry credentials and addresses too, which its
+    client would use.
     """
     try:
-        said = _members(read_json(b"{%b}" % text, _TASKS, object_pairs_hook=tuple))
-        if not {"file-scan-tasks"} <= set(said) <= {"file-scan-tasks", "delete-files"}:
+        check_parts(text, _TASKS)
+        said, write = _parsed(b"{%b}" % text)
+        if not {"file-scan-tasks"} <= said.keys() <= {"file-scan-tasks", "delete-files"}:
             raise ValueError("no tasks")
         files = list(said.get("delete-files", ()))
-        for task in map(_members, said["file-scan-tasks"]):
-            if not {"data-file"} <= set(task) <= _TASK:
+        for task in said["file-scan-tasks"]:
+            if not {"data-file"} <= task.keys() <= _TASK:
                 raise ValueError("no task")
             files.append(task["data-file"])
-        if not all(set(_members(file)) <= _FILE for file in files):
+        if not all(file.keys() <= _FILE for file in files):
             raise ValueError("no file")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         message = "the process that read the table's metadata made no plan"
         raise Refused(500, "ServiceFailureException", message) from error
-    return text
+    return write(said)
 
 
-def _members(pairs: Any) -> dict[str, Any]:
-    """The members of an object, each of which is there once; raises ValueError, TypeError."""
-    if not isinstance(pairs, tuple):
-        raise TypeError("no object")
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member that is there twice")
-    return members
+def _parsed(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
+    """A JSON value and what writes it; raises ValueError."""
+    try:
+        # Four times as fast as Python's own, and not for what is nested 200 deep, as filters may be.
+        return from_json(text), partial(to_json, inf_nan_mode="constants")
+    except ValueError:
+        return read_json(text, _TASKS), lambda said: json.dumps(said).encode()

@@ -49,6 +49,8 @@ class Service:
         if not self.said:
             raise RuntimeError(self.stop()[1])
         self.uri = self.said.split()[1]
+        self.port = int(urlsplit(self.uri).port or 0)
+        self.pid = self._process.pid
 
     def stop(self, how: int = signal.SIGTERM) -> tuple[int, str]:
         """End it; its exit code, and what it wrote to its log."""

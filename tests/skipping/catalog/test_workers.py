@@ -1,0 +1,407 @@
+"""Worker processes: what they have, when they end, and what is believed of what they send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType
+
+from providers.predicate import Unknown
+from skipping.catalog.avro import Decoder, read_records
+from skipping.catalog.bounded import TooManyParts, read_json
+from skipping.catalog.errors import Refused
+from skipping.catalog.filters import read_filter
+from skipping.catalog.messages import Channel, Ended
+from skipping.catalog.plan import Contents
+from skipping.catalog.predicates import read_predicate, write_predicate
+from skipping.catalog.storage import storage
+from skipping.catalog.workers import Bounds, Job, Workers, check_tasks
+from skipping.tables.iceberg.filters import predicate_of
+from tests.skipping.catalog.forged import Tables, manifest
+
+TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return Tables(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SKIPPING_OPENSEARCH_PASSWORD", "secret-of-the-service")
+        made = Workers(Bounds(workers=3, of_one_caller=2, seconds=30, idle=600))
+        made.start()
+    yield made
+    made.close()
+
+
+def job(tables: Tables, caller: str = "me", table: str = "a", **changed: Any) -> Job:
+    said = tables.loaded(table, **changed)
+    text = json.dumps(said["metadata"]).encode()
+    files = storage(said, said["metadata-location"], {})
+    version = hashlib.sha256(text).hexdigest()
+    return Job(caller, table, text, version, files.read, lambda _: None)
+
+
+def tasks(workers: Workers, job: Job) -> int:
+    _, (made, *_) = workers.ask(job, "plan", b"{}")
+    return len(json.loads(check_tasks(made))["file-scan-tasks"])
+
+
+def processes(workers: Workers) -> list[int]:
+    """The workers, newest last."""
+    assert workers._starter is not None
+    starter = workers._starter._process.pid
+    return sorted(map(int, Path(f"/proc/{starter}/task/{starter}/children").read_text().split()))
+
+
+def until(holds: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_worker_has_nothing_to_lose(workers: Workers, tables: Tables) -> None:
+    """No environment, no files, no sockets but its own, and no right to any."""
+    assert tasks(workers, job(tables)) == 2
+    worker = Path(f"/proc/{processes(workers)[-1]}")
+    environment = (worker / "environ").read_bytes()
+    assert b"secret-of-the-service" not in environment
+    assert b"HOME=" not in environment
+    assert sorted(os.listdir(worker / "fd")) == ["0", "1", "2", "3"]
+    limits = (worker / "limits").read_text()
+    for name, most in (("Max open files", "4"), ("Max file size", "0"), ("Max core file", "0")):
+        (line,) = [line for line in limits.splitlines() if line.startswith(name)]
+        assert most in line.split(), line
+    assert "unlimited" not in next(x for x in limits.splitlines() if x.startswith("Max address"))
+
+
+def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) -> None:
+    """Those of a caller make room for each other, and all for a new caller."""
+    assert tasks(workers, job(tables, "first", "a")) == 2
+    (first,) = {*processes(workers)[-1:]}
+    assert tasks(workers, job(tables, "first", "a")) == 2
+    assert processes(workers)[-1] == first
+    tasks(workers, job(tables, "second", "a"))
+    assert first in processes(workers)
+    assert processes(workers)[-1] != first
+    tasks(workers, job(tables, "second", "b"))
+    assert first in processes(workers)
+    tasks(workers, job(tables, "third", "a"))
+    until(lambda: first not in processes(workers))
+    assert len(processes(workers)) == 3
+
+
+def test_worker_that_dies_is_an_error_and_then_another(workers: Workers, tables: Tables) -> None:
+    asked = job(tables, "unlucky")
+    tasks(workers, asked)
+    os.kill(processes(workers)[-1], 9)
+    with pytest.raises(Refused, match="ended") as refused:
+        tasks(workers, asked)
+    assert refused.value.status == 500
+    assert tasks(workers, asked) == 2
+
+
+def test_worker_ends_at_its_deadline(workers: Workers, tables: Tables) -> None:
+    asked = job(tables, "slow")
+    tasks(workers, asked)
+    slow = processes(workers)[-1]
+    os.kill(slow, 19)  # SIGSTOP
+    with pytest.raises(Refused, match="too long") as refused:
+        workers.ask(asked, "plan", b"{}", seconds=0.5)
+    assert refused.value.status == 406
+    until(lambda: slow not in processes(workers))
+
+
+def test_worker_that_is_idle_ends(tables: Tables) -> None:
+    made = Workers(Bounds(idle=6))
+    try:
+        tasks(made, job(tables))
+        (first,) = processes(made)
+        until(lambda: processes(made) == [])
+        assert tasks(made, job(tables)) == 2
+        assert processes(made) != [first]
+    finally:
+        made.close()
+
+
+def test_closing_ends_all_processes(tables: Tables) -> None:
+    made = Workers()
+    tasks(made, job(tables))
+    assert made._starter is not None
+    pids = [made._starter._process.pid, *processes(made)]
+    made.close()
+    until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids[1:]))
+    assert made._starter is None
+    with pytest.raises(Refused, match="ends"):
+        tasks(made, job(tables))
+
+
+def test_starter_that_dies_is_started_again(tables: Tables) -> None:
+    made = Workers()
+    try:
+        tasks(made, job(tables))
+        assert made._starter is not None
+        made._starter._process.kill()
+        made._starter._process.wait()
+        with pytest.raises(Refused) as refused:
+            tasks(made, job(tables, "another"))
+        assert refused.value.status == 503
+        assert tasks(made, job(tables, "another")) == 2
+    finally:
+        made.close()
+
+
+def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
+    """Who comes meanwhile is told so, and a second request of one caller waits."""
+    made = Workers(Bounds(workers=1, seconds=10))
+    reading, go = threading.Event(), threading.Event()
+
+    def read(location: str) -> Iterator[bytes]:
+        reading.set()
+        assert go.wait(10)
+        return plain.read(location)
+
+    plain = job(tables)
+    held = Job("me", "a", plain.metadata, plain.version, read, plain.find)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(tasks(made, held))) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        assert reading.wait(20)
+        with pytest.raises(Refused, match="too many tables") as refused:
+            tasks(made, job(tables, "other"))
+        assert refused.value.status == 503
+    finally:
+        go.set()
+        for thread in threads:
+            thread.join()
+        made.close()
+    assert found == [2, 2]
+
+
+def test_manifests_have_a_limit(tables: Tables) -> None:
+    made = Workers(Bounds(manifest=1000))
+    try:
+        with pytest.raises(Refused, match="too large") as refused:
+            tasks(made, job(tables))
+        assert refused.value.status == 406
+    finally:
+        made.close()
+
+
+def test_forged_manifests_against_a_worker(tables: Tables) -> None:
+    """Bytes turned at random: a plan, or an error with a reason; the worker goes on."""
+    source = random.Random(20_261)
+    (path,) = [p for p in tables.place("a").glob("*-m0.avro")][:1]
+    good = path.read_bytes()
+    folder = tables.place("a")
+    made = Workers(Bounds(memory=300 << 20, seconds=20))
+    outcomes: dict[str, int] = {}
+    try:
+        for turn in range(60):
+            forged = bytearray(good if turn % 2 else manifest(7, b"seven77"))
+            for _ in range(source.randrange(1, 6)):
+                forged[source.randrange(len(forged))] = source.randrange(256)
+            if turn % 5 == 0:
+                del forged[source.randrange(len(forged)) :]
+            asked = job(tables)
+
+            def read(location: str, content: bytes = bytes(forged)) -> Iterator[bytes]:
+                if "snap-" in location:
+                    yield from asked.read(location)
+                else:
+                    yield content
+
+            text = asked.metadata.replace(b'"last-updated-ms"', b'"x":%d,"last-updated-ms"' % turn)
+            metadata = json.loads(text)
+            for snapshot in metadata["snapshots"]:
+                snapshot["snapshot-id"] += turn  # which no worker has cached
+            metadata["current-snapshot-id"] += turn
+            for ref in metadata["refs"].values():
+                ref["snapshot-id"] += turn
+            metadata["snapshot-log"] = []
+            each = Job(turn, "a", json.dumps(metadata).encode(), str(turn), read, asked.find)
+            try:
+                tasks(made, each)
+                outcome = "plan"
+            except Refused as refused:
+                assert refused.message
+                outcome = str(refused.status)
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    finally:
+        made.close()
+    assert sum(outcomes.values()) == 60
+    assert outcomes["500"] > 20, outcomes
+    assert folder.exists()
+
+
+def values_of(entry: Any) -> Any:
+    """A record as lists, and its maps as they are."""
+    if isinstance(entry, Record):
+        return [values_of(entry[place]) for place in range(len(entry))]
+    return dict(entry) if isinstance(entry, Mapping) else entry
+
+
+def test_decoder_reads_what_pyiceberg_reads(tables: Tables) -> None:
+    for path in tables.place("a").glob("*-m0.avro"):
+        read_types = {-1: ManifestEntry, 2: DataFile}
+        file = load_file_io({}, str(path)).new_input(str(path))
+        with AvroFile(file, MANIFEST_ENTRY_SCHEMAS[2], read_types, {}) as theirs:
+            expected = [values_of(entry) for entry in theirs]
+        ours = read_records(path.read_bytes(), MANIFEST_ENTRY_SCHEMAS[2], read_types, {})
+        assert [values_of(entry) for entry in ours] == expected
+        content = path.read_bytes()
+        for end in range(200, len(content), 97):  # PyIceberg returns fewer entries for some of them
+            with pytest.raises((ValueError, TypeError, OSError)):
+                list(read_records(content[:end], MANIFEST_ENTRY_SCHEMAS[2], read_types, {}))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\x80" * 11 + b"\x01", b"\x04a", b"\x01"])
+def test_decoder_stays_in_its_block(data: bytes) -> None:
+    with pytest.raises(ValueError, match="Avro"):
+        Decoder(data).read_bytes()
+
+
+def spelled(predicate: Predicate) -> str:
+    """A predicate without the addresses of its arrays."""
+    return re.sub(r" at 0x\w+|object", "", repr(predicate))
+
+
+def test_predicates_survive_the_way(tables: Tables) -> None:
+    """Values of all types come back as they were, so the index is asked the same."""
+    fields = [
+        NestedField(1, "l", LongType()),
+        NestedField(2, "d", DoubleType()),
+        NestedField(3, "s", StringType()),
+        NestedField(4, "m", DecimalType(20, 2)),
+    ]
+    said = tables.loaded("a")["metadata"]
+    schema = json.loads(Schema(*fields, schema_id=0).model_dump_json())
+    table = Contents(json.dumps({**said, "schemas": [schema], "current-schema-id": 0}))
+    legs = [
+        {"type": "eq", "term": "l", "value": 2**53 + 1},
+        {"type": "in", "term": "l", "values": [3, 1, 2]},
+        {"type": "lt", "term": "d", "value": 0.1},
+        {"type": "is-nan", "term": "d"},
+        {"type": "not-starts-with", "term": "s", "value": "é\U0001f600"},
+        {"type": "not-in", "term": "m", "values": ["123456789012345678.25", "-0.01"]},
+        {"type": "is-null", "term": "m"},
+    ]
+    for leg in legs:
+        bound = bind(table.metadata.schema(), read_filter(leg, table.names).rows, True)
+        predicate = predicate_of(bound, table.columns, table.reading)
+        assert not isinstance(predicate, Unknown), leg
+        wire = json.loads(json.dumps(write_predicate(predicate, table.columns)))
+        found, columns = read_predicate(wire)
+        assert spelled(found) == spelled(predicate)
+        assert all(columns[name].type == table.columns[name].type for name in columns)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {},
+        {"predicate": {"is": "null", "column": "x", "not": False}, "columns": {}},
+        {"predicate": {"is": "run"}, "columns": {}},
+        {"predicate": {"is": "null", "column": "x"}, "columns": {"x": ["1", 7, None]}},
+        {
+            "predicate": {"is": "in", "column": "x", "values": ["a"], "not": False},
+            "columns": {"x": ["1", "bigint", None]},
+        },
+        {
+            "predicate": {"is": "compare", "column": "x", "op": "or", "value": 1, "typed": True},
+            "columns": {"x": ["1", "bigint", None]},
+        },
+    ],
+)
+def test_predicates_of_a_worker_are_checked(forged: Any) -> None:
+    with pytest.raises(ValueError, match=r"^no |^a |has no|invalid"):
+        read_predicate(forged)
+    deep: Any = {"is": "unknown"}
+    for _ in range(300):
+        deep = {"is": "and", "legs": [deep]}
+    with pytest.raises(ValueError, match="too deep"):
+        read_predicate({"predicate": deep, "columns": {}})
+
+
+def test_tasks_of_a_worker_are_checked() -> None:
+    good = {"file-scan-tasks": [TASKS], "delete-files": [{"content": "position-deletes"}]}
+    assert json.loads(check_tasks(json.dumps(good).encode()[1:-1])) == good
+    theft = {"storage-credentials": [{"prefix": "s3", "config": {"s3.endpoint": "evil"}}]}
+    for text in (
+        json.dumps({**good, **theft}),
+        json.dumps({"file-scan-tasks": [{**TASKS, **theft}]}),
+        json.dumps({"file-scan-tasks": [{**TASKS, "data-file": theft}]}),
+        json.dumps({"file-scan-tasks": [TASKS], "delete-files": [theft]}),
+        json.dumps({"file-scan-tasks": [7]}),
+        json.dumps({"file-scan-tasks": 7}),
+        "{}",
+        '{"file-scan-tasks":[]},"storage-credentials":[{}',
+        '{"file-scan-tasks":[' + "[" * 5000,
+    ):
+        with pytest.raises(Refused):
+            check_tasks(text.encode()[1:-1])
+    twice = b'"file-scan-tasks":[],"file-scan-tasks":[{"data-file":{},"data-file":{}}]'
+    assert check_tasks(twice) == b'{"file-scan-tasks":[{"data-file":{}}]}'
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x02{}",
+        b'\x00\x00\x00\x0e{"sizes":[-1]}',
+        b'\x00\x00\x00\x14{"sizes":[999999999]}'[:24] + b" ",
+        b"\x00\x00\x00\x0a" + b"[" * 10,
+        b"",
+    ],
+)
+def test_messages_of_a_worker_are_checked(sent: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(sent)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(Ended):
+            Channel(ours, 1000).receive(deadline=time.monotonic() + 5)
+
+
+def test_messages_have_a_deadline() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with pytest.raises(Ended):
+            Channel(ours, 1000).receive(deadline=time.monotonic() + 0.1)
+        with pytest.raises(Ended):
+            Channel(ours, 1000).send({}, [bytes(1 << 24)], deadline=time.monotonic() + 0.1)
+
+
+def test_json_has_a_limit() -> None:
+    assert read_json(b'{"a":[1,2]}', 4) == {"a": [1, 2]}
+    with pytest.raises(TooManyParts):
+        read_json(b'{"a":[1,2,3]}', 4)
+    with pytest.raises(ValueError, match="deep"):
+        read_json(b"[" * 100_000, 1_000_000)
+    with pytest.raises(UnicodeDecodeError):
+        read_json('{"a":1}'.encode("utf-16"), 10)
