@@ -86,6 +86,7 @@ EXTENDED = {
         "skipping/catalog/test_credentials.py",
         "skipping/catalog/test_differential.py",
         "skipping/catalog/test_duckdb.py",
+        "skipping/catalog/test_hostile.py",
         "skipping/catalog/test_load.py",
         "skipping/catalog/test_nessie.py",
         "skipping/catalog/test_spark.py",

@@ -127,7 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         upstream = Upstream(given.upstream, ca=given.ca, connections=limits.requests, timeout=60.0)
         store = environment_store(settings)
         workers = Workers(
-            Bounds(workers=given.workers, memory=given.worker_memory << 20, page=given.page)
+            Bounds(
+                workers=given.workers,
+                of_one_caller=max(1, given.workers // 2),
+                memory=given.worker_memory << 20,
+                page=given.page,
+            )
         )
         key = None if given.key is None else _key(given.key)
         listening = socket.create_server(

@@ -1,4 +1,4 @@
-"""Connections of clients: those that ask nothing are closed, and first where there are too many."""
+"""Client connections: idle ones are closed after a minute, earlier if there are too many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_ONE_CLIENT = 128
 
 
 def client_of(host: str) -> str:
-    """Whose an address is: that of IPv6 without the half that each client chooses.
+    """Return the client that an address counts for: an IPv4 address, or an IPv6 /64 network.
 
     >>> client_of("192.0.2.7"), client_of("2001:db8::1:2"), client_of("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8::', '192.0.2.7')
@@ -91,7 +91,7 @@ class Protocol(H11Protocol):
         return client_of(self.client[0]) if self.client else ""
 
     def _make_room(self, among: Sequence[Protocol], most: int) -> None:
-        """Close the connection that asks nothing for the longest time; this one if all are busy."""
+        """Close the connection that has been idle longest; this one if all are busy."""
         if len(among) > most:
             idle = (each for each in among if each._is_idle and each is not self)
             chosen = min(idle, key=lambda each: each._heard, default=self)

@@ -1,4 +1,4 @@
-"""What is wrong with a request, as clients of the REST catalog are told it."""
+"""Errors that clients of the REST catalog get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicates as JSON: what a worker process asks the index about, and the service reads.
+"""Predicates as JSON: a worker process sends them, the service looks them up in the index.
 
 A worker that a forged manifest has taken over may send anything, so reading checks the form of each
 part, and the index rejects what does not fit its columns. Values travel as JSON has them: binary

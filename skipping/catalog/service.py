@@ -88,9 +88,9 @@ _ANYBODY = frozenset(
     b"range referer traceparent tracestate user-agent x-client-git-commit-short x-client-version "
     b"x-correlation-id x-iceberg-access-delegation x-request-id".split()
 )
-"""Headers that say nothing of who asks. By all others callers are told apart."""
+"""Headers that do not identify a caller. All others do."""
 
-_MODE_SECONDS = 10.0
+_MODE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Ledger:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request, with what it holds, and who it is of: a digest of all that may say so."""
+    """A request, the bytes it holds, and its caller: a digest of the headers that identify one."""
 
     request: Request
     ledger: _Ledger
@@ -392,10 +392,15 @@ class _Service:
         # Nothing is kept of the body of a caller who may not load the table.
         keeps = not isinstance(table, Response)
         parts: list[bytes] = []
-        async for part in self._parts(asked.request, _PLAN_BYTES):
-            if keeps:
-                asked.ledger.take(len(part))
-                parts.append(part)
+        try:
+            async for part in self._parts(asked.request, _PLAN_BYTES):
+                if keeps:
+                    asked.ledger.take(len(part))
+                    parts.append(part)
+        except BaseException:
+            if isinstance(table, _Forwarded):
+                await table.close()
+            raise
         if isinstance(table, Response):
             return table
         if do == "plan":
@@ -454,7 +459,7 @@ class _Service:
 
 
 def _caller(headers: Headers) -> bytes:
-    """Who asks, by all headers that may say so; nothing of them can be read in it."""
+    """Return a digest of all headers that may identify the caller."""
     digest = hashlib.sha256()
     for key, value in sorted((key.lower(), value) for key, value in end_to_end(headers)):
         if key not in _ANYBODY:
@@ -541,8 +546,12 @@ class _Forwarded(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._answer.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        """Give the connection back, sent or not."""
+        with anyio.CancelScope(shield=True):
+            await self._answer.aclose()
 
 
 def _forwarded(answer: httpx.Response, begun: AsyncIterator[bytes] | None = None) -> Response:

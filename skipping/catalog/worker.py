@@ -121,6 +121,8 @@ class Worker:
             return
         self._channel.send({"read": list(locations)}, deadline=time.monotonic() + _SAYING)
         for _ in locations:
+            # One at a time, so that nothing is on its way when a manifest turns out to be forged.
+            self._channel.send({"next": True}, deadline=time.monotonic() + _SAYING)
             pieces: list[bytes] = []
             while True:
                 said, parts = self._channel.receive(deadline=time.monotonic() + _SAYING)
@@ -166,9 +168,9 @@ def main() -> None:
     size = _address_space()
     gc.collect()
     gc.freeze()
-    control.sendall(b"{}\n")
     workers: dict[int, int] = {}
     try:
+        control.sendall(b"{}\n")
         while True:
             ready, _, _ = select.select([control.fileno(), woken], [], [])
             if woken in ready:
@@ -235,9 +237,8 @@ def _work(line: int, order: dict[str, Any], size: int) -> None:
         code = 0
     except MemoryError:
         gc.collect()
-        message = "reading the table's metadata takes more memory than it may"
         with contextlib.suppress(Exception):
-            channel.send({"exhausted": message}, deadline=time.monotonic() + 5)
+            channel.send({"exhausted": True}, deadline=time.monotonic() + 5)
     finally:
         os._exit(code)
 

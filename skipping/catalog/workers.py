@@ -1,4 +1,4 @@
-"""The pool of worker processes: one a caller and table, none of which sees another's data.
+"""The pool of worker processes: one for each caller and table.
 
 A worker gets metadata and the bytes of manifests, and no credentials: this process reads files for
 it, after checking each location. What a worker sends back is checked for size and form, for a
@@ -16,13 +16,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_json
 
@@ -46,6 +47,9 @@ _AHEAD = 8
 
 _SLACK = 5.0
 """Seconds by which this process takes a worker for idle before the worker does."""
+
+_MESSAGES = 16
+"""What a worker wants to know for one answer: a plan takes two readings and a look at the index."""
 
 _ANSWER = 256 << 20
 _TASKS = 8_000_000
@@ -148,9 +152,9 @@ class Workers:
                 message = f"the process that read the table's metadata ended: {error}"
                 log.warning("worker ended: reason=%s", error)
                 raise Refused(500, "ServiceFailureException", message) from error
-        if "exhausted" in answer:
-            self._end(worker)
-            raise unplanned("reading the table's metadata takes more memory than it may")
+            if "exhausted" in answer:
+                self._end(worker)
+                raise unplanned("reading the table's metadata takes more memory than it may")
         if "refused" in answer:
             raise _refused(answer["refused"])
         return answer, made
@@ -158,10 +162,16 @@ class Workers:
     def _answer(self, channel: Channel, job: Job, deadline: float) -> Message:
         """The answer, after what the worker wants to know for it."""
         left = self.bounds.manifests
-        while True:
+        files = _begun(job, [])
+        messages = 0
+        while messages < _MESSAGES:
             said, parts = channel.receive(deadline=deadline)
+            if "next" in said:
+                left = self._send_file(channel, next(files, None), left, deadline)
+                continue
+            messages += 1
             if "read" in said:
-                left = self._send_files(channel, job, said["read"], left, deadline)
+                files = _begun(job, said["read"])
             elif "find" in said:
                 found = job.find(said["find"]) if isinstance(said["find"], dict) else None
                 if found is None:
@@ -172,43 +182,31 @@ class Workers:
                 channel.send({"state": found.state}, sent, deadline=deadline)
             else:
                 return said, parts
+        raise Ended("too many messages")
 
-    def _send_files(
-        self, channel: Channel, job: Job, locations: Any, left: int, deadline: float
+    def _send_file(
+        self, channel: Channel, file: Future[_Begun] | None, left: int, deadline: float
     ) -> int:
-        """Send the contents of files; the bytes that the request may still read."""
-        if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
-            raise Ended("no locations")
-
-        def begin(location: str) -> tuple[Iterator[bytes], bytes]:
-            pieces = job.read(location)
-            return pieces, next(pieces, b"")
-
-        pool = ThreadPoolExecutor(_AHEAD)
-        ahead: list[Future[tuple[Iterator[bytes], bytes]]] = []
+        """Send the content of a file; return the bytes that the request may still read."""
+        if file is None:
+            raise Ended("no such file")
+        size = 0
         try:
-            for turn in range(len(locations)):
-                while len(ahead) < _AHEAD and turn + len(ahead) < len(locations):
-                    ahead.append(pool.submit(begin, locations[turn + len(ahead)]))
-                pieces, piece = ahead.pop(0).result(deadline - time.monotonic())
-                size = 0
-                while piece:
-                    size += len(piece)
-                    left -= len(piece)
-                    if left < 0 or size > self.bounds.manifest:
-                        raise unplanned("the table's manifests are too large")
-                    channel.send({"more": True}, [piece], deadline=deadline)
-                    piece = next(pieces, b"")
-                channel.send({"more": False}, deadline=deadline)
+            piece, pieces = file.result(max(0.0, deadline - time.monotonic()))
+            while piece:
+                size += len(piece)
+                if size > min(left, self.bounds.manifest):
+                    raise unplanned("the table's manifests are too large")
+                channel.send({"more": True}, [piece], deadline=deadline)
+                piece = next(pieces, b"")
+            channel.send({"more": False}, deadline=deadline)
         except (Ended, Refused):
             raise
         except Exception as error:  # each kind of storage has its own
             kind = "denied" if isinstance(error, Denied) else "storage"
             kind = "permission" if isinstance(error, PermissionError) else kind
             channel.send({"failure": kind, "message": first_line(error)}, deadline=deadline)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        return left
+        return left - size
 
     @contextmanager
     def _worker(self, job: Job, deadline: float) -> Iterator[_Worker]:
@@ -296,6 +294,33 @@ class Workers:
                 self._lose_starter()
 
 
+_Begun: TypeAlias = tuple[bytes, Iterator[bytes]]
+"""The first piece of a file, and the others."""
+
+
+def _begun(job: Job, locations: Any) -> Iterator[Future[_Begun]]:
+    """Files in order, of which some are read ahead; raises Ended."""
+    if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
+        raise Ended("no locations")
+
+    def begin(location: str) -> _Begun:
+        pieces = job.read(location)
+        return next(pieces, b""), pieces
+
+    def files() -> Iterator[Future[_Begun]]:
+        pool = ThreadPoolExecutor(_AHEAD)
+        try:
+            ahead = deque(pool.submit(begin, each) for each in locations[:_AHEAD])
+            for following in (*locations[_AHEAD:], *[None] * len(ahead)):
+                yield ahead.popleft()
+                if following is not None:
+                    ahead.append(pool.submit(begin, following))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    return files()
+
+
 class _Starter:
     """The process that forks workers: it has no secrets, and reads nothing of strangers."""
 
@@ -348,6 +373,8 @@ class _Starter:
     def close(self) -> None:
         """End it, and with it its workers."""
         self._control.close()
+        if not self._is_ready:  # it has no worker yet
+            self._process.kill()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -398,7 +425,7 @@ def check_tasks(text: bytes) -> bytes:
 def _parsed(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
     """A JSON value and what writes it; raises ValueError."""
     try:
-        # Four times as fast as Python's own, and not for what is nested 200 deep, as filters may be.
+        # Faster than Python's own, but not for what is nested 200 deep, as filters may be.
         return from_json(text), partial(to_json, inf_nan_mode="constants")
     except ValueError:
         return read_json(text, _TASKS), lambda said: json.dumps(said).encode()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.avro.codecs import KNOWN_CODECS
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -87,10 +88,13 @@ MANIFEST = _record(
 )
 
 
-def manifest_list(*manifests: str) -> bytes:
+def manifest_list(*manifests: str, codec: str = "null") -> bytes:
     """A list of manifests."""
     rest = b"".join(map(number, (100, 0, 0, 1, 1, 1, 1, 0, 0, 10, 0, 0)))
-    return avro(MANIFEST_LIST, b"".join(text(each) + rest for each in manifests), len(manifests))
+    block = b"".join(text(each) + rest for each in manifests)
+    if pack := KNOWN_CODECS[codec]:  # type: ignore[index]
+        block, _ = pack.compress(block)
+    return avro(MANIFEST_LIST, block, len(manifests), codec)
 
 
 def manifest(length: int, key: bytes = b"") -> bytes:

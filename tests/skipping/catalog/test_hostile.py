@@ -1,4 +1,4 @@
-"""Tables whose writers, and clients who, want more than is theirs: the service gives none of it."""
+"""Attacks on the service by writers of tables, by its clients, and by answers of its upstream."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from skipping.catalog.upstream import Upstream, leads_out
 from skipping.config.settings import Settings
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.forged import upstream as forged_upstream
 from tests.skipping.catalog.running import FILES, client, make, planned, rows_of
 from tests.skipping.catalog.test_filters import metadata
 
@@ -231,5 +232,43 @@ def test_connections_that_ask_nothing_are_closed(
                     assert line.recv(1) == b"", "closed"
                     assert 0.1 < time.monotonic() - begun < 10
         finally:
+            server.should_exit = True
+            thread.join()
+
+
+def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one client for each other; and, where there are too many in all, the oldest."""
+    monkeypatch.setattr(connections, "_OF_ONE_CLIENT", 6)
+    indexes = Indexes(MemoryStore("idle"), Settings())
+
+    def connect(host: int) -> socket.socket:
+        source = (f"127.0.0.{host}", 0)
+        return socket.create_connection(listening.getsockname(), 20, source_address=source)
+
+    def is_served(host: int) -> bool:
+        with connect(host) as line:
+            line.sendall(b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n")
+            return line.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, forged_upstream({}, {}) as (uri, _):
+        app = application(Upstream(uri, ca=None, connections=4, timeout=30), indexes)
+        config = uvicorn.Config(
+            app, http=connections.Protocol, log_level="error", limit_concurrency=20
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))
+        thread.start()
+        lines: list[socket.socket] = []
+        try:
+            lines += [connect(1) for _ in range(40)]
+            assert is_served(2)
+            assert is_served(1), "also for who has too many"
+            assert lines[0].recv(1) == b"", "the oldest is closed"
+            for host in range(3, 10):
+                lines += [connect(host) for _ in range(6)]
+            assert is_served(20)
+        finally:
+            for line in lines:
+                line.close()
             server.should_exit = True
             thread.join()

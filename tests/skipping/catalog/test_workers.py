@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType
 
-from providers.predicate import Unknown
+from providers.predicate import Predicate, Unknown
 from skipping.catalog.avro import Decoder, read_records
 from skipping.catalog.bounded import TooManyParts, read_json
 from skipping.catalog.errors import Refused
@@ -34,7 +35,7 @@ from skipping.catalog.predicates import read_predicate, write_predicate
 from skipping.catalog.storage import storage
 from skipping.catalog.workers import Bounds, Job, Workers, check_tasks
 from skipping.tables.iceberg.filters import predicate_of
-from tests.skipping.catalog.forged import Tables, manifest
+from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
 TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}
 
@@ -110,6 +111,45 @@ def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) ->
     tasks(workers, job(tables, "third", "a"))
     until(lambda: first not in processes(workers))
     assert len(processes(workers)) == 3
+
+
+def test_worker_reads_every_codec(workers: Workers, tables: Tables) -> None:
+    """What decompresses a manifest is there before a worker may open no more files."""
+    (path, *_) = tables.place("a").glob("*-m0.avro")
+    plain = job(tables)
+    for turn, codec in enumerate(("null", "deflate", "zstandard", "bzip2"), 1):
+        listed = manifest_list(f"file://{path}", codec=codec)
+
+        def read(location: str, content: bytes = listed) -> Iterator[bytes]:
+            return iter([content]) if "snap-" in location else plain.read(location)
+
+        each = Job("codecs", "a", renumbered(tables, turn), codec, read, plain.find)
+        assert tasks(workers, each) == 1, codec
+
+
+def test_error_amid_files_leaves_nothing_for_the_next_request(
+    workers: Workers, tables: Tables
+) -> None:
+    """Files that were read ahead for a request that failed are not taken for its successor's."""
+    (path, *_) = tables.place("a").glob("*-m0.avro")
+    plain = job(tables)
+    for turn in range(6):
+        forged = [f"file://{path}"] * 12
+        forged[turn] = f"file://{path.parent}/{turn}/forged"
+        listed = manifest_list(*(forged if turn % 2 == 0 else [f"file://{path}"] * turn))
+
+        def read(location: str, content: bytes = listed) -> Iterator[bytes]:
+            if "snap-" in location:
+                return iter([content])
+            return iter([b"Obj" * 100_000]) if "forged" in location else plain.read(location)
+
+        text = renumbered(tables, 100 + turn)
+        each = Job("amid", "a", text, f"amid {turn}", read, plain.find)
+        if turn % 2:
+            assert tasks(workers, each) == turn
+        else:
+            with pytest.raises(Refused, match="manifests of snapshot"):
+                tasks(workers, each)
 
 
 def test_worker_that_dies_is_an_error_and_then_another(workers: Workers, tables: Tables) -> None:
@@ -211,14 +251,22 @@ def test_manifests_have_a_limit(tables: Tables) -> None:
         made.close()
 
 
+def renumbered(tables: Tables, by: int) -> bytes:
+    """Metadata whose snapshots have other ids, which no worker has cached."""
+    metadata = tables.loaded("a")["metadata"]
+    for snapshot in (*metadata["snapshots"], *metadata["refs"].values()):
+        snapshot["snapshot-id"] += by
+    metadata["current-snapshot-id"] += by
+    return json.dumps({**metadata, "snapshot-log": []}).encode()
+
+
 def test_forged_manifests_against_a_worker(tables: Tables) -> None:
     """Bytes turned at random: a plan, or an error with a reason; the worker goes on."""
     source = random.Random(20_261)
-    (path,) = [p for p in tables.place("a").glob("*-m0.avro")][:1]
-    good = path.read_bytes()
-    folder = tables.place("a")
+    good = next(tables.place("a").glob("*-m0.avro")).read_bytes()
+    plain = job(tables)
     made = Workers(Bounds(memory=300 << 20, seconds=20))
-    outcomes: dict[str, int] = {}
+    outcomes: Counter[object] = Counter()
     try:
         for turn in range(60):
             forged = bytearray(good if turn % 2 else manifest(7, b"seven77"))
@@ -226,35 +274,22 @@ def test_forged_manifests_against_a_worker(tables: Tables) -> None:
                 forged[source.randrange(len(forged))] = source.randrange(256)
             if turn % 5 == 0:
                 del forged[source.randrange(len(forged)) :]
-            asked = job(tables)
 
             def read(location: str, content: bytes = bytes(forged)) -> Iterator[bytes]:
-                if "snap-" in location:
-                    yield from asked.read(location)
-                else:
-                    yield content
+                return plain.read(location) if "snap-" in location else iter([content])
 
-            text = asked.metadata.replace(b'"last-updated-ms"', b'"x":%d,"last-updated-ms"' % turn)
-            metadata = json.loads(text)
-            for snapshot in metadata["snapshots"]:
-                snapshot["snapshot-id"] += turn  # which no worker has cached
-            metadata["current-snapshot-id"] += turn
-            for ref in metadata["refs"].values():
-                ref["snapshot-id"] += turn
-            metadata["snapshot-log"] = []
-            each = Job(turn, "a", json.dumps(metadata).encode(), str(turn), read, asked.find)
+            text = renumbered(tables, turn)
             try:
-                tasks(made, each)
-                outcome = "plan"
+                tasks(made, Job("me", "a", text, str(turn), read, plain.find))
+                outcomes["plan"] += 1
             except Refused as refused:
-                assert refused.message
-                outcome = str(refused.status)
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+                outcomes[refused.status] += 1
+        last = processes(made)
     finally:
         made.close()
-    assert sum(outcomes.values()) == 60
-    assert outcomes["500"] > 20, outcomes
-    assert folder.exists()
+    assert outcomes.keys() <= {"plan", 500, 406}
+    assert outcomes[500] > 20
+    assert len(last) == 1
 
 
 def values_of(entry: Any) -> Any:
