@@ -135,19 +135,26 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
 
   private InputPartition[] plan() {
     if (!pruning.isAsked() && own.length == 0) return whole;
-    ConnectorSource copy = read.copy();
-    // One that cannot be copied is filtered itself, as Spark does.
-    ConnectorSource now = copy == null ? read : copy;
-    if (own.length > 0) ((SupportsRuntimeV2Filtering) now.scan()).filter(own);
     try {
       if (pruning.isAsked()) {
+        ConnectorSource now = filtered();
         if (disproved == null) disproved = disproved(now, pruning);
         return now.without(disproved, rows(), grouped);
       }
     } catch (Throwable failure) {
       Failures.passOn(failure); // else all files are read
     }
-    return now.scan().toBatch().planInputPartitions();
+    // By a copy of its own: the first one may be half changed.
+    return filtered().scan().toBatch().planInputPartitions();
+  }
+
+  /** A copy of the connector's scan, with the runtime filters that it prunes partitions by. A scan
+      that cannot be copied is filtered itself, as Spark does. */
+  private ConnectorSource filtered() {
+    ConnectorSource copy = read.copy();
+    ConnectorSource now = copy == null ? read : copy;
+    if (own.length > 0) ((SupportsRuntimeV2Filtering) now.scan()).filter(own);
+    return now;
   }
 
   /** The keys that row groups are skipped by. */

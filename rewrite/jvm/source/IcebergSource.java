@@ -253,8 +253,11 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     if (grouped || !isCopy) {
       return IcebergTasks.without(locations, scan.toBatch().planInputPartitions());
     }
-    List kept = IcebergTasks.without(locations, members.tasks(scan), rows(keys));
-    members.resetTasks(scan, kept);
+    List tasks = members.tasks(scan);
+    // Iceberg cannot plan other tasks for a table that has no snapshot yet.
+    if (!tasks.isEmpty()) {
+      members.resetTasks(scan, IcebergTasks.without(locations, tasks, rows(keys)));
+    }
     return scan.toBatch().planInputPartitions();
   }
 

@@ -74,6 +74,45 @@ def test_explain(spark: SparkSession, base: str) -> None:
     reads_all(spark, "SELECT * FROM few WHERE k = 3", "the table has no index")
 
 
+EMPTY_READS = [
+    "SELECT * FROM never WHERE k = 1",
+    "SELECT * FROM never WHERE k IN (1, 2)",
+    "SELECT * FROM never WHERE s LIKE 'a%'",
+    "SELECT * FROM never WHERE k > 3 LIMIT 3",
+    "SELECT * FROM never WHERE k = (SELECT max(k) FROM few)",
+    "SELECT * FROM never ORDER BY k LIMIT 3",
+    "SELECT count(*) FROM never WHERE k IN (1, 2)",
+    "SELECT never.* FROM never JOIN few USING (k) WHERE name = 'n3'",
+    "SELECT few.* FROM few LEFT JOIN never ON few.k = never.k AND never.k IN (1, 2)",
+]
+EMPTY_COMMANDS = [
+    "DELETE FROM never WHERE k IN (1, 2)",
+    "DELETE FROM never WHERE k IN (SELECT k FROM few WHERE name = 'n3')",
+    "UPDATE never SET k = 5 WHERE k > 1",
+    "MERGE INTO never USING few ON never.k = few.k WHEN MATCHED THEN DELETE",
+    "MERGE INTO never USING few ON never.k = few.k AND name = 'n3'"
+    " WHEN MATCHED THEN UPDATE SET s = 'x' WHEN NOT MATCHED THEN INSERT (k) VALUES (few.k)",
+]
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("index", ["k VALUE_LIST", None])
+def test_table_without_snapshot_is_read_and_changed(
+    spark: SparkSession, index: str | None, mode: str
+) -> None:
+    listed = ", ".join(f"'{name}' = '{mode}'" for name in MERGE_ON_READ)
+    spark.sql(f"CREATE TABLE never (k INT, s STRING) USING iceberg TBLPROPERTIES ({listed})")
+    if index:
+        spark.sql(f"CREATE SKIPPING INDEX ON never ({index})")
+    for query in EMPTY_READS:
+        same_rows(spark, query)
+    for command in EMPTY_COMMANDS:
+        assert spark.table("never").count() == 0
+        spark.sql(command)
+    assert spark.table("never").count() == 80
+    drop(spark, "never")
+
+
 @on_both_engines
 def test_versions_and_branches(spark: SparkSession, table: str, engine: dict[str, str]) -> None:
     def newest() -> int:
