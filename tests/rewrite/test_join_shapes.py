@@ -166,6 +166,41 @@ def test_exactly_the_files_with_a_partner(spark: SparkSession, shape: str, engin
     assert scan.opened == files, str(scan)
 
 
+CORRELATED: dict[str, tuple[str, int]] = {
+    "a scalar": (
+        "SELECT k, (SELECT sum(f.id) FROM shaped f JOIN (SELECT d.k AS a) ON f.k = a) FROM ids d",
+        2,
+    ),
+    "LATERAL": (
+        "SELECT * FROM ids d, LATERAL"
+        " (SELECT sum(f.id) FROM shaped f JOIN (SELECT d.k AS a) ON f.k = a)",
+        2,
+    ),
+    "EXISTS of an outer join": (
+        "SELECT k FROM ids d WHERE EXISTS (SELECT 1 FROM shaped f LEFT JOIN dims e"
+        " ON f.k = e.k AND e.n = d.n WHERE f.k = d.k)",
+        2,
+    ),
+    "a join of its own": (
+        "SELECT k, (SELECT max(f.id) FROM shaped f JOIN dims e ON f.k = e.k"
+        " WHERE e.a = 3 AND f.n = d.n) FROM ids d",
+        1,
+    ),
+}
+
+
+@on_every_format
+def test_correlated_subqueries_are_planned(spark: SparkSession) -> None:
+    """Spark optimizes them twice: alone, and joined with the query around them."""
+    for query, files in CORRELATED.values():
+        scan = fact(same_rows(spark, query))
+        assert scan.opened == files, str(scan)
+    union = """SELECT k, (SELECT sum(v) FROM (
+        SELECT f.id AS v FROM shaped f JOIN dims e ON f.k = d.k AND f.n = e.n
+        UNION ALL SELECT e.g FROM shaped f JOIN dims e ON e.k = d.k AND f.k = e.k)) FROM ids d"""
+    same_rows(spark, union)
+
+
 def plus(column: str) -> Column:
     return F.udf(lambda value: (value or 0) + 1, "int")(column)
 

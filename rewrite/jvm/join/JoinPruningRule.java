@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -78,7 +79,7 @@ public final class JoinPruningRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     LogicalPlan logical = (LogicalPlan) plan;
-    if (!client.collectsKeys() || hasState(logical, true)) return plan;
+    if (!client.collectsKeys() || isUnfinished(logical) || hasState(logical, true)) return plan;
     try {
       return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
     } catch (Throwable failure) {
@@ -90,6 +91,13 @@ public final class JoinPruningRule extends Rule {
       }
       return plan;
     }
+  }
+
+  /** Whether a plan is that of a correlated subquery. Spark has still to join it with the query
+      around it, and cannot plan what refers to that as it stands. The rule comes again for all of
+      the query. */
+  private static boolean isUnfinished(LogicalPlan plan) {
+    return plan instanceof Subquery && ((Subquery) plan).correlated();
   }
 
   /** Whether a batch of a stream goes through more than what looks at each row by itself. State is
@@ -292,7 +300,9 @@ public final class JoinPruningRule extends Rule {
     }
 
     public boolean isDefinedAt(Object node) {
-      return node instanceof SubqueryExpression && !(node instanceof DynamicPruningSubquery);
+      return node instanceof SubqueryExpression
+          && !(node instanceof DynamicPruningSubquery)
+          && !((SubqueryExpression) node).isCorrelated();
     }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
