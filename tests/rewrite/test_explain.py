@@ -397,3 +397,15 @@ class TestReasons:
         unhooked = SparkSession(spark.sparkContext, session(spark.sparkContext._jsc.sc(), {}))
         with pytest.raises(SessionError, match=r"spark = rewrite\.enable\(spark\)"):
             rewrite.explain(unhooked.range(3))
+
+
+def test_scan_without_a_path_is_explained(spark: SparkSession) -> None:
+    spark.sql("CREATE TEMP VIEW no_path (i INT) USING parquet")
+    for query in ("SELECT * FROM no_path", "SELECT * FROM no_path a JOIN no_path b USING (i)"):
+        df = spark.sql(query)
+        planned = rewrite.explain(df)
+        assert {scan.table for scan in planned.scans} == {"parquet without a path"}
+        assert df.collect() == []
+        # Spark drops the scans of a join that turns out to be empty.
+        assert {scan.table for scan in rewrite.explain(df).scans} <= {"parquet without a path"}
+    spark.catalog.dropTempView("no_path")

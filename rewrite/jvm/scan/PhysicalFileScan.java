@@ -175,8 +175,10 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   public String name() {
-    return scan.tableIdentifier().isDefined()
-        ? ((TableIdentifier) scan.tableIdentifier().get()).unquotedString()
-        : scan.relation().location().rootPaths().apply(0).toString();
+    if (scan.tableIdentifier().isDefined()) {
+      return ((TableIdentifier) scan.tableIdentifier().get()).unquotedString();
+    }
+    List roots = ScalaInterop.list(scan.relation().location().rootPaths());
+    return roots.isEmpty() ? scan.relation() + " without a path" : roots.get(0).toString();
   }
 }
