@@ -81,6 +81,17 @@ public final class PythonCallback {
     }
   }
 
+  /** What Python answers. The message of a failure of Py4J's has all that was sent, and with that
+      the secret: only its class is passed on. */
+  public static Object apply(BiFunction python, Object one, Object other) {
+    try {
+      return python.apply(one, other);
+    } catch (RuntimeException failure) {
+      String name = failure.getClass().getSimpleName();
+      throw new IllegalStateException("Python did not answer: " + name);
+    }
+  }
+
   private static Future submit(Call call) {
     try {
       return THREADS.submit(call);
@@ -110,7 +121,7 @@ public final class PythonCallback {
         Object sent = write() ? (Object) file.getFileName().toString() : message;
         long left = deadline - System.nanoTime();
         if (left <= 0) throw new TimeoutException();
-        Object answer = python.apply(secret + settings + " " + left / 1000, sent);
+        Object answer = apply(python, secret + settings + " " + left / 1000, sent);
         if (answer == null) throw new IOException("Python refused the message");
         return answer;
       } finally {

@@ -104,7 +104,7 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
       throw wrong("network", refused.getMessage());
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      throw wrong("network", "Python did not answer: " + failure);
+      throw wrong("network", Failures.describe(failure));
     }
     synchronized (known) {
       known.put(network, text);

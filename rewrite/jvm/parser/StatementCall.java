@@ -4,6 +4,7 @@ import java.util.UUID;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
+import rewrite.jvm.bridge.PythonCallback;
 
 /**
  * One statement: to be parsed, or run in a session, with the class loader of who asked.
@@ -68,7 +69,7 @@ public final class StatementCall extends scala.runtime.AbstractFunction0
     ClassLoader before = Thread.currentThread().getContextClassLoader();
     Thread.currentThread().setContextClassLoader(loader);
     try {
-      return python.apply(text, session == null ? null : this);
+      return PythonCallback.apply(python, text, session == null ? null : this);
     } finally {
       Thread.currentThread().setContextClassLoader(before);
     }
