@@ -174,7 +174,7 @@ class Settings:
         values.mode,
         text="fallback",
         takes="fallback or strict",
-        meaning="what a query does when asking fails: reads every file, or raises (for tests)",
+        meaning="what a query does when skipping fails: reads every file, or raises (for tests)",
     )
     shadow: float = _setting(
         0.0,

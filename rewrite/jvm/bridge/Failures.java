@@ -8,12 +8,21 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import org.apache.spark.SparkThrowable;
+import org.apache.spark.TaskKilledException;
 import org.apache.spark.unsafe.Platform;
 import scala.util.control.NonFatal$;
 
-/** Tells what ends a query from what only costs skipping. */
+/**
+ * Tells what ends a query from what only costs skipping.
+ *
+ * <p>Every method of ours that Spark, Scala or a connector calls has all it does in a `try`, or only
+ * calls what is theirs. What it throws comes here, and Spark gets its own object, as without us. An
+ * error that is Spark's own comes back when Spark's own object is asked. tests/rewrite/fault_matrix.py
+ * has each of these methods fail.
+ */
 public final class Failures {
   private static final int DEPTH = 20;
+  private static final int LONGEST = 200; // characters of a message in explain
 
   private Failures() {}
 
@@ -26,6 +35,31 @@ public final class Failures {
     Throwable bare = bare(failure);
     if (bare instanceof StrictModeException || isFatal(bare) || isCancelled(bare)) {
       Platform.throwException(bare); // it may be checked, and Scala's methods declare nothing
+    }
+  }
+
+  /** Class and message of a failure that a query goes on after, for explain. Throws what `passOn`
+      does, and in mode `strict` always. */
+  public static String forgive(Throwable failure) {
+    passOn(failure);
+    if (isStrict()) throw new StrictModeException(bare(failure));
+    return describe(failure);
+  }
+
+  /** Class and message, which may be of many lines. */
+  public static String describe(Throwable failure) {
+    Throwable bare = bare(failure);
+    String name = bare.getClass().getSimpleName();
+    if (bare.getMessage() == null) return name;
+    String message = bare.getMessage().trim().split("\n", 2)[0];
+    return name + ": " + message.substring(0, Math.min(LONGEST, message.length()));
+  }
+
+  private static boolean isStrict() {
+    try {
+      return SkippingConf.isStrict();
+    } catch (RuntimeException noSession) {
+      return false;
     }
   }
 
@@ -54,6 +88,7 @@ public final class Failures {
           || cause instanceof InterruptedIOException && !(cause instanceof SocketTimeoutException)
           || cause instanceof ClosedByInterruptException
           || cause instanceof CancellationException
+          || cause instanceof TaskKilledException
           || cause instanceof SparkThrowable
               && "SPARK_JOB_CANCELLED".equals(((SparkThrowable) cause).getCondition())) {
         return true;

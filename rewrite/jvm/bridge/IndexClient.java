@@ -299,7 +299,7 @@ public final class IndexClient {
     if (failure instanceof RejectedExecutionException || failure instanceof ProtocolException) {
       return failure.getMessage();
     }
-    return "asking the index failed: " + failure.getClass().getSimpleName();
+    return "asking the index failed: " + Failures.describe(failure);
   }
 
   /** What is kept of indexes: those asked last. */

@@ -78,14 +78,13 @@ public final class JoinPruningRule extends Rule {
   }
 
   public TreeNode apply(TreeNode plan) {
-    LogicalPlan logical = (LogicalPlan) plan;
-    if (!client.collectsKeys() || isUnfinished(logical) || hasState(logical, true)) return plan;
     try {
+      LogicalPlan logical = (LogicalPlan) plan;
+      if (!client.collectsKeys() || isUnfinished(logical) || hasState(logical, true)) return plan;
       return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
     } catch (Throwable failure) {
-      Failures.passOn(failure);
-      List leaves = ScalaInterop.list(logical.collectLeaves());
-      String reason = "looking for them failed: " + failure.getClass().getSimpleName();
+      String reason = "looking for them failed: " + Failures.forgive(failure);
+      List leaves = ScalaInterop.list(((LogicalPlan) plan).collectLeaves());
       for (int i = 0; i < leaves.size(); i++) {
         ScanNotes.add((LogicalPlan) leaves.get(i), reason);
       }
@@ -322,24 +321,29 @@ public final class JoinPruningRule extends Rule {
    */
   public static final class Inject extends scala.runtime.AbstractFunction1 {
     private final JoinPruningRule rule;
+    private final Rule nothing = new Nothing();
 
     public Inject(JoinPruningRule rule) {
       this.rule = rule;
     }
 
     public Object apply(Object session) {
-      org.apache.spark.sql.ExperimentalMethods methods =
-          ((org.apache.spark.sql.classic.SparkSession) session).experimental();
-      List rules = ScalaInterop.list(methods.extraOptimizations());
-      boolean there = false;
-      for (int i = 0; i < rules.size(); i++) {
-        there |= rule.is(rules.get(i));
+      try {
+        org.apache.spark.sql.ExperimentalMethods methods =
+            ((org.apache.spark.sql.classic.SparkSession) session).experimental();
+        List rules = ScalaInterop.list(methods.extraOptimizations());
+        boolean there = false;
+        for (int i = 0; i < rules.size(); i++) {
+          there |= rule.is(rules.get(i));
+        }
+        if (!there) {
+          rules.add(rule);
+          methods.extraOptimizations_$eq(ScalaInterop.seq(rules));
+        }
+      } catch (Throwable failure) {
+        Failures.forgive(failure); // else joins of this session provide no keys
       }
-      if (!there) {
-        rules.add(rule);
-        methods.extraOptimizations_$eq(ScalaInterop.seq(rules));
-      }
-      return new Nothing();
+      return nothing;
     }
   }
 

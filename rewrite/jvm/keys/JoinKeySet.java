@@ -306,7 +306,7 @@ public final class JoinKeySet implements KeyValues {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      reason = "collecting failed: " + Failures.bare(failure).getClass().getSimpleName();
+      reason = "collecting failed: " + Failures.describe(failure);
     }
     seconds = (System.nanoTime() - run.began) / 1e9;
   }

@@ -55,6 +55,15 @@ public final class ExecutionLog extends SparkListener {
   }
 
   public void onOtherEvent(SparkListenerEvent event) {
+    try {
+      note(event);
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      // Else explain lacks one execution; the query itself has long ended.
+    }
+  }
+
+  private void note(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       Long id = Long.valueOf(start.executionId());
@@ -65,19 +74,14 @@ public final class ExecutionLog extends SparkListener {
     final Object root = roots.remove(Long.valueOf(end.executionId()));
     // The plan of a query that failed may be unfinished; asking for it would go on planning.
     if (end.qe() == null || end.executionFailure().isDefined()) return;
-    try {
-      // Under the settings of the query's session, whatever this thread's are.
-      SQLConf$.MODULE$.withExistingConf(
-          end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
-            public Object apply() {
-              remember(end, root);
-              return null;
-            }
-          });
-    } catch (Throwable failure) {
-      Failures.passOn(failure);
-      // Else explain lacks one execution; the query itself has long ended.
-    }
+    // Under the settings of the query's session, whatever this thread's are.
+    SQLConf$.MODULE$.withExistingConf(
+        end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
+          public Object apply() {
+            remember(end, root);
+            return null;
+          }
+        });
   }
 
   private void remember(SparkListenerSQLExecutionEnd end, Object root) {

@@ -115,7 +115,7 @@ public final class ScanReport {
 
   private static Map failed(Throwable failure) {
     Map out = new HashMap();
-    out.put("reason", "describing the scan failed: " + failure.getClass().getSimpleName());
+    out.put("reason", "describing the scan failed: " + Failures.describe(failure));
     return out;
   }
 
@@ -127,7 +127,8 @@ public final class ScanReport {
 
   private String reason(PhysicalScan scan, FilterExec filter) {
     List above = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    return physical.refusal(scan, scan.read(), scan.filters(above), new ArrayList());
+    String refusal = physical.refusal(scan, scan.read(), scan.filters(above), new ArrayList());
+    return refusal == null ? ScanNotes.unpruned(scan.node()) : refusal;
   }
 
   private static Object rows(SparkPlan plan) {

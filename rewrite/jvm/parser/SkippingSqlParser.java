@@ -1,6 +1,7 @@
 package rewrite.jvm.parser;
 
 import java.util.regex.Pattern;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -11,7 +12,9 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.ClassLoaders;
+import rewrite.jvm.bridge.Failures;
 
 /**
  * A session's SQL parser that knows our statements and passes everything else on untouched.
@@ -31,15 +34,35 @@ public final class SkippingSqlParser implements ParserInterface {
   }
 
   public LogicalPlan parsePlan(String text) throws ParseException {
-    LogicalPlan command = command(text);
-    return command == null ? next.parsePlan(text) : command;
+    try {
+      LogicalPlan command = command(text);
+      return command == null ? next.parsePlan(text) : command;
+    } catch (Throwable failure) {
+      passOn(failure);
+      LogicalPlan plan = next.parsePlan(text);
+      Failures.forgive(failure);
+      return plan;
+    }
   }
 
   // spark.sql comes this way since Spark 4.1.
   public LogicalPlan parsePlanWithParameters(String text, ParameterContext context)
       throws ParseException {
-    LogicalPlan command = command(text);
-    return command == null ? next.parsePlanWithParameters(text, context) : command;
+    try {
+      LogicalPlan command = command(text);
+      return command == null ? next.parsePlanWithParameters(text, context) : command;
+    } catch (Throwable failure) {
+      passOn(failure);
+      LogicalPlan plan = next.parsePlanWithParameters(text, context);
+      Failures.forgive(failure);
+      return plan;
+    }
+  }
+
+  /** Throws what is wrong with a statement, of Spark's or of ours, and what ends a query. */
+  private static void passOn(Throwable failure) {
+    if (failure instanceof AnalysisException) Platform.throwException(failure);
+    Failures.passOn(failure);
   }
 
   /** Python says whether a text with one of our words is ours; others never leave Java. */
@@ -89,8 +112,13 @@ public final class SkippingSqlParser implements ParserInterface {
     }
 
     public Object apply(Object session, Object parser) {
-      ClassLoaders.mend((SparkSession) session);
-      return new SkippingSqlParser((ParserInterface) parser, statements);
+      try {
+        ClassLoaders.mend((SparkSession) session);
+        return new SkippingSqlParser((ParserInterface) parser, statements);
+      } catch (Throwable failure) {
+        Failures.forgive(failure); // else this session has no statements of ours
+        return parser;
+      }
     }
   }
 }

@@ -52,6 +52,8 @@ import rewrite.jvm.source.ScanSource;
  * sees the whole plan long before, and they are collected when files are listed.
  */
 public final class FilePruningRule extends Rule {
+  private static final String FAILED = "pruning it failed: ";
+
   private final IndexClient client;
   private final PruningFeedback feedback;
   private final PhysicalScans scans;
@@ -71,8 +73,40 @@ public final class FilePruningRule extends Rule {
   }
 
   public TreeNode apply(TreeNode plan) {
-    client.planned();
-    return ((SparkPlan) plan).transformDown(new Pass((SparkPlan) plan));
+    try {
+      client.planned();
+      return ((SparkPlan) plan).transformDown(new Pass((SparkPlan) plan));
+    } catch (Throwable failure) {
+      return withoutKeys((SparkPlan) plan, FAILED + Failures.forgive(failure));
+    }
+  }
+
+  /** The plan as it is, less the expressions of JoinPruningRule; its scans have the reason. */
+  private SparkPlan withoutKeys(SparkPlan plan, String reason) {
+    if (scans.of(plan) != null) ScanNotes.unpruned(plan, reason);
+    List children = ScalaInterop.list(plan.children());
+    boolean changed = false;
+    for (int i = 0; i < children.size(); i++) {
+      SparkPlan child = withoutKeys((SparkPlan) children.get(i), reason);
+      changed |= child != children.get(i);
+      children.set(i, child);
+    }
+    SparkPlan now =
+        changed ? (SparkPlan) plan.withNewChildren(ScalaInterop.seq(children)) : plan;
+    return now instanceof FilterExec ? withoutKeys((FilterExec) now) : now;
+  }
+
+  private static SparkPlan withoutKeys(FilterExec filter) {
+    List kept = new ArrayList();
+    List conditions = Conditions.conjuncts(filter.condition());
+    for (int i = 0; i < conditions.size(); i++) {
+      if (Conditions.dynamic((Expression) conditions.get(i)) == null) kept.add(conditions.get(i));
+    }
+    if (kept.size() == conditions.size()) return filter;
+    if (kept.isEmpty()) return filter.child();
+    FilterExec now = filter.copy(Conditions.conjunction(kept), filter.child());
+    now.copyTagsFrom(filter);
+    return now;
   }
 
   private static boolean joins(SparkPlan plan) {
@@ -158,9 +192,7 @@ public final class FilePruningRule extends Rule {
         if (!waits) pruning.ask();
         return scan.pruned(pruning, waits);
       } catch (Throwable failure) {
-        Failures.passOn(failure);
-        String reason = "pruning it failed: " + failure.getClass().getSimpleName();
-        return ScanNotes.unpruned(scan.node(), reason);
+        return ScanNotes.unpruned(scan.node(), FAILED + Failures.forgive(failure));
       }
     }
 
@@ -266,14 +298,14 @@ public final class FilePruningRule extends Rule {
 
   /** What `injectColumnar` takes: gives each session the rule. */
   public static final class Inject extends scala.runtime.AbstractFunction1 {
-    private final Rule rule;
+    private final ColumnarRule columnar;
 
     public Inject(FilePruningRule rule) {
-      this.rule = rule;
+      columnar = new Columnar(rule);
     }
 
     public Object apply(Object session) {
-      return new Columnar(rule);
+      return columnar;
     }
   }
 

@@ -32,13 +32,14 @@ import rewrite.jvm.source.Tally;
  */
 public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private final ConnectorSource read;
+  private final Scan connector;
   private final ScanPruning pruning;
   private final InputPartition[] whole;
   private final boolean grouped;
   private final Map awaited;
   private Predicate[] own = new Predicate[0];
   private Set disproved;
-  private PrunedBatch batch;
+  private Batch batch = new PrunedBatch(this);
 
   /**
    * `whole` is what the scan reads without the index, as the plan has it. Where it is `grouped`,
@@ -49,6 +50,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
       ConnectorSource read, ScanPruning pruning, InputPartition[] whole, boolean grouped,
       Map awaited) {
     this.read = read;
+    this.connector = read.scan();
     this.pruning = pruning;
     this.whole = whole;
     this.grouped = grouped;
@@ -56,24 +58,26 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   }
 
   public Batch toBatch() {
-    if (batch == null) batch = new PrunedBatch(this);
     return batch;
   }
 
   /** Spark's call before a scan with runtime filters runs: the keys are there. It leaves out what
       it cannot translate. */
   public void filter(Predicate[] predicates) {
-    List others = new ArrayList();
-    Map found = new HashMap();
-    for (int i = 0; i < predicates.length; i++) {
-      Object column = column(predicates[i]);
-      if (awaited.containsKey(column)) {
-        found.put(column, values(predicates[i]));
-      } else {
-        others.add(predicates[i]);
-      }
-    }
     try {
+      batch = new PrunedBatch(this);
+      disproved = null;
+      List others = new ArrayList();
+      Map found = new HashMap();
+      for (int i = 0; i < predicates.length; i++) {
+        Object column = column(predicates[i]);
+        if (awaited.containsKey(column)) {
+          found.put(column, values(predicates[i]));
+        } else {
+          others.add(predicates[i]);
+        }
+      }
+      own = (Predicate[]) others.toArray(new Predicate[0]);
       if (!pruning.isAsked()) {
         for (Iterator each = awaited.keySet().iterator(); each.hasNext(); ) {
           Object column = each.next();
@@ -85,11 +89,8 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
         pruning.collectAndAsk();
       }
     } catch (Throwable failure) {
-      Failures.passOn(failure); // else all files are read
+      pruning.giveUp(Failures.forgive(failure));
     }
-    own = (Predicate[]) others.toArray(new Predicate[0]);
-    disproved = null;
-    batch = null;
   }
 
   /** What identifies a runtime filter; null: it is none of ours. */
@@ -133,18 +134,15 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     return read;
   }
 
-  private InputPartition[] plan() {
-    if (!pruning.isAsked() && own.length == 0) return whole;
-    try {
-      if (pruning.isAsked()) {
-        ConnectorSource now = filtered();
-        if (disproved == null) disproved = disproved(now, pruning);
-        return now.without(disproved, rows(), grouped);
-      }
-    } catch (Throwable failure) {
-      Failures.passOn(failure); // else all files are read
-    }
-    // By a copy of its own: the first one may be half changed.
+  private InputPartition[] plan() throws Exception {
+    if (!pruning.isAsked()) return own.length == 0 ? whole : all();
+    ConnectorSource now = filtered();
+    if (disproved == null) disproved = disproved(now, pruning);
+    return now.without(disproved, rows(), grouped);
+  }
+
+  /** What the connector plans by itself, by a copy that nothing else has changed. */
+  private InputPartition[] all() {
     return filtered().scan().toBatch().planInputPartitions();
   }
 
@@ -163,40 +161,55 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   }
 
   public StructType readSchema() {
-    return read.scan().readSchema();
+    return connector.readSchema();
   }
 
   public NamedReference[] filterAttributes() {
-    return ((SupportsRuntimeV2Filtering) read.scan()).filterAttributes();
+    return ((SupportsRuntimeV2Filtering) connector).filterAttributes();
   }
 
   public CustomMetric[] supportedCustomMetrics() {
-    return read.scan().supportedCustomMetrics();
+    return connector.supportedCustomMetrics();
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
-    return read.scan().reportDriverMetrics();
+    return connector.reportDriverMetrics();
   }
 
   public Scan.ColumnarSupportMode columnarSupportMode() {
-    return read.scan().columnarSupportMode();
+    return connector.columnarSupportMode();
   }
 
   /** Shown in Spark's EXPLAIN. */
   public String description() {
-    return pruning.show(read.scan().description());
+    try {
+      return pruning.show(connector.description());
+    } catch (Throwable failure) {
+      Failures.forgive(failure);
+      return connector.description();
+    }
   }
 
   public String toString() {
-    return description();
+    try {
+      return description();
+    } catch (Throwable failure) {
+      Failures.forgive(failure);
+      return connector.toString();
+    }
   }
 
   public boolean equals(Object other) {
-    return this == other
-        || other instanceof PrunedBatchScan
-            && read.scan().equals(((PrunedBatchScan) other).read.scan())
-            && pruning.prunesAs(((PrunedBatchScan) other).pruning)
-            && narrowing().equals(((PrunedBatchScan) other).narrowing());
+    try {
+      return this == other
+          || other instanceof PrunedBatchScan
+              && connector.equals(((PrunedBatchScan) other).connector)
+              && pruning.prunesAs(((PrunedBatchScan) other).pruning)
+              && narrowing().equals(((PrunedBatchScan) other).narrowing());
+    } catch (Throwable failure) {
+      Failures.forgive(failure);
+      return this == other;
+    }
   }
 
   private String narrowing() {
@@ -204,7 +217,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   }
 
   public int hashCode() {
-    return read.scan().hashCode();
+    return connector.hashCode();
   }
 
   /** What is planned once, when Spark first wants to know. */
@@ -217,21 +230,33 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     }
 
     public synchronized InputPartition[] planInputPartitions() {
-      if (planned == null) planned = scan.plan();
-      return planned;
+      try {
+        if (planned == null) planned = scan.plan();
+        return planned;
+      } catch (Throwable failure) {
+        Failures.passOn(failure);
+        planned = scan.all();
+        scan.pruning.giveUp(Failures.forgive(failure));
+        return planned;
+      }
     }
 
     /** That of all files: readers that suit them suit the rest. */
     public PartitionReaderFactory createReaderFactory() {
-      return scan.read.scan().toBatch().createReaderFactory();
+      return scan.connector.toBatch().createReaderFactory();
     }
 
     public boolean equals(Object other) {
-      return other instanceof PrunedBatch && scan.equals(((PrunedBatch) other).scan);
+      try {
+        return other instanceof PrunedBatch && scan.equals(((PrunedBatch) other).scan);
+      } catch (Throwable failure) {
+        Failures.forgive(failure);
+        return this == other;
+      }
     }
 
     public int hashCode() {
-      return scan.hashCode();
+      return scan.connector.hashCode();
     }
   }
 }

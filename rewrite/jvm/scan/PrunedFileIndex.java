@@ -41,8 +41,8 @@ public final class PrunedFileIndex implements FileIndex {
   }
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
-    Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
     try {
+      Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
       if (!pruning.isAsked()) {
         if (!pruning.isCollected()) takeFinished();
         pruning.collectAndAsk();
@@ -50,6 +50,8 @@ public final class PrunedFileIndex implements FileIndex {
       return without(listed, pruning);
     } catch (Throwable failure) {
       Failures.passOn(failure);
+      Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
+      pruning.giveUp(Failures.forgive(failure));
       return listed;
     }
   }
@@ -225,14 +227,24 @@ public final class PrunedFileIndex implements FileIndex {
 
   /** Shown in Spark's EXPLAIN as the scan's location. */
   public String toString() {
-    return pruning.show(inner);
+    try {
+      return pruning.show(inner);
+    } catch (Throwable failure) {
+      Failures.forgive(failure);
+      return inner.toString();
+    }
   }
 
   public boolean equals(Object other) {
-    return this == other
-        || other instanceof PrunedFileIndex
-            && inner.equals(((PrunedFileIndex) other).inner)
-            && pruning.prunesAs(((PrunedFileIndex) other).pruning);
+    try {
+      return this == other
+          || other instanceof PrunedFileIndex
+              && inner.equals(((PrunedFileIndex) other).inner)
+              && pruning.prunesAs(((PrunedFileIndex) other).pruning);
+    } catch (Throwable failure) {
+      Failures.forgive(failure);
+      return this == other;
+    }
   }
 
   public int hashCode() {

@@ -101,6 +101,13 @@ public final class ScanPruning {
     ask(filters, new ArrayList());
   }
 
+  /** Leaves out nothing from now on: something failed. */
+  void giveUp(String reason) {
+    answer = Answer.failed("pruning it failed: " + reason);
+    own = new StatisticsAnswer();
+    counts = answer.header();
+  }
+
   private void ask(List filters, List late) {
     boolean something = !filters.isEmpty() || top != null;
     List asked = new ArrayList();
