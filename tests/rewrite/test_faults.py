@@ -5,6 +5,8 @@ Every test has a store of its own and runs in mode `fallback`, as users do.
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import os
 import shutil
@@ -17,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import rewrite
 from providers.errors import StoreError
+from rewrite.bridge import protocol
 from rewrite.bridge.callbacks import Answers
 from rewrite.bridge.install import find_hooks
+from rewrite.bridge.messages import read_message
 from skipping.commands.execute import sql
 from skipping.lookup.lookup import invalidate
 from skipping.stores import IndexStore
@@ -220,6 +224,74 @@ def test_a_callback_that_dies(
         forget_entries(store, 1)  # how files are numbered is asked when something changed
         reads_everything(spark, "no index was asked: ")
     assert look(spark).opened in (1, 2)
+
+
+def message(**header: Any) -> bytes:
+    head = json.dumps({protocol.VERSION: protocol.CURRENT, **header}).encode()
+    return len(head).to_bytes(4, "little") + head
+
+
+def changed(**header: Any) -> Callable[[bytes], bytes]:
+    """Gives an answer other values in its header, and the same buffers."""
+
+    def change(answer: bytes) -> bytes:
+        end = 4 + int.from_bytes(answer[:4], "little")
+        return message(**{**json.loads(answer[4:end]), **header}) + answer[end:]
+
+    return change
+
+
+FORGED: dict[str, Callable[[bytes], Any]] = {
+    "no answer": lambda _: None,
+    "no bytes": lambda _: b"",
+    "text": lambda _: "text",
+    "a number": lambda _: 7,
+    "cut in half": lambda answer: answer[: len(answer) // 2],
+    "cut by a byte": lambda answer: answer[:-1],
+    "only a header": lambda answer: answer[: 4 + int.from_bytes(answer[:4], "little")],
+    "a long header": lambda answer: b"\xff\xff\xff\x7f" + answer[4:],
+    "a header of negative length": lambda answer: b"\xff\xff\xff\xff" + answer[4:],
+    "a header that is no object": lambda _: (2).to_bytes(4, "little") + b"[]",
+    "a deep header": lambda _: (10**5).to_bytes(4, "little") + b"[" * 10**5,
+    "buffers of ones": lambda answer: answer[:-16] + b"\xff" * 16,
+    "numbers for texts": changed(index=7, lineage=7, table=7),
+    "texts for numbers": changed(n="n", length="n", first="n", seconds="s", generation="g"),
+    "huge numbers": changed(n=2**62, length=2**62, first=2**62, generation=2**70),
+    "negative numbers": changed(n=-1, length=-1, first=-1),
+    "legs without a label": changed(legs=[{"length": 0}]),
+    "legs that are none": changed(legs="legs", unused="unused"),
+    "tables that are none": changed(tables=[1, 2]),
+}
+FRESH = itertools.count(100)
+
+
+@pytest.mark.parametrize("operation", [protocol.DISPROVED, protocol.FILES, protocol.INDEXED])
+def test_forged_answer_of_python_loses_no_row(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    whole = Answers.apply
+    forged: list[str] = []
+
+    def apply(self: Answers, envelope: str, given: bytes) -> Any:
+        answer = whole(self, envelope, given)
+        asked = read_message(given)[0][protocol.OP]
+        if operation == protocol.FILES and asked in (protocol.DISPROVED, protocol.FILES):
+            answer = changed(lineage=name)(answer)  # Java asks for files that it does not have
+        if asked != operation:
+            return answer
+        forged.append(name)
+        return FORGED[name](answer)
+
+    monkeypatch.setattr(Answers, "apply", apply)
+    for name in FORGED:
+        # Under settings that are new Java asks which tables have an index.
+        with settings(spark, {"spark.skipping.cache.ttl": f"{next(FRESH)}s"}):
+            df = spark.sql(QUERY)
+            assert df.collect() == [Row(k=3)], name
+            assert str(rewrite.explain(df)), name
+    # The thread that watches the store may tell Java of the tables first.
+    fewest = 1 if operation == protocol.INDEXED else len(FORGED)
+    assert len(set(forged)) >= fewest
 
 
 def test_noting_what_ran_asks_and_lists_nothing(

@@ -28,8 +28,11 @@ public final class Answer {
     disproved = bitmap(in, Json.number(header, Protocol.LENGTH));
     List described = described();
     for (int i = 0; i < described.size(); i++) {
-      legs.add(bitmap(in, Json.number((Map) described.get(i), Protocol.LENGTH)));
+      Map leg = (Map) described.get(i);
+      if (!(leg.get(Protocol.LABEL) instanceof String)) throw new IOException("a leg of no name");
+      legs.add(bitmap(in, Json.number(leg, Protocol.LENGTH)));
     }
+    if (table() == null || lineage() == null) throw new IOException("an answer of no table");
   }
 
   private Answer(Map header) {

@@ -1,0 +1,47 @@
+"""A query returns the rows that it has without us, whichever of our methods fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rewrite.fault_matrix import EXEMPT
+
+ROOT = Path(__file__).parents[2]
+
+
+def matrix(folder: Path, extent: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rewrite.fault_matrix", str(folder), extent],
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        cwd=ROOT,
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if line.startswith("report: ")]
+    assert found, done.stdout[-2000:] + done.stderr[-4000:]
+    report: dict[str, Any] = json.loads(found[0].removeprefix("report: "))
+    return report
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        pytest.param("short", marks=pytest.mark.writes),
+        pytest.param("full", marks=pytest.mark.long),
+    ],
+)
+def test_method_that_fails_costs_no_query(tmp_path: Path, extent: str) -> None:
+    report = matrix(tmp_path, extent)
+    assert not report["failures"], "\n".join(report["failures"])
+    tried = {entry for entry in report["entries"] if entry.split(".")[0] not in EXEMPT}
+    assert len(tried) > 20
+    assert tried == set(report["runs"]), "methods that no statement calls"
+    # What runs at once may call a method less often than before.
+    assert report["idle"] < 0.05 * sum(report["runs"].values())
