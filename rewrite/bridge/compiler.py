@@ -39,9 +39,13 @@ class Classes:
         self._gateway = gateway
         self._loader = _loader(gateway)
 
+    def find(self, name: str) -> Any:
+        """Return a class."""
+        return self._loader.loadClass(f"rewrite.jvm.{name}")
+
     def new(self, name: str, *arguments: Any) -> Any:
         """An instance of a class, by the class's only public constructor."""
-        loaded = self._loader.loadClass(f"rewrite.jvm.{name}")
+        loaded = self.find(name)
         # A list, not an array: py4j cannot put a Python callback into an array.
         given = self._gateway.jvm.java.util.ArrayList()
         for argument in arguments:

@@ -198,7 +198,7 @@ public class BuildSide {
 
   /** Why it is not likely to have fewer keys than a scan of so many bytes; null: it is. */
   public String refusal(scala.math.BigInt bytes) {
-    return selective() || isSmall(bytes)
+    return selective() || isSmall(bytes) || PruningCost.isCostIgnored
         ? null
         : name() + " has no condition, and is not small against " + bytes + " bytes";
   }
