@@ -111,8 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no session: {error}", file=sys.stderr)
         return 1
     try:
-        names = list(given.tables) or _all(spark)
-        return _refresh({name: partial(SkippingIndex.on, spark, name) for name in names})
+        if given.tables:
+            return _refresh({n: partial(SkippingIndex.on, spark, n) for n in given.tables})
+        return _refresh({d.name: partial(_open_stored, spark, d) for d in _all(spark)})
     except SkippingError as error:
         print(error, file=sys.stderr)
         return 1
@@ -180,7 +181,7 @@ def _copy(source: str, target: str) -> int:
 def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
     """Those of these tables, or all of the store's, each found by its root."""
     from skipping.engines.deltalake import delta_path_source
-    from skipping.engines.environment import environment_store
+    from skipping.engines.environment import environment_store, stored_root
     from skipping.engines.folder import folder_path, folder_source
 
     def open(path: str) -> SkippingIndex:
@@ -189,8 +190,10 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         source: Any = delta_path_source(path) if folder is None else folder_source(folder)
         return SkippingIndex.on(source, store=kept)
 
-    def open_folder(root: str) -> SkippingIndex:
-        source: Any = folder_source(root)
+    opens: dict[str, Any] = {"delta": delta_path_source, "parquet": folder_source}
+
+    def open_stored(definition: Definition) -> SkippingIndex:
+        source = opens[definition.table.format](stored_root(settings, definition))
         return SkippingIndex.on(source, store=kept)
 
     try:
@@ -198,16 +201,14 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         kept = environment_store(replace(settings, store=store or settings.store))
         named = {path: partial(open, path) for path in tables}
         for found in () if tables else _definitions(kept):
-            name, table = found.name, found.table
-            opened = {"delta": open, "parquet": open_folder}.get(table.format)
-            if opened is None:
+            if found.table.format not in opens:
                 print(
-                    f"passed over {name}: refresh an index of {table.format} with Spark, or from "
-                    "Python by SkippingIndex.on(table).refresh()",
+                    f"passed over {found.name}: refresh an index of {found.table.format} with "
+                    "Spark, or from Python by SkippingIndex.on(table).refresh()",
                     file=sys.stderr,
                 )
             else:
-                named[name] = partial(opened, table.root)
+                named[found.name] = partial(open_stored, found)
         return _refresh(named)
     except (SkippingError, ImportError) as error:
         print(error, file=sys.stderr)
@@ -235,10 +236,16 @@ def _refresh(named: Mapping[str, Callable[[], SkippingIndex]]) -> int:
     return 1 if failed else 0
 
 
-def _all(spark: SparkSession) -> list[str]:
+def _all(spark: SparkSession) -> list[Definition]:
     from skipping.engines.spark import settings_of, store_of
 
-    return sorted({d.name for d in _definitions(store_of(spark, settings_of(spark)))})
+    return _definitions(store_of(spark, settings_of(spark)))
+
+
+def _open_stored(spark: SparkSession, definition: Definition) -> SkippingIndex:
+    from skipping.engines.stored import stored_name
+
+    return SkippingIndex.on(spark, stored_name(spark, definition))
 
 
 def _definitions(store: IndexStore) -> list[Definition]:

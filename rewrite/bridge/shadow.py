@@ -22,9 +22,11 @@ from pyspark.sql import SparkSession
 
 from providers.predicate import Predicate
 from skipping.audit import recheck
+from skipping.engines.stored import stored_name
 from skipping.lookup.lookup import Finding, Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition
+from skipping.stores import find_identities
 from skipping.tables.open import open_table
 
 __all__ = ["Alarm", "Asked", "Shadow"]
@@ -128,7 +130,12 @@ class Shadow:
         disproved = [o in asked.finding.disproved for o in files["ordinal"].to_pylist()]
         picked = [gone and self._random.random() < asked.share for gone in disproved]
         some = files.filter(pa.array(picked, pa.bool_())).slice(0, _FILES)
-        table = open_table(self._session(), definition.name)
+        spark = self._session()
+        table = open_table(spark, stored_name(spark, definition))
+        if table.id != definition.table:
+            return  # the name leads to another table by now
+        # Only what the table lists is opened, not what the store says is a file of it.
+        some = some.filter(find_identities(some, table.files()).is_valid())
         found = recheck(
             some.select(["ordinal", "path", "size", "stamp", "partition"]),
             definition,

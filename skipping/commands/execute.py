@@ -29,6 +29,7 @@ from skipping.config.options import IndexOptions
 from skipping.define import set_options
 from skipping.engines.rows import frame_of_rows
 from skipping.engines.spark import settings_of, store_of
+from skipping.engines.stored import stored_name
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
 from skipping.model.identifiers import (
@@ -295,7 +296,8 @@ def _within(scope: Name | None, place: tuple[str, str]) -> bool:
 
 def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
     try:
-        return open_table(spark, definition.name).id.format != definition.table.format
+        opened = open_table(spark, stored_name(spark, definition))
+        return opened.id.format != definition.table.format
     except TableError:
         return True
 

@@ -247,6 +247,17 @@ class Settings:
         "spark.sql.streaming.checkpointLocation",
         fixed=True,
     )
+    table_roots: tuple[str, ...] = _setting(
+        (),
+        "tableRoots",
+        values.folders,
+        text="",
+        takes="folders, several with commas between them",
+        meaning="below which, besides the file systems of the warehouse directory and the default "
+        "one, a table is opened by a path that stands in the store (SHOW, streams of an earlier "
+        "session, refresh --all); counts only where a context was started with it",
+        fixed=True,
+    )
     providers: tuple[str, ...] = _setting(
         (),
         "providers",

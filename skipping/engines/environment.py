@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 
-from providers.errors import SettingError
+from providers.errors import SettingError, TableError
 from skipping.build.local import LocalBuild
 from skipping.config.settings import Settings, variable
 from skipping.engines.source import Source
+from skipping.model.definition import Definition
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.access import Access, StartUp
 from skipping.tables import Table
 from skipping.tables.filesystem import Locate
 
-__all__ = ["environment_source", "environment_store"]
+__all__ = ["environment_source", "environment_store", "stored_root"]
 
 
 def environment_source(opened: Table, locate: Locate) -> Source:
@@ -38,6 +39,24 @@ def environment_store(settings: Settings) -> IndexStore:
             f"{variable('store')} has it"
         )
     return _open(settings.store, settings)
+
+
+def stored_root(settings: Settings, definition: Definition) -> str:
+    """Return the root to open the table of a stored definition by; raises TableError.
+
+    Whoever may write to the store chose it. So it must be a folder of this machine, or be below a
+    folder that the environment names.
+    """
+    root = definition.table.root
+    is_local = root.startswith("file:/") and not root.startswith("file://")
+    is_below = any(root.startswith(f"{each.rstrip('/')}/") for each in settings.table_roots)
+    if ".." in root.split("/") or not (is_local or is_below):
+        raise TableError(
+            f"{root:.200} is not opened: it stands in the store, and is neither a folder of this "
+            f"machine nor below one of the environment's {variable('tableRoots')}; name the table "
+            "to open it"
+        )
+    return root
 
 
 def _open(url: str, settings: Settings) -> IndexStore:

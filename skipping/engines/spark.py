@@ -19,7 +19,14 @@ from skipping.stores.open import open_store
 from skipping.stores.opensearch.access import STORE, Access, StartUp
 from skipping.tables.open import open_table
 
-__all__ = ["checkpoint_roots", "default_location", "settings_of", "spark_source", "store_of"]
+__all__ = [
+    "checkpoint_roots",
+    "default_location",
+    "settings_of",
+    "spark_source",
+    "store_of",
+    "table_roots",
+]
 
 FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
@@ -30,6 +37,7 @@ CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _AT_START = (
     "store",
     "streaming.checkpointRoots",
+    "tableRoots",
     *(f"opensearch.{n}" for n in ("user", "password", "ca", "certificate", "key", "insecure")),
 )
 _NETWORK = (
@@ -109,6 +117,17 @@ def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
     conf = spark.sparkContext._conf if named else spark.conf
     folders = (spark.conf.get("spark.sql.warehouse.dir"), conf.get(CHECKPOINTS, None))
     return (*filter(None, folders), *named)
+
+
+def table_roots(spark: SparkSession) -> tuple[str, ...]:
+    """The folders below which a table is opened by a path that stands in a store.
+
+    That is everything on the file systems that the session uses anyway: its default one, and that
+    of its warehouse.
+    """
+    warehouse = urlsplit(spark.conf.get("spark.sql.warehouse.dir") or "")
+    own = f"{warehouse.scheme}://{warehouse.netloc}/" if warehouse.scheme else "/"
+    return ("/", own, *_started_with(spark).table_roots)
 
 
 def _started_with(spark: SparkSession) -> Settings:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "is_path_name",
     "is_same_name",
+    "name_parts",
     "plain_name",
     "qualified",
     "shown_name",
@@ -45,8 +47,13 @@ def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
 
 def is_same_name(one: str, other: str) -> bool:
     """Whether two full names are of one table; Spark ignores case, but in a path."""
-    is_path = one.startswith(("delta.`", "parquet.`"))
-    return one == other if is_path else one.casefold() == other.casefold()
+    return one == other if is_path_name(one) else one.casefold() == other.casefold()
+
+
+def is_path_name(name: str) -> bool:
+    """Whether a full name is the path of a table: ``delta.`file:/t` ``."""
+    parts = name_parts(name)
+    return len(parts) == 2 and name.startswith(("delta.`", "parquet.`"))
 
 
 def plain_name(name: str) -> str:
@@ -83,8 +90,17 @@ def split_name(name: str) -> tuple[str, str, str]:
     >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
     (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
     """
-    parts = [unquote(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]
+    parts = name_parts(name)
     if len(parts) < 2:
         return "", "", name  # no name that this project gives
     catalog, *databases, table = parts
     return catalog, ".".join(databases), table
+
+
+def name_parts(name: str) -> list[str]:
+    """The parts of a full name, without backticks.
+
+    >>> name_parts("spark_catalog.`my.db`.t")
+    ['spark_catalog', 'my.db', 't']
+    """
+    return [unquote(part) for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError
 from skipping.config.options import IndexOptions
 from skipping.config.settings import PREFIX
 from skipping.engines.spark import CHECKPOINTS, checkpoint_roots
+from skipping.engines.stored import hadoop_path, is_under
 from skipping.model.definition import IndexId
 
 __all__ = ["checkpoint_of", "require_checkpoint"]
@@ -51,7 +50,7 @@ def _allowed(spark: SparkSession, location: str) -> Any:
     if _LOG in str(path.toUri().getPath()).split("/"):
         raise _refused(f"checkpoint_location {location!r:.200} is in the log of a table")
     roots = [_path(spark, root) for root in checkpoint_roots(spark)]
-    if not any(_is_under(path, root) for root in roots):
+    if not any(is_under(path, root) for root in roots):
         raise _refused(
             f"checkpoint_location {location!r:.200} is under no folder where this session lets "
             f"streams write: these are its warehouse directory and those of "
@@ -62,30 +61,10 @@ def _allowed(spark: SparkSession, location: str) -> Any:
 
 
 def _path(spark: SparkSession, text: str) -> Any:
-    """As Hadoop reads it. No file system is opened but the session's own default one."""
-    jvm: Any = spark._jvm
-    hadoop = jvm.org.apache.hadoop.fs
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
     try:
-        path = hadoop.Path(text)
-        home = path if path.isAbsolute() else hadoop.FileSystem.get(conf).getWorkingDirectory()
-        path = path.makeQualified(hadoop.FileSystem.getDefaultUri(conf), home)
-        # Of `/a/b/..` Hadoop makes `/a/`, whose name is empty and whose parent is `/a`.
-        return path if path.getName() or path.isRoot() else path.getParent()
-    except (Py4JError, PySparkException) as error:
-        raise _refused(f"{text!r:.200} is not a folder for a checkpoint") from error
-
-
-def _is_under(path: Any, root: Any) -> bool:
-    """Whether a path is a folder or in it, by whole names."""
-    one, other = path.toUri(), root.toUri()
-    if (one.getScheme(), one.getAuthority() or "") != (
-        other.getScheme(),
-        other.getAuthority() or "",
-    ):
-        return False
-    parts, top = (str(uri.getPath()).rstrip("/").split("/") for uri in (one, other))
-    return ".." not in parts and parts[: len(top)] == top
+        return hadoop_path(spark, text)
+    except DefinitionError as error:
+        raise _refused(f"{error} for a checkpoint") from error
 
 
 def _refused(message: str) -> DefinitionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from providers.errors import DefinitionError, NoStore, SkippingError
+from providers.errors import DefinitionError, NoStore, SkippingError, TableError
 from skipping.config.options import IndexOptions
 from skipping.engines.spark import settings_of, store_of
+from skipping.engines.stored import stored_name
 from skipping.index import Index
 from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
@@ -30,6 +32,8 @@ __all__ = [
     "recover",
     "streams",
 ]
+
+log = logging.getLogger("skipping")
 
 _maintainers: dict[tuple[str, str], Maintainer] = {}
 """By the location of a store and the name of a table."""
@@ -121,7 +125,12 @@ def keep_all(spark: SparkSession) -> None:
     store = store_of(spark, settings_of(spark))
     for definition in _live(store):
         if _is_streamed(definition):
-            keep(spark, store, definition.name)
+            try:
+                stored_name(spark, definition)
+            except TableError as error:
+                log.warning("the skipping index of an earlier session is not maintained: %s", error)
+            else:
+                keep(spark, store, definition.name)
 
 
 def recover(spark: SparkSession, job: str) -> None:
@@ -140,6 +149,7 @@ def recover(spark: SparkSession, job: str) -> None:
                     about="job",
                 )
             require_checkpoint(spark, options)
+            stored_name(spark, definition)  # raises for one that this session does not open
             leave(store, definition.name)
             keep(spark, store, definition.name)
             return
@@ -191,7 +201,10 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     counted = True
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
-        table = maintainer.table if here and maintainer is not None else definition.name
+        if here and maintainer is not None:
+            table = maintainer.table
+        else:
+            table = stored_name(spark, definition)
         index = Index.on(spark, table, store=store)
         counted = index.table.has_log
         version, files = index.table.version(), len(index.pending())
