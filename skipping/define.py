@@ -21,8 +21,9 @@ from skipping.model.definition import (
     IndexId,
     Versioned,
 )
+from skipping.model.identifiers import shown_name, sql_name
 from skipping.parser import ColumnSpec
-from skipping.parser.literals import join_name
+from skipping.parser.literals import join_name, split_parts
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IndexStore
 from skipping.tables import Columns, Table, TableColumn
@@ -35,7 +36,10 @@ __all__ = [
     "drop_columns",
     "dropped_error",
     "find_live_index",
+    "find_moved_index",
+    "moved_hint",
     "number_columns",
+    "orphan_hint",
     "own_pruning",
     "reload_definition",
     "require_answerable",
@@ -143,6 +147,53 @@ def find_live_index(
     before = (d for d in sound if d.value.name == table.name)
     faulty = (d for d in live if d.value.fault and table.name == d.value.name)
     return next(chain(now, before, faulty), None)
+
+
+def find_moved_index(
+    store: IndexStore, table: Table, *, timeout: float | None = None
+) -> Definition | None:
+    """Return the index that a table had at another root, before it was renamed or copied.
+
+    Spark moves the files of a managed Delta table that is renamed, but the table keeps its id.
+    """
+    id = table.id
+    live = (d.value for d in store.definitions(timeout=timeout) if _is_sound(d.value))
+    return next(
+        (d for d in live if id.id and (d.table.format, d.table.id) == (id.format, id.id)), None
+    )
+
+
+def orphan_hint(definition: Definition) -> str:
+    """Return what to do about an index whose table is not there under its name."""
+    return (
+        f"If the table was renamed: {moved_hint(definition, '<its new name>')}. If it is gone: "
+        f"DROP SKIPPING INDEX ON {shown_name(definition.name)}"
+    )
+
+
+def moved_hint(definition: Definition, new: str) -> str:
+    """Return the statements that give a renamed table the index that it had under its old name."""
+    listed = ", ".join(_column_sql(column) for column in definition.columns)
+    old = shown_name(definition.name)
+    return f"CREATE SKIPPING INDEX ON {new} ({listed}), then DROP SKIPPING INDEX ON {old}"
+
+
+def _column_sql(column: IndexedColumn) -> str:
+    """A column with its kind, as CREATE SKIPPING INDEX takes it."""
+    if column.expression is not None:
+        name = column.expression.sql
+    else:
+        names = [part for part, _ in column.parts] or [column.name]
+        name = ", ".join(sql_name(split_parts(each)) for each in names)
+        name = f"({name})" if column.parts else name
+    params = ", ".join(f"{key} = {_literal(value)}" for key, value in column.params)
+    return f"{name} {column.kind}({params})" if params else f"{name} {column.kind}"
+
+
+def _literal(value: Param) -> str:
+    if isinstance(value, str):
+        return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
+    return str(value).lower()
 
 
 def _is_sound(definition: Definition) -> bool:

@@ -15,6 +15,7 @@ from providers.errors import (
     Conflict,
     DefinitionError,
     NoIndex,
+    NoStore,
     SkippingError,
     TableError,
 )
@@ -29,6 +30,8 @@ from skipping.define import (
     drop_columns,
     dropped_error,
     find_live_index,
+    find_moved_index,
+    moved_hint,
     number_columns,
     own_pruning,
     reload_definition,
@@ -154,10 +157,18 @@ class Index:
         found = find_live_index(store, opened, likely=likely, timeout=timeout)
         if found is None:
             name = shown_name(opened.name)
+            try:
+                moved = find_moved_index(store, opened, timeout=timeout)
+            except NoStore:
+                moved = None
+            todo = f"CREATE SKIPPING INDEX ON {name} (column KIND)"
+            if moved is not None:
+                todo = (
+                    f"that of {shown_name(moved.name)} is of this table before it was renamed or "
+                    f"copied, at {moved.table.root}. If it was renamed: {moved_hint(moved, name)}"
+                )
             raise NoIndex(
-                f"{name} has no skipping index in {store.location}: "
-                f"CREATE SKIPPING INDEX ON {name} (column KIND)",
-                about="table",
+                f"{name} has no skipping index in {store.location}: {todo}", about="table"
             )
         require_readable(found.value)
         return cls(given, store, found)

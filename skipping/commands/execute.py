@@ -26,7 +26,7 @@ from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, file_rows
 from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
-from skipping.define import set_options
+from skipping.define import orphan_hint, set_options
 from skipping.engines.rows import frame_of_rows
 from skipping.engines.spark import settings_of, store_of
 from skipping.engines.stored import stored_name
@@ -254,10 +254,11 @@ def _row(
     catalog, database, table = name
     flint = job_name(definition.name)
     row = (flint, "skipping", database, shown_path(table), None, follows, status)
-    place = (catalog, _is_orphan(spark, definition), definition.index)
+    orphaned = _find_orphaned(spark, definition)
+    place = (catalog, orphaned is not None, definition.index)
     # Where a table has no log, versions are digests, which say nothing to people.
     covered = state.covered if definition.table.has_log else None
-    return (*row, error, *place, covered, count, size) if extended else (*row, *place)
+    return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
 
 
 def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
@@ -294,12 +295,20 @@ def _within(scope: Name | None, place: tuple[str, str]) -> bool:
     return asked == tuple(part.casefold() for part in place)[: len(asked)]
 
 
-def _is_orphan(spark: SparkSession, definition: Definition) -> bool:
+def _find_orphaned(spark: SparkSession, definition: Definition) -> str | None:
+    """Why a definition is of no table that is there, and what to do; None if it is of one."""
     try:
-        opened = open_table(spark, stored_name(spark, definition))
-        return opened.id.format != definition.table.format
-    except TableError:
-        return True
+        name = stored_name(spark, definition)
+    except TableError as error:
+        return str(error)
+    try:
+        format = open_table(spark, name).id.format
+    except TableError as error:
+        return f"{error}. {orphan_hint(definition)}"
+    is_other = format != definition.table.format
+    return (
+        f"the table is of format {format} by now. {orphan_hint(definition)}" if is_other else None
+    )
 
 
 def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:

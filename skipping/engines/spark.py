@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import psutil
 from pyspark.sql import SparkSession
 
-from providers.errors import SettingError
+from providers.errors import SettingError, SkippingError, TableError
 from skipping.build.spark import SparkBuild
 from skipping.config.settings import PREFIX, Settings
+from skipping.define import orphan_hint
 from skipping.engines.source import Source
+from skipping.model.identifiers import is_same_name, name_parts, qualified
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.access import STORE, Access, StartUp
@@ -48,7 +51,12 @@ _NETWORK = (
 
 def spark_source(spark: SparkSession, table: str) -> Source:
     """A table of the session's, with what the session says; raises TableError."""
-    opened = open_table(spark, table)
+    try:
+        opened = open_table(spark, table)
+    except TableError as error:
+        if todo := _index_left(spark, table):
+            raise TableError(f"{error}. {todo}") from error
+        raise
     return Source(
         opened,
         SparkBuild(spark, dated=not opened.has_log),
@@ -56,6 +64,16 @@ def spark_source(spark: SparkSession, table: str) -> Source:
         lambda: store_of(spark, settings_of(spark)),
         spark=spark,
     )
+
+
+def _index_left(spark: SparkSession, table: str) -> str | None:
+    """Return what to do about the index of a table that is not there under its name, if any."""
+    with suppress(SkippingError):
+        name, settings = qualified(spark, name_parts(table)), settings_of(spark)
+        for found in store_of(spark, settings).definitions(timeout=settings.timeout):
+            if not found.value.dropped and is_same_name(found.value.name, name):
+                return f"Its skipping index is still there. {orphan_hint(found.value)}"
+    return None
 
 
 def settings_of(spark: SparkSession) -> Settings:

@@ -210,9 +210,25 @@ public final class IndexClient {
     }
     if (!attached) return "rewrite.disable was called";
     if (!SkippingConf.isEnabled()) return SkippingConf.PREFIX + "enabled is false";
-    if (!hasIndex(table)) return "the table has no index";
+    if (!hasIndex(table)) return absence(tables().keySet(), table);
     if (!hasConditions) return "no condition of the query reached this scan";
     return null;
+  }
+
+  /** Why a table has no index. Spark moves the files of a managed Delta table that is renamed: its id
+      stays, and its index is of the root before. */
+  private static String absence(Set indexed, String table) {
+    int end = table.lastIndexOf('\n') + 1; // format, id and root are lines
+    boolean hasId = table.indexOf('\n') + 1 < end - 1;
+    for (Iterator each = indexed.iterator(); hasId && each.hasNext(); ) {
+      String other = (String) each.next();
+      if (other.startsWith(table.substring(0, end)) && other.indexOf('\n', end) < 0) {
+        return "the table has no index since it was renamed or copied: its index is of "
+            + other.substring(end)
+            + "; DESCRIBE SKIPPING INDEX ON the table says what to do";
+      }
+    }
+    return "the table has no index";
   }
 
   /** Asks what an index disproves: `message` has the table, the filters and the keys of joins. */

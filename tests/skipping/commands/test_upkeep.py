@@ -190,6 +190,39 @@ class TestShow:
         assert set(tracker.getJobIdsForGroup(None)) == before
 
 
+class TestRename:
+    def test_every_report_says_what_to_do(self, spark: SparkSession) -> None:
+        """Spark moves the files of a managed Delta table, all of which are others then."""
+        old, new = fresh(), fresh()
+        make(spark, old)
+        spark.sql(f"CREATE SKIPPING INDEX ON {old} (id MIN_MAX, s VALUE_LIST(9))")
+        spark.sql(f"ALTER TABLE {old} RENAME TO {new}")
+        columns = "(id MIN_MAX, s VALUE_LIST(limit = 9))"
+        create = f"CREATE SKIPPING INDEX ON spark_catalog.default.{new} {columns}"
+        drop = f"DROP SKIPPING INDEX ON spark_catalog.default.{old}"
+        for statement in ("DESCRIBE SKIPPING INDEX ON", "REFRESH SKIPPING INDEX ON"):
+            said = refused(spark, f"{statement} {new}")
+            assert f"If it was renamed: {create}, then {drop}" in said
+            said = refused(spark, f"{statement} {old}")
+            assert f"CREATE SKIPPING INDEX ON <its new name> {columns}, then {drop}" in said
+            assert f"If it is gone: {drop}" in said
+        (row,) = indexes(spark, old)
+        assert row.orphan
+        assert f"If it is gone: {drop}" in row.error
+        plan = scan(spark, f"SELECT * FROM {new} WHERE id = 5")
+        assert plan.reason is not None
+        assert plan.reason.startswith("the table has no index")
+        assert "renamed or copied" in plan.reason
+        try:
+            spark.sql(create)
+            spark.sql(drop)
+            assert opened(spark, f"SELECT * FROM {new} WHERE id = 5") == 1
+            assert not indexes(spark, old)
+        finally:
+            spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {new}")
+            spark.sql(f"DROP TABLE {new}")
+
+
 class TestFiles:
     def test_which_survive_and_what_disproves_the_others(self, spark: SparkSession, t: str) -> None:
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, n VALUE_LIST)")
