@@ -189,7 +189,7 @@ class _Denormalised(_Layout):
         both = [holds] if days is None else [holds, _days(days)]
         scope = {"range": {"ordinal": {"lt": files}}}
         missed = {"bool": {"filter": [scope], "must_not": [{"bool": {"filter": both}}]}}
-        return bitmap_words(self._asked(missed, bitmap(_words(files)))["value"])
+        return bitmap_words(self._asked(missed, bitmap(_words(files)))["value"], _words(files))
 
 
 class _Nested(_Layout):
@@ -225,7 +225,7 @@ class _Nested(_Layout):
         nested = {"nested": {"path": "files"}, "aggs": inner}
         if days is None:
             found = self._asked({"match_all": {}}, nested)
-            return bitmap_words(found["f"]["w"]["value"])
+            return bitmap_words(found["f"]["w"]["value"], n)
         all_files = {"f": {"filter": scope, "aggs": {"w": of_file}}}
         sides = {
             "in": {"filter": _days(days), "aggs": {"n": nested}},
@@ -235,7 +235,7 @@ class _Nested(_Layout):
             },
         }
         found = self._asked({"match_all": {}}, {"filter": {"match_all": {}}, "aggs": sides})
-        parts = (bitmap_words(found[side]["n"]["f"]["w"]["value"]) for side in ("in", "out"))
+        parts = (bitmap_words(found[side]["n"]["f"]["w"]["value"], n) for side in ("in", "out"))
         return BitMap.union(*parts)
 
 
@@ -266,7 +266,7 @@ class _Normalised(_Layout):
             both.append({"terms": {"partition": [hit["_source"]["day"] for hit in wanted]}})
         scope = {"range": {"ordinal": {"lt": files}}}
         missed = {"bool": {"filter": [scope], "must_not": [{"bool": {"filter": both}}]}}
-        return bitmap_words(self._asked(missed, bitmap(_words(files)))["value"])
+        return bitmap_words(self._asked(missed, bitmap(_words(files)))["value"], _words(files))
 
 
 def _days(days: range) -> Body:

@@ -18,7 +18,7 @@ from skipping.stores.opensearch.client import PAGE_SIZE, Body
 from skipping.stores.opensearch.documents import BYTES, decode_values
 from skipping.stores.opensearch.index import ORDER, Entries
 from skipping.stores.opensearch.registry import Head
-from skipping.stores.slices import Block, Slices, block_of, gathered
+from skipping.stores.slices import Block, Slices, TooLarge, block_of, gathered
 
 __all__ = ["read_slices"]
 
@@ -36,7 +36,7 @@ def read_slices(
     blocks = (
         block
         for layout, keys in test.probes
-        for block in _blocks(entries, test, layout, keys, after)
+        for block in _blocks(entries, test, layout, keys, after, most)
     )
     read = gathered(head.generation, blocks, most=most)
     if kept is None:
@@ -45,7 +45,12 @@ def read_slices(
 
 
 def _blocks(
-    entries: Entries, test: BitsSet, layout: int, keys: pa.FixedSizeListArray, after: Body
+    entries: Entries,
+    test: BitsSet,
+    layout: int,
+    keys: pa.FixedSizeListArray,
+    after: Body,
+    most: int,
 ) -> Iterator[Block]:
     last = pc.max(keys.flatten()).as_py()
     size = max(64, min(PAGE_SIZE, _AT_ONCE // ((last or 0) // 8 + 1)))
@@ -68,5 +73,8 @@ def _blocks(
         lengths = np.array([len(value) for value in values], np.int64)
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
+            # A bit takes a word for 64 files, or for one.
+            if 64 * int(length) * -(-len(rows) // 64) > most:
+                raise TooLarge(f"a value of {length:,} bytes is more than is kept")
             octets = np.frombuffer(b"".join([values[row] for row in rows]), np.uint8)
             yield block_of(layout, files[rows], octets.reshape(len(rows), length).T)

@@ -20,12 +20,14 @@ from urllib.parse import urlencode
 
 from opensearchpy import Connection, OpenSearch
 from opensearchpy.exceptions import SerializationError, TransportError
+from opensearchpy.serializer import JSONSerializer
 
 from providers.errors import StoreError
 from skipping.stores.forking import Lock
+from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.access import STORE, Access
 from skipping.stores.opensearch.pauses import Pauses
-from skipping.stores.opensearch.wire import Wire
+from skipping.stores.opensearch.wire import TooMuch, Wire
 
 __all__ = ["PAGE_SIZE", "Body", "Client", "Refused"]
 
@@ -38,6 +40,7 @@ _CHUNK = 4 * 2**20  # bytes of one bulk request: far below what servers take (10
 _LOAD = 429
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SLOW = 0.25  # seconds after which a failure was a wait
+_LIMIT = "most"  # a parameter that is for us, not for the server
 
 # One index by its own name: no wildcard, list, `_all` or date expression is a request.
 _PATH = re.compile(
@@ -54,6 +57,24 @@ class Refused(StoreError):
         super().__init__(message)
         self.status = status
         self.kind = kind
+
+
+class _Answer(dict[str, Any]):
+    """The JSON object of an answer, which had so many bytes."""
+
+    size: int
+
+
+class _Serializer(JSONSerializer):
+    """Says of each answer how large it was."""
+
+    def loads(self, s: Any) -> Any:
+        """The JSON of an answer."""
+        loaded = super().loads(s)
+        if isinstance(loaded, dict):
+            loaded = _Answer(loaded)
+            loaded.size = len(s)
+        return loaded
 
 
 class _Connection(Connection):
@@ -74,10 +95,12 @@ class _Connection(Connection):
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """The status, the headers and the body; raises what the library makes of an error."""
-        path = f"{url}?{urlencode(params)}" if params else url
+        more = dict(params or {})
+        most = more.pop(_LIMIT, None)
+        path = f"{url}?{urlencode(more)}" if more else url
         said = {**self.headers, **(headers or {})}
         deadline = time.monotonic() + timeout
-        reply = self._wire.exchange(method, path, body, said, deadline=deadline)
+        reply = self._wire.exchange(method, path, body, said, deadline=deadline, most=most)
         if not 200 <= reply.status < 300:
             self._raise_error(reply.status, reply.body, reply.headers.get("content-type"))
         return reply.status, reply.headers, reply.body
@@ -105,12 +128,16 @@ class Client:
         body: Body | str | None = None,
         *,
         timeout: float | None = None,
+        most: int | None = None,
         **params: str | int,
     ) -> Any:
         """The JSON object of an answer; raises Refused for an error, StoreError for no answer.
 
-        Who names a timeout is refused while the store pauses (`pauses`).
+        Who names a timeout is refused while the store pauses (`pauses`). `most` as in
+        `Wire.exchange`.
         """
+        if most is not None:
+            params[_LIMIT] = most
         if not _PATH.fullmatch(path):
             raise StoreError(f"{path!r} does not name an index or document of a store")
         if timeout is not None:
@@ -126,7 +153,9 @@ class Client:
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def search(self, index: str, body: Body, *, timeout: float | None = None) -> Any:
+    def search(
+        self, index: str, body: Body, *, timeout: float | None = None, most: int | None = None
+    ) -> Any:
         """A complete answer; raises StoreError for one that lacks anything."""
         left = self.patience if timeout is None else timeout
         # The server gives up by itself, so that nobody's question outlives its asker.
@@ -138,6 +167,7 @@ class Client:
             *("POST", f"/{index}/_search"),
             {**body, "timeout": bound, "aggs": {**body.get("aggs", {}), **number}},
             timeout=timeout,
+            most=most,
             allow_partial_search_results="false",
             cancel_after_time_interval=bound,
         )
@@ -158,9 +188,11 @@ class Client:
             raise StoreError(f"{self.server} answered without hits")
         return answer
 
-    def document(self, index: str, id: str, *, timeout: float | None = None) -> Any:
+    def document(
+        self, index: str, id: str, *, timeout: float | None = None, most: int | None = None
+    ) -> Any:
         """A document, with what a change of it has to name; raises Refused if it is not there."""
-        found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout)
+        found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout, most=most)
         if found.get("_id") != id:
             self._wire.close()
             raise StoreError(f"{self.server} answered another request")
@@ -175,11 +207,19 @@ class Client:
         size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> Iterator[Body]:
-        """Every hit, in the order of the fields `by`, which together are unique; `size` at once."""
+        """Every hit, in the order of the fields `by`, which together are unique; `size` at once.
+
+        Raises TooMuch for answers of more than `limits.TABLE` bytes together.
+        """
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
         body = {"track_total_hits": False, **body, "size": size, "sort": list(by)}
+        room = limits.TABLE
         while True:
-            hits = self.search(index, body, timeout=deadline - time.monotonic())["hits"]["hits"]
+            answer = self.search(index, body, timeout=deadline - time.monotonic())
+            hits = answer["hits"]["hits"]
+            room -= answer.size
+            if room < 0:
+                raise TooMuch(f"{index} holds more than the {limits.TABLE >> 20} MB that are read")
             yield from hits
             if len(hits) < size:
                 return
@@ -258,6 +298,9 @@ class Client:
             raise self._refusal(error, path) from error
         except (SerializationError, RecursionError, MemoryError) as error:
             raise StoreError(f"{self.server} answered with something other than JSON") from error
+        except TooMuch:
+            self._pauses.answered()
+            raise
         except StoreError:
             if time.monotonic() - began > _SLOW:
                 self._pauses.failed(began)
@@ -294,6 +337,7 @@ class Client:
                     self.server,
                     headers=_login(self._access),
                     connection_class=_Connection,
+                    serializer=_Serializer(),
                     max_retries=0,
                     wire=self._wire,
                 )

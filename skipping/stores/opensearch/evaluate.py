@@ -315,7 +315,7 @@ def _by_script(
     answer = entries.search(body, timeout=_left(deadline))
     try:
         buckets = answer["aggregations"]["tests"]["buckets"]
-        found = {i: bitmap_words(buckets[str(i)]["words"]["value"]) for i in queries}
+        found = {i: bitmap_words(buckets[str(i)]["words"]["value"], n) for i in queries}
     except (LookupError, TypeError) as error:
         raise StoreError(f"the answer lacks a test: {error}") from error
     _left(deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.errors import StoreError
+from providers.errors import Damaged, StoreError
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
@@ -28,6 +29,8 @@ from skipping.stores.opensearch.pages import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import Head
 
 __all__ = ["ORDER", "Entries"]
+
+log = logging.getLogger("skipping")
 
 _MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
@@ -289,7 +292,10 @@ class Entries:
             files = unpack_pages(
                 (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
             )
-        except (ValueError, LookupError, TypeError, OSError):
+        except (Damaged, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+            log.warning(
+                "pages of %s are passed over, its documents are read: %s", self._name, error
+            )
             return None
         counted = {
             "query": self.visible({"exists": {"field": "identity"}}),

@@ -18,8 +18,11 @@ import pyarrow.compute as pc
 
 from skipping.stores import IDENTITY
 from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.documents import table_of
+from skipping.stores.opensearch.wire import TooMuch
+from skipping.stores.untrusted import read_stream
 
 __all__ = ["NUMBER", "PAGE", "pages", "unpack_pages"]
 
@@ -58,9 +61,17 @@ def unpack_pages(
 ) -> pa.Table:
     """The entries with these SCALAR fields, in the order of their ordinals.
 
-    Raises ValueError for what is no page (Arrow's own errors are ones).
+    Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, and TooMuch for pages
+    that together take more than `limits.TABLE`.
     """
-    tables = [_table(source[PAGE]) for source in sources]
+    wanted = {*IDENTITY.names, *fields, *(f"{sketch}_known" for sketch in sketches(fields))}
+    tables, room = list[pa.Table](), limits.TABLE
+    for source in sources:
+        table = _table(source[PAGE])
+        tables.append(table.select([name for name in table.schema.names if name in wanted]))
+        room -= tables[-1].nbytes
+        if room < 0:
+            raise TooMuch(f"its pages are more than the {limits.TABLE >> 20} MB that are read")
     named = [t.select(IDENTITY.names).filter(t["path"].is_valid()) for t in tables]
     entries = pa.concat_tables([IDENTITY.empty_table(), *named]).sort_by("ordinal")
     gone = pa.array(removed, pa.int64())
@@ -103,6 +114,4 @@ def _packed(table: pa.Table) -> str:
 
 
 def _table(page: str) -> pa.Table:
-    table = pa.ipc.open_stream(pa.py_buffer(b64decode(page))).read_all()
-    table.validate(full=True)
-    return table
+    return read_stream(b64decode(page), most=limits.PAGE)

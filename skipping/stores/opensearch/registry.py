@@ -28,7 +28,9 @@ from providers.errors import Conflict, NoStore, StoreError
 from skipping.model.definition import IndexId, TableId
 from skipping.stores import Generation
 from skipping.stores.generations import REMEMBERED
+from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body, Client, Refused
+from skipping.stores.opensearch.wire import TooMuch
 
 __all__ = ["FORMAT", "Foreign", "Head", "Registry"]
 
@@ -105,20 +107,60 @@ class Registry:
         self._prefix = prefix
         self._name = f"{prefix}catalogue"
         self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
+        # Documents that no release wrote, as of a sequence number, and why.
+        self._foreign: dict[str, tuple[int, Foreign]] = {}
 
     def all(self, *, timeout: float | None = None) -> Sequence[tuple[IndexId, Head | Foreign]]:
         """Every index with its head; of a document that no release wrote, its id and why.
 
         Raises NoStore where nothing was created yet.
         """
+        deadline = time.monotonic() + (self._client.patience if timeout is None else timeout)
         found: list[tuple[IndexId, Head | Foreign]] = []
         with self._there():
-            for hit in self._client.pages(self._name, {}, by=["key"], size=_PAGE, timeout=timeout):
-                try:
-                    found += self._heads(hit).items()
-                except Foreign as error:
-                    found.append((str(hit.get("_id"))[:100], error))
-        return found
+            listing = self._client.pages(
+                self._name, {"_source": False}, by=["_seq_no"], timeout=timeout
+            )
+            there = {str(hit.get("_id")): hit["sort"][0] for hit in listing}
+            # What is not ours is read once, not whenever somebody asks: it may be much.
+            foreign = {id: said for id, said in self._foreign.items() if there.get(id) == said[0]}
+            self._foreign = foreign
+            for id, read in self._documents([id for id in there if id not in foreign], deadline):
+                if isinstance(read, Foreign):
+                    foreign[id] = there[id], read
+                    continue
+                for index in read:
+                    self._keys.setdefault(index, id)
+                found += read.items()
+        return [*found, *((id[:100], error) for id, (_, error) in foreign.items())]
+
+    def _documents(
+        self, ids: Sequence[str], deadline: float
+    ) -> Iterator[tuple[str, dict[IndexId, Head] | Foreign]]:
+        """What documents say, so many at a time that an answer is not too large."""
+        count = _PAGE
+        while ids:
+            some = ids[:count]
+            body: Body = {"query": {"ids": {"values": some}}, "size": len(some)}
+            try:
+                answer = self._client.search(
+                    self._name, body, timeout=deadline - time.monotonic(), most=limits.DOCUMENTS
+                )
+            except TooMuch as error:
+                if len(some) > 1:
+                    count = max(1, len(some) // 8)
+                    continue
+                what = f"document {some[0][:80]!r} of {self._name}"
+                yield some[0], Foreign(f"{what} is too large to be one of ours: {error}")
+            else:
+                for hit in answer["hits"]["hits"]:
+                    id = str(hit.get("_id"))
+                    try:
+                        yield id, self._heads(hit)
+                    except Foreign as error:
+                        yield id, Foreign(str(error))  # without what it was raised of
+            ids = ids[len(some) :]
+            count = min(_PAGE, 2 * count)
 
     def define(
         self,
@@ -218,7 +260,7 @@ class Registry:
                 if head.definition is not None and _key_in(head.definition) != key:
                     raise Foreign(f"{what} has an index of another table")
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise Foreign(f"{what} holds what no release wrote: {error}") from error
+            raise Foreign(f"{what} holds what no release wrote: {str(error)[:200]}") from error
         return heads
 
     def _create(self) -> None:
@@ -247,7 +289,7 @@ class Registry:
     ) -> str:
         """Which document has an index."""
         if index not in self._keys:
-            body: Body = {"query": {"term": {"indexes": index}}, "_source": False, "size": 1}
+            body: Body = {"query": {"term": {"indexes": index}}, "_source": False, "size": 2}
             with self._there():
                 hits = self._client.search(self._name, body, timeout=timeout)["hits"]["hits"]
             if not hits and default is not None:
@@ -255,8 +297,11 @@ class Registry:
             if not hits:
                 raise StoreError(f"the store has no index {index}: it was never here")
             key = hits[0].get("_id")
+            if len(hits) > 1:  # some of them were written by others
+                self.all(timeout=timeout)
+                key = self._keys.get(index, key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise Foreign(f"document {key!r} of {self._name} was written by nobody we know")
+                raise Foreign(f"document {key!r:.90} of {self._name} was written by nobody we know")
             self._keys[index] = key
         return self._keys[index]
 
@@ -265,7 +310,7 @@ class Registry:
     ) -> tuple[dict[IndexId, Head], dict[str, int]]:
         """The heads of a table, and what to name when changing them."""
         try:
-            found = self._client.document(self._name, key, timeout=timeout)
+            found = self._client.document(self._name, key, timeout=timeout, most=limits.DOCUMENTS)
         except Refused as error:
             if error.status != 404:
                 raise

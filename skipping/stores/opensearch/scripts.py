@@ -61,9 +61,14 @@ def bitmap(n: int) -> Body:
     return {"scripted_metric": {**_BITMAP, "params": {"n": n}}}
 
 
-def bitmap_words(values: Sequence[int] | None) -> BitMap:
-    """The ordinals in the words of a bitmap."""
+def bitmap_words(values: Sequence[int] | None, n: int) -> BitMap:
+    """The ordinals in the `n` words of a bitmap; of no documents the answer has none.
+
+    Raises StoreError for more words: each takes sixty times its bytes here.
+    """
     try:
+        if len(values or ()) > n:
+            raise ValueError(f"it has {len(values or ())} words, not {n}")
         packed = np.array(values or (), np.int64).view(np.uint8)
     except (TypeError, ValueError, OverflowError) as error:
         raise StoreError(f"the answer holds no bitmap: {error}") from error

@@ -26,25 +26,25 @@ import certifi
 
 from providers.errors import StoreError
 from skipping.stores.forking import reset_after_fork
+from skipping.stores.opensearch import limits
 from skipping.stores.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["MOST", "Overdue", "Reply", "Wire"]
-
-MOST = 256 << 20
-"""Bytes of one answer: the pages of a large table are tens of MB, a bitmap for each of a hundred
-tests at four million files is 130."""
+__all__ = ["Overdue", "Reply", "TooMuch", "Wire"]
 
 _LINES = 16  # connections to one server; who comes later waits for one
-_OBJECTS = 4_000_000  # in one answer: each takes a hundred times its two bytes in memory
 _PIECE = 1 << 20
 _LOOKUPS = 8  # of names, at a time: one that hangs cannot be cancelled
 
 
 class Overdue(StoreError):
     """The deadline came first."""
+
+
+class TooMuch(StoreError):
+    """An answer is larger than whoever asked takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,18 @@ class Wire:
         headers: Mapping[str, str],
         *,
         deadline: float,
+        most: int | None = None,
     ) -> Reply:
-        """One question and its answer; raises Overdue, and StoreError for no answer."""
+        """One question and its answer; raises Overdue, and StoreError for no answer.
+
+        Raises TooMuch for an answer of more than `most` bytes, unless given `limits.RESPONSE`.
+        """
         began = time.monotonic()
         if not self._room.acquire(timeout=max(0.0, deadline - began)):
             raise Overdue(f"{self._server}: {_LINES} questions are under way, and none has ended")
         try:
-            return self._exchange(method, path, body, headers, deadline)
+            most = limits.RESPONSE if most is None else most
+            return self._exchange(method, path, body, headers, deadline, most)
         except TimeoutError as error:
             raise Overdue(
                 f"{self._server} did not answer within {max(0.0, deadline - began):.3g} s"
@@ -128,6 +133,7 @@ class Wire:
         body: bytes | None,
         headers: Mapping[str, str],
         deadline: float,
+        most: int,
     ) -> Reply:
         line = self._line(deadline)
         whole = False
@@ -146,7 +152,7 @@ class Wire:
                 raise StoreError(f"{self._server} answered another request")
             if said.get("content-encoding", "identity") != "identity":
                 raise StoreError(f"{self._server} answered in an encoding that was not asked for")
-            content = self._read(response)
+            content = self._read(response, most)
             whole = not response.will_close
             return Reply(response.status, said, content)
         finally:
@@ -156,19 +162,23 @@ class Wire:
             else:
                 line.close()
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
+    def _read(self, response: http.client.HTTPResponse, most: int) -> bytes:
         pieces: list[bytes] = []
-        room = MOST if response.length is None else MOST - response.length
+        room = most if response.length is None else most - response.length
         while room >= 0 and (piece := response.read(_PIECE)):
             pieces.append(piece)
             room -= len(piece) if response.length is None else 0
         if room < 0:
-            raise StoreError(f"{self._server} answered with more than {MOST >> 20} MB")
+            raise TooMuch(f"{self._server} answered with more than {most >> 20} MB")
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         content = b"".join(pieces)
-        if content.count(b"{") + content.count(b"[") > _OBJECTS:
-            raise StoreError(f"{self._server} answered with more than {_OBJECTS:,} objects")
+        for count, limit, what in (
+            (content.count(b"{") + content.count(b"["), limits.OBJECTS, "objects"),
+            (content.count(b","), limits.VALUES, "values"),
+        ):
+            if count > limit:
+                raise TooMuch(f"{self._server} answered with more than {limit:,} {what}")
         return content
 
     def _line(self, deadline: float) -> http.client.HTTPConnection:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from providers.errors import StoreError
+from skipping.stores.opensearch import limits
 from skipping.stores.opensearch import wire as opensearch_wire
 from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.client import Client
@@ -77,7 +78,7 @@ WRONG = {
 
 @pytest.mark.parametrize("how", WRONG)
 def test_an_answer_that_is_none(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opensearch_wire, "MOST", 64 << 20)
+    monkeypatch.setattr(limits, "RESPONSE", 64 << 20)
     with rogue(how) as address:
         client = Client(f"http://{address}", Access(), patience=20)
 
