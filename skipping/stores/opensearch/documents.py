@@ -58,6 +58,9 @@ _SHARD, _SHARDS = 500_000, 16
 """Files of a shard, and the most shards. A test takes 0.15 s of a million files, of one core a
 shard; more shards do not take more in all."""
 
+_LIMIT = 20_000
+"""Fields of an index with the most columns that one may have, and their names."""
+
 _SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()}}
 TYPES["large_binary"] = pa.large_binary()
@@ -135,7 +138,11 @@ def describe_mapping(definition: Definition, fields: dict[str, str], *, files: i
         "_meta": about,
         "_source": {"excludes": [TERMS, BYTES]},
     }
-    settings = {"max_docvalue_fields_search": 1_000, **_settings(definition, files)}
+    settings = {
+        "max_docvalue_fields_search": 1_000,
+        "mapping.total_fields.limit": _LIMIT,
+        **_settings(definition, files),
+    }
     return {"mappings": mappings, "settings": {"index": settings}}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from skipping.stores.opensearch.documents import (
     table_of,
     types_of,
 )
+from skipping.stores.opensearch.names import name_fields
 from skipping.stores.opensearch.pages import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import Head
 
@@ -64,6 +66,23 @@ class Entries:
                     raise
         with self._there():
             self._client.call("PUT", f"/{self._name}/_mapping", grown)
+
+    def name_columns(self, definition: Definition, fields: Mapping[str, str]) -> None:
+        """Name the fields after their columns, for people (`names`); what fails is left out."""
+        named = name_fields(definition, fields)
+        try:
+            if named:
+                self._map(reduce(_merged, named))
+        except Refused as error:
+            # One is in the way of what was named before: the others are named one by one.
+            log.info("columns of %s are not all named: %s", self._name, error)
+            if error.status == 400:
+                for one in named:
+                    with suppress(Refused):
+                        self._map(one)
+
+    def _map(self, properties: Body) -> None:
+        self._client.call("PUT", f"/{self._name}/_mapping", {"properties": properties})
 
     def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
         """What there is about files of these ordinals or these identities."""
@@ -334,6 +353,15 @@ class Entries:
                 f"{self._client.server} no longer has index {self._name}: drop the skipping "
                 "index and create it anew"
             ) from error
+
+
+def _merged(one: Body, other: Body) -> Body:
+    """Two trees as one."""
+    merged = dict(one)
+    for name, value in other.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
 
 
 def _below(files: pa.Table) -> int:

@@ -171,7 +171,7 @@ class Registry:
         dropped: bool,
         expect: int | None,
         name: str,
-    ) -> int:
+    ) -> Head:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
         key = _key_of(table.format, table.id, table.root)
         if expect is None:
@@ -194,7 +194,7 @@ class Registry:
             return {**heads, index: head}
 
         # Refreshed, so that `all` finds it, and who asks for the index by its id.
-        return self._change(key, change, refresh="true")[index].revision
+        return self._change(key, change, refresh="true")[index]
 
     def head(self, index: IndexId, *, timeout: float | None = None) -> Head:
         """How an index stands now; raises StoreError if it was erased or never was here."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -97,6 +97,7 @@ class OpenSearchStore:
         self._fields = Fields(kept)
         self._answers = Answers(self._fields)
         self._lease = lease
+        self._named = set[tuple[str, int, int]]()
 
     def __reduce__(self) -> tuple[object, ...]:
         client = self._client
@@ -137,7 +138,7 @@ class OpenSearchStore:
     @_understood
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
-        return self._catalogues.define(
+        head = self._catalogues.define(
             definition.index,
             definition.table,
             definition.to_json(),
@@ -145,6 +146,9 @@ class OpenSearchStore:
             expect=expect,
             name=definition.name,
         )
+        if not definition.dropped:
+            self._name(head)
+        return head.revision
 
     @_understood
     def state(self, index: IndexId) -> State:
@@ -221,6 +225,7 @@ class OpenSearchStore:
                 copies = pages(made, types_of(fields), generation=held.number)
                 kept.create([*made, *copies], generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
+        self._name(held.head)
 
     @_understood
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
@@ -308,6 +313,16 @@ class OpenSearchStore:
         with attempt(self._catalogues, index, admit, lease=self._lease, patience=patience) as held:
             self._swept(held)
             yield held
+
+    def _name(self, head: Head) -> None:
+        """Name fields after columns, once for each revision and set of fields (`names`)."""
+        named = head.entries, head.revision, len(head.fields)
+        if head.definition is None or not head.generation or named in self._named:
+            return
+        self._named.add(named)
+        with suppress(StoreError):  # what was written is there without
+            definition = Definition.from_json(head.definition)
+            self._entries(head).name_columns(definition, head.fields)
 
     def _swept(self, held: Attempt) -> None:
         """Finish what a removal began, this one or one that died over it."""
