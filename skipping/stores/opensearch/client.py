@@ -45,7 +45,7 @@ _LIMIT = "most"  # a parameter that is for us, not for the server
 # One index by its own name: no wildcard, list, `_all` or date expression is a request.
 _PATH = re.compile(
     r"/[a-z0-9][a-z0-9_.-]{0,254}"
-    r"(?:/_(?:search|bulk|refresh|mapping|stats/store|doc/[A-Za-z0-9][\w.-]{0,511}))?",
+    r"(?:/_(?:search|bulk|refresh|forcemerge|mapping|stats/(?:docs|store)|doc/[A-Za-z0-9][\w.-]{0,511}))?",
     re.ASCII,
 )
 

@@ -36,6 +36,7 @@ log = logging.getLogger("skipping")
 
 _MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
+_DELETED = 0.1  # deleted documents for each that is there, from which on they are merged away
 _PACKED = 16  # pages at once, each of which may have MB
 
 ORDER = ("ordinal", "generation")
@@ -146,6 +147,31 @@ class Entries:
             items = [({"delete": {"_id": hit["_id"]}}, None) for hit in self.pages(body, ORDER)]
             self._client.bulk(self._name, items, beat=beat)
         self._client.call("POST", f"/{self._name}/_refresh")
+
+    def purge(self, *, beat: Callable[[], None]) -> None:
+        """Delete documents that are never seen, of writers that died; some thousands at a time."""
+        if not self._head.aborted or not self._head.generation:
+            return
+        beat()
+        query = {"terms": {"generation": list(self._head.aborted)}}
+        body = {"query": query, "_source": False, "size": PAGE_SIZE, "track_total_hits": False}
+        hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
+        self._client.bulk(
+            self._name, [({"delete": {"_id": hit["_id"]}}, None) for hit in hits], beat=beat
+        )
+
+    def reclaim(self) -> None:
+        """Let the server give back the room of deleted documents, where that is worth while.
+
+        The server does it on its own time.
+        """
+        docs = self._client.call("GET", f"/{self._name}/_stats/docs")["_all"]["primaries"]["docs"]
+        if docs["deleted"] > _DELETED * docs["count"]:
+            self._client.call(
+                *("POST", f"/{self._name}/_forcemerge"),
+                only_expunge_deletes="true",
+                wait_for_completion="false",
+            )
 
     def catalogue(
         self,

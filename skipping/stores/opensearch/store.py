@@ -9,6 +9,7 @@ SCALAR fields of this generation. Needs the extra `opensearch`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +41,7 @@ __all__ = ["OpenSearchStore"]
 
 _PATIENCE = 30.0
 _LEASE = 30.0
+_RECLAIM = 60.0  # seconds between two looks of writers whether deleted documents take room
 _BROKEN = (
     LookupError,
     TypeError,
@@ -98,6 +100,7 @@ class OpenSearchStore:
         self._answers = Answers(self._fields)
         self._lease = lease
         self._named = set[tuple[str, int, int]]()
+        self._reclaimed: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         client = self._client
@@ -226,6 +229,7 @@ class OpenSearchStore:
                 kept.create([*made, *copies], generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
         self._name(held.head)
+        self._reclaim(held.head, pause=_RECLAIM)
 
     @_understood
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
@@ -242,6 +246,7 @@ class OpenSearchStore:
                 kept.create(tombs, generation=n, beat=held.beat)
                 held.commit(unswept=n)
                 self._swept(held)
+        self._reclaim(held.head, pause=0)
 
     @_understood
     def erase(self, index: IndexId) -> None:
@@ -324,8 +329,18 @@ class OpenSearchStore:
             definition = Definition.from_json(head.definition)
             self._entries(head).name_columns(definition, head.fields)
 
+    def _reclaim(self, head: Head, *, pause: float) -> None:
+        """Let the server give room back, unless it was told to within so many seconds."""
+        now = time.monotonic()
+        if not head.generation or now - self._reclaimed.get(head.entries, -math.inf) < pause:
+            return
+        self._reclaimed[head.entries] = now
+        with suppress(StoreError):  # as above; not everybody may ask for it
+            self._entries(head).reclaim()
+
     def _swept(self, held: Attempt) -> None:
         """Finish what a removal began, this one or one that died over it."""
+        self._entries(held.head).purge(beat=held.beat)
         if held.head.unswept is not None:
             self._entries(held.head).sweep(held.head.unswept, beat=held.beat)
             held.note(unswept=None)

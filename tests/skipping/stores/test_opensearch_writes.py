@@ -18,7 +18,7 @@ from skipping.stores.opensearch.attempts import Attempt, attempt
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
-from tests.skipping.stores.proxy import Front
+from tests.skipping.stores.proxy import Answer, Front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 
 pytestmark = pytest.mark.usefixtures("tidied")
@@ -127,6 +127,60 @@ def test_a_removal_that_is_cut_short(opensearch: str, monkeypatch: pytest.Monkey
         assert answers(store) == [[o for o in e if o not in (0, 9)] for e in EXPECTED]
         store.write("i", entries(range(1, 2)), revision=1)
     assert store._catalogues.head("i").unswept is None
+
+
+# Space
+
+
+def test_a_removal_gives_space_back(opensearch: str) -> None:
+    store = make(opensearch, files=0)
+    store.write("i", entries(store.reserve("i", 3_000), terms=30), revision=1)
+    before = store.size("i")
+    assert before is not None
+    store.remove("i", pa.array(range(2_900)))
+    deadline = time.monotonic() + 120
+    while (size := store.size("i")) is not None and size > before / 4:
+        assert time.monotonic() < deadline, size
+        time.sleep(1)  # the server remembers what was deleted for a while
+        store.remove("i", pa.array([], pa.int64()))
+    assert ordinals(store) == list(range(2_900, 3_000))
+
+
+def test_space_is_asked_back_where_there_is_some(opensearch: str, between: Front) -> None:
+    store = at(make(opensearch), between.address)
+    store.write("i", entries(store.reserve("i", 5)), revision=1)
+    assert not any("_forcemerge" in request.path for request in between.seen)
+    store.remove("i", pa.array([0, 1, 2]))
+    (asked,) = (request.path for request in between.seen if "_forcemerge" in request.path)
+    assert "only_expunge_deletes=true&wait_for_completion=false" in asked
+    forbidden = Answer(403, {"error": {"type": "security_exception"}, "status": 403})
+    between.rule = lambda request, to_node: (
+        forbidden if "/_stats" in request.path else to_node(request.body)
+    )
+    store.remove("i", pa.array([3]))
+    assert ordinals(store) == list(range(4, 15))
+
+
+def test_what_dead_writers_left_is_deleted(opensearch: str) -> None:
+    store = make(opensearch)
+    numbers: list[int] = []
+
+    def die() -> None:
+        with store._attempt("i", lambda head: None) as held:
+            numbers.append(held.number)
+            document = {"ordinal": 0, "generation": held.number}
+            items = [({"create": {"_id": f"0.{held.number}"}}, document)]
+            store._entries(held.head).create(items, generation=held.number, beat=held.beat)
+            raise StoreError("it dies")
+
+    with pytest.raises(StoreError, match="dies"):
+        die()
+    name = store._catalogues.head("i").entries
+    lost = {"query": {"terms": {"generation": numbers}}, "_source": False}
+    assert len(store._client.search(name, lost)["hits"]["hits"]) == 1
+    store.write("i", entries(store.reserve("i", 1)), revision=1)
+    assert store._client.search(name, lost)["hits"]["hits"] == []
+    assert ordinals(store) == list(range(11))
 
 
 # Gone
