@@ -174,13 +174,12 @@ class SqliteStore:
         with self._writing() as connection:
             head = open_head(connection, index)
             gone = take(connection, head, ordinals)
-            if not len(gone):
-                return
-            generation = next_generation(head.generation)
-            append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
-            head.advance(generation)
-            sweep(connection, head, removed_of(connection, head))
-            heads.save(connection, head)
+            if len(gone):
+                generation = next_generation(head.generation)
+                append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
+                head.advance(generation)
+                sweep(connection, head, removed_of(connection, head))
+                heads.save(connection, head)
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
