@@ -30,8 +30,11 @@ _AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
 
 _EVERY, _PATIENCE = 1.0, 10.0
 """Seconds between two questions to Spark, and without an answer until that is a fault."""
-_AT_ONCE = 32
-"""Who may ask for the health at the same time."""
+_PROBES, _PROBE = 100, 2.0
+"""Connections to `/healthz` at the same time, and the seconds that each has for its request.
+
+Others wait for a place, so half-open connections delay a probe but do not refuse it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,23 +260,23 @@ class Health:
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], fault: Callable[[], str | None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.fault = fault
-        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._places = threading.BoundedSemaphore(_PROBES)
         super().__init__(address, _Answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, if there are not many that ask already."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer in a thread, as soon as there is a place."""
+        self._places.acquire()
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Within a time, however slowly somebody asks."""
-        timer = threading.Timer(_PATIENCE, self.shutdown_request, [request])
+        """Close the connection after a time, also if its bytes arrive one by one."""
+        # Only a shutdown of both directions wakes the thread that reads.
+        timer = threading.Timer(_PROBE, _shut, [request])
         timer.daemon = True
         timer.start()
         try:
@@ -286,9 +289,12 @@ class _Http(ThreadingHTTPServer):
         """Who went is no news."""
 
 
-class _Answer(BaseHTTPRequestHandler):
-    timeout = _PATIENCE
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
+
+class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, _Http)
         if self.path != "/healthz":
