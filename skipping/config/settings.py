@@ -243,8 +243,8 @@ class Settings:
         text="",
         takes="folders, several with commas between them",
         meaning="under which, besides the warehouse directory, streams may have their "
-        "checkpoint_location; counts only where a context was started with it; without one, "
-        "spark.sql.streaming.checkpointLocation",
+        "checkpoint_location, as under spark.sql.streaming.checkpointLocation; both count only "
+        "where a context was started with them",
         fixed=True,
     )
     table_roots: tuple[str, ...] = _setting(

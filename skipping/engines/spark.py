@@ -24,6 +24,7 @@ from skipping.tables.open import open_table
 
 __all__ = [
     "checkpoint_roots",
+    "default_checkpoint",
     "default_location",
     "settings_of",
     "spark_source",
@@ -127,14 +128,17 @@ def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
 
 
 def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
-    """The folders under which the streams of a session may keep their places.
+    """Return the folders under which streams may write, all chosen when the context was started."""
+    folders = (spark.conf.get("spark.sql.warehouse.dir"), default_checkpoint(spark))
+    return (*filter(None, folders), *_started_with(spark).checkpoint_roots)
 
-    A session adds its own default only where no folders were named when the context was started.
+
+def default_checkpoint(spark: SparkSession) -> str | None:
+    """Return Spark's folder for streams that name none, as the context was started with it.
+
+    A later value is ignored: in a server, any client can set one for its own session.
     """
-    named = _started_with(spark).checkpoint_roots
-    conf = spark.sparkContext._conf if named else spark.conf
-    folders = (spark.conf.get("spark.sql.warehouse.dir"), conf.get(CHECKPOINTS, None))
-    return (*filter(None, folders), *named)
+    return spark.sparkContext._conf.get(CHECKPOINTS, None)
 
 
 def table_roots(spark: SparkSession) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from providers.errors import DefinitionError
 from skipping.config.options import IndexOptions
 from skipping.config.settings import PREFIX
-from skipping.engines.spark import CHECKPOINTS, checkpoint_roots
+from skipping.engines.spark import CHECKPOINTS, checkpoint_roots, default_checkpoint
 from skipping.engines.stored import hadoop_path, is_under
 from skipping.model.definition import IndexId
 
@@ -34,7 +34,7 @@ def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) ->
     Raises DefinitionError as `require_checkpoint`.
     """
     # Spark would name a folder in its default one after the query, and so after a stored name.
-    named = options.checkpoint_location or spark.conf.get(CHECKPOINTS, None)
+    named = options.checkpoint_location or default_checkpoint(spark)
     if named is None:
         return None
     place = _allowed(spark, named)
@@ -53,9 +53,9 @@ def _allowed(spark: SparkSession, location: str) -> Any:
     if not any(is_under(path, root) for root in roots):
         raise _refused(
             f"checkpoint_location {location!r:.200} is under no folder where this session lets "
-            f"streams write: these are its warehouse directory and those of "
-            f"{PREFIX}streaming.checkpointRoots, which counts only in the configuration that a "
-            f"session is started with; without those, that of {CHECKPOINTS}"
+            f"streams write: these are its warehouse directory, and those of "
+            f"{PREFIX}streaming.checkpointRoots and {CHECKPOINTS}, which count only in the "
+            f"configuration that a session is started with"
         )
     return path
 

@@ -22,6 +22,7 @@ from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, until
 
 KEY = "spark.skipping.streaming.checkpointRoots"
+SPARKS = "spark.sql.streaming.checkpointLocation"
 
 
 @pytest.fixture
@@ -102,39 +103,30 @@ def test_the_id_of_an_index_is_no_path(spark: SparkSession, started_with: Any, i
         checkpoint_of(spark, IndexOptions(checkpoint_location="/allowed/a/b"), index)
 
 
-def test_sparks_own_default_is_a_root_and_a_later_setting_is_none(spark: SparkSession) -> None:
+@pytest.mark.parametrize("key", [KEY, SPARKS])
+def test_checkpoint_of_ignores_what_a_session_sets_later(spark: SparkSession, key: str) -> None:
     mine = IndexOptions(checkpoint_location="/mine/c")
-    assert checkpoint_of(spark, IndexOptions(), "1") is None
-    spark.conf.set(KEY, "/mine")
+    spark.conf.set(key, "/mine")
     try:
-        with pytest.raises(DefinitionError, match="counts only in the configuration that a"):
+        assert checkpoint_of(spark, IndexOptions(), "1") is None
+        with pytest.raises(DefinitionError, match="count only in the configuration that a"):
             require_checkpoint(spark, mine)
     finally:
-        spark.conf.unset(KEY)
-    spark.conf.set("spark.sql.streaming.checkpointLocation", "/mine")
-    try:
-        assert checkpoint_of(spark, mine, "1") == "file:/mine/c/1"
-        assert checkpoint_of(spark, IndexOptions(), "1") == "file:/mine/1"
-    finally:
-        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+        spark.conf.unset(key)
 
 
-def test_where_folders_are_named_a_session_adds_none(
+def test_checkpoint_of_uses_the_default_that_the_context_was_started_with(
     spark: SparkSession, started_with: Any
 ) -> None:
-    spark.conf.set("spark.sql.streaming.checkpointLocation", "/mine")
-    try:
-        for options in (IndexOptions(), IndexOptions(checkpoint_location="/mine/c")):
-            with pytest.raises(DefinitionError, match="under no folder"):
-                checkpoint_of(spark, options, "1")
-    finally:
-        spark.conf.unset("spark.sql.streaming.checkpointLocation")
-    started_with.set("spark.sql.streaming.checkpointLocation", "/operators")
+    started_with.set(SPARKS, "/operators")
+    spark.conf.set(SPARKS, "/mine")
     try:
         options = IndexOptions(checkpoint_location="/operators/c")
         assert checkpoint_of(spark, options, "1") == "file:/operators/c/1"
+        assert checkpoint_of(spark, IndexOptions(), "1") == "file:/operators/1"
     finally:
-        started_with._jconf.remove("spark.sql.streaming.checkpointLocation")
+        spark.conf.unset(SPARKS)
+        started_with._jconf.remove(SPARKS)
 
 
 def test_a_tables_log_is_no_place(spark: SparkSession, started_with: Any) -> None:
