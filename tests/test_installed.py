@@ -117,6 +117,7 @@ def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_
     python = environment(tmp_path / "environment", wheel, "spark")
     program = tmp_path / "program.py"
     program.write_text("print('--- block ---')\n".join(snippets(spark=True)))
+    run(python, "-W", "ignore", "-c", "import pyspark.pandas")
     folder = tmp_path / "folder"
     folder.mkdir()
     for _ in range(2):
