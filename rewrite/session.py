@@ -28,6 +28,7 @@ from rewrite.preflight import (
     require_java,
     require_session,
 )
+from skipping.progress import in_notebook
 from skipping.requirements import require_delta
 
 __all__ = ["Session", "disable", "enable", "session"]
@@ -121,6 +122,9 @@ def _submitted() -> dict[str, str]:
 def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:
     """What a session with some formats needs, beside what the builder has."""
     made = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
+    if in_notebook():
+        # Spark redraws its bar as in a terminal: a cell fills up with it.
+        made["spark.ui.showConsoleProgress"] = "false"
     packages = _listed(given.get("spark.jars.packages", ""))
     extensions = []
     if "iceberg" in formats:

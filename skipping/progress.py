@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["progress"]
+__all__ = ["in_notebook", "progress"]
 
 log = logging.getLogger("skipping.progress")
 
@@ -47,10 +47,10 @@ def progress(total: int | None, unit: str, what: str, *, is_background: bool = F
     `unit` is a plural, as files. What runs in the background is never drawn, only logged.
     """
     shown: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
-    if is_background or not (_in_notebook() or _in_terminal()):
+    if is_background or not (in_notebook() or _in_terminal()):
         times = {"mininterval": _EVERY, "delay": _EVERY, "miniters": 1}
         return _Logged(**shown, **times, file=io.StringIO())
-    if _in_notebook() and find_spec("ipywidgets") is not None:
+    if in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as drawn
     else:
         drawn = tqdm
@@ -61,7 +61,7 @@ def _in_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this, which shows what is written without a terminal."""
+def in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this, which shows output that is no terminal's."""
     shell = sys.modules.get("IPython")
     return shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", ())

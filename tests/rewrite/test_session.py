@@ -12,12 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SessionError
 from rewrite import preflight
+from rewrite.session import _settings
+from tests.test_house import ROOT
 
 SCRIPT = Path(__file__).with_name("sessions.py")
 SCENARIOS = re.findall(r"^@scenario\ndef (\w+)", SCRIPT.read_text(), re.MULTILINE)
@@ -44,6 +48,21 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
 def test_scenario(outcomes: dict[str, str | None], scenario: str) -> None:
     if outcomes[scenario] is not None:
         pytest.fail(outcomes[scenario] or "", pytrace=False)
+
+
+# Jupyter's own event loop handling warns on some versions of Python.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_session_hides_sparks_progress_bar_in_a_notebook() -> None:
+    cell = (
+        "from rewrite.session import _settings\n"
+        "for given in {}, {'spark.ui.showConsoleProgress': 'true'}:\n"
+        "    print(_settings(given, []).get('spark.ui.showConsoleProgress'))"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    resources = {"metadata": {"path": str(ROOT)}}
+    NotebookClient(notebook, timeout=120, resources=resources).execute()
+    assert notebook.cells[0].outputs[0].text.split() == ["false", "true"]
+    assert "spark.ui.showConsoleProgress" not in _settings({}, [])
 
 
 class TestWhatCannotBe:
