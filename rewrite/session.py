@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from rewrite.preflight import (
     require_java,
     require_session,
 )
+from skipping.build.interrupts import run_interruptibly
+from skipping.parser import is_ours
 from skipping.progress import in_notebook
 from skipping.requirements import require_delta
 
@@ -58,8 +61,12 @@ class Session(SparkSession):
 
     def sql(self, *args: Any, **kwargs: Any) -> DataFrame:
         """As SparkSession.sql; a wrong statement of ours raises SkippingError."""
+        run = partial(super().sql, *args, **kwargs)
+        text = args[0] if args else kwargs.get("sqlQuery")
         try:
-            return super().sql(*args, **kwargs)
+            if isinstance(text, str) and is_ours(text):
+                return run_interruptibly(self, run)
+            return run()
         except PySparkException as error:
             ours = find_original_error(error)
             if ours is None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -236,8 +237,19 @@ class Index:
         With `limit`, no more than so many files; with `until`, of that version. `token` is that of
         the lease, for its owner; files that could not be read before are tried again, without
         `retry` only when that is due. Goes on with the definition as it is when somebody alters it
-        meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease.
+        meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease. An
+        interrupt (Ctrl-C) ends the build.
         """
+        run = partial(self._refresh, token, limit, until, retry=retry)
+        if self._source.spark is None:
+            return run()
+        from skipping.build.interrupts import run_interruptibly  # Spark's
+
+        return run_interruptibly(self._source.spark, run)
+
+    def _refresh(
+        self, token: int | None, limit: int | None, until: int | None, *, retry: bool
+    ) -> State:
         while True:
             self.reread()
             if self.definition.dropped:

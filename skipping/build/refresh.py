@@ -105,7 +105,7 @@ def refresh(
                 retries=before.retries + retry if still else 0,
             )
         store.report(index, state, token=token)
-    except Exception as error:
+    except BaseException as error:  # an interrupt, too
         with suppress(StoreError):  # what went wrong first is what to say
             failed = replace(before, status="failed", error=first_line(error))
             store.report(index, failed, token=token)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +220,30 @@ class TestIndex:
         again.drop()
         with pytest.raises(DefinitionError, match="no skipping index"):
             SkippingIndex.on(table, store=store)
+
+    def test_an_interrupt_ends_the_build_and_is_what_describe_shows(
+        self, folder: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table, read = make(folder, files=20), []
+        monkeypatch.setattr("os.cpu_count", lambda: 1)
+
+        def sketch(file: pa.RecordBatch, *_: Any, **__: Any) -> pa.RecordBatch:
+            read.append(file)
+            if file is read[0]:
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.2)
+            return file
+
+        monkeypatch.setattr("skipping.build.local.sketch_files", sketch)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                SkippingIndex.create(table, COLUMNS, store=store)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert len(read) < 12
+        state = SkippingIndex.on(table, store=store).state
+        assert (state.status, state.error) == ("failed", "KeyboardInterrupt")
 
     def test_it_follows_what_delta_rs_does_to_a_table(
         self, folder: Path, store: MemoryStore
