@@ -47,7 +47,7 @@ def answer(tag: int, name: str, statement: str) -> None:
 
 
 def main() -> None:
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(64) as pool:
         for line in sys.stdin:
             pool.submit(answer, *json.loads(line))
     for each in sessions.values():

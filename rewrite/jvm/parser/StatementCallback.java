@@ -1,5 +1,7 @@
 package rewrite.jvm.parser;
 
+import java.util.Map;
+import java.util.WeakHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -19,13 +21,9 @@ import org.apache.spark.unsafe.Platform;
  *
  * <p>Py4J keeps a connection, and a thread at both ends, for every thread that ever called, and the
  * servers for Connect and JDBC make a thread a query. So threads that Python did not send have
- * others call, which live as long as this JVM. Statements beyond their number wait; those that are
- * only parsed do not wait for those that run.
+ * others call, which live as long as this JVM. Statements beyond their number wait, see `Place`.
  */
 public final class StatementCallback {
-  private static final int AT_ONCE = 32;
-  private static final Semaphore PARSING = new Semaphore(AT_ONCE, true);
-  private static final Semaphore RUNNING = new Semaphore(AT_ONCE, true);
   private static final ExecutorService THREADS =
       new ThreadPoolExecutor(
           0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
@@ -48,13 +46,8 @@ public final class StatementCallback {
   Object call(String text, SparkSession session) {
     StatementCall call = new StatementCall(python, secret + text, session);
     if (hasConnection()) return call.result(call.apply());
-    Semaphore places = session == null ? PARSING : RUNNING;
-    try {
-      places.acquire();
-    } catch (InterruptedException cancelled) {
-      Platform.throwException(cancelled);
-    }
-    Waiting waiting = new Waiting(call, places);
+    Place place = Place.take(session);
+    Waiting waiting = new Waiting(call, place);
     try {
       // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
       waiting.answer = session == null
@@ -62,7 +55,7 @@ public final class StatementCallback {
           : SQLExecution$.MODULE$.withThreadLocalCaptured(
               (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
     } finally {
-      if (waiting.answer == null) places.release();
+      if (waiting.answer == null) place.giveBack();
     }
     return call.result(waiting.outcome());
   }
@@ -78,12 +71,12 @@ public final class StatementCallback {
   /** Waits for a statement, and gives its place back when it is over. */
   private static final class Waiting implements Runnable {
     private final StatementCall call;
-    private final Semaphore places;
+    private final Place place;
     private Future answer;
 
-    Waiting(StatementCall call, Semaphore places) {
+    Waiting(StatementCall call, Place place) {
       this.call = call;
-      this.places = places;
+      this.place = place;
     }
 
     /** Until it is over. Who cancels a query interrupts its thread, and no other: then the jobs of
@@ -102,6 +95,7 @@ public final class StatementCallback {
             pauses = Math.max(pauses, 0);
           } catch (TimeoutException goesOn) {
             if (++pauses < PAUSES) continue;
+            place.leave();
             THREADS.execute(this);
             isLeft = true;
             Platform.throwException(new InterruptedException("the statement was cancelled"));
@@ -110,7 +104,7 @@ public final class StatementCallback {
           }
         }
       } finally {
-        if (!isLeft) places.release();
+        if (!isLeft) place.giveBack();
         if (pauses >= 0) Thread.currentThread().interrupt();
       }
     }
@@ -125,8 +119,73 @@ public final class StatementCallback {
       } catch (Exception ended) {
         // Spark has stopped.
       } finally {
-        places.release();
+        place.giveBack();
       }
+    }
+  }
+
+  /**
+   * The right to run one statement, or to parse one.
+   *
+   * <p>A session has few of all places, so that one client cannot keep the others waiting. A
+   * statement that was cancelled and still goes on makes room for those of other sessions, but
+   * counts for its own until it ends: else a client could start any number of threads.
+   */
+  private static final class Place {
+    private static final int AT_ONCE = 32;
+    private static final int OF_SESSION = 4;
+    private static final Semaphore PARSING = new Semaphore(AT_ONCE, true);
+    private static final Semaphore RUNNING = new Semaphore(AT_ONCE, true);
+    private static final Semaphore LEFT = new Semaphore(2 * AT_ONCE);
+    private static final Map SESSIONS = new WeakHashMap();
+
+    private final Semaphore ofSession;
+    private Semaphore ofAll;
+
+    private Place(Semaphore ofSession, Semaphore ofAll) {
+      this.ofSession = ofSession;
+      this.ofAll = ofAll;
+    }
+
+    /** Waits for a place to run in a session; without one, to parse. */
+    static Place take(SparkSession session) {
+      Semaphore ofSession = session == null ? null : of(session);
+      Semaphore ofAll = session == null ? PARSING : RUNNING;
+      try {
+        if (ofSession != null) ofSession.acquire();
+        try {
+          ofAll.acquire();
+        } catch (InterruptedException cancelled) {
+          if (ofSession != null) ofSession.release();
+          throw cancelled;
+        }
+      } catch (InterruptedException cancelled) {
+        Platform.throwException(cancelled);
+      }
+      return new Place(ofSession, ofAll);
+    }
+
+    private static Semaphore of(SparkSession session) {
+      synchronized (SESSIONS) {
+        Semaphore found = (Semaphore) SESSIONS.get(session);
+        if (found == null) {
+          found = new Semaphore(OF_SESSION, true);
+          SESSIONS.put(session, found);
+        }
+        return found;
+      }
+    }
+
+    /** Lets others run, unless too many cancelled statements go on already. */
+    void leave() {
+      if (!LEFT.tryAcquire()) return;
+      ofAll.release();
+      ofAll = LEFT;
+    }
+
+    void giveBack() {
+      ofAll.release();
+      if (ofSession != null) ofSession.release();
     }
   }
 

@@ -135,8 +135,9 @@ def test_statements(client: Client, way: str, folder: Path) -> None:
     assert f"ddl_{way}" in [row[3] for row in client.sql("SHOW SKIPPING INDEXES")]
     client.sql(f"REFRESH SKIPPING INDEX ON ddl_{way}")
     client.sql(f"DROP SKIPPING INDEX ON ddl_{way}")
+    assert client.sql(f"DESCRIBE SKIPPING INDEX ON ddl_{way}") == []
     with pytest.raises(ClientError, match="no skipping index"):
-        client.sql(f"DESCRIBE SKIPPING INDEX ON ddl_{way}")
+        client.sql(f"REFRESH SKIPPING INDEX ON ddl_{way}")
 
 
 def test_reports(client: Client, way: str, folder: Path) -> None:
@@ -330,6 +331,28 @@ def test_a_cancelled_statement_leaves_a_store_that_hangs(
         eventually(lambda: waits not in stacks(java.pid), 20)
     jdbc.close()
     clients.of("one").sql("REFRESH SKIPPING INDEX ON hung")
+
+
+def test_one_client_cannot_block_the_statements_of_others(
+    server: Server, clients: Connect, folder: Path
+) -> None:
+    make(clients.of("one"), folder, "greedy")
+    clients.of("one").sql("CREATE SKIPPING INDEX ON greedy (k VALUE_LIST)")
+    java = psutil.Process(server.process.pid).children()[0]
+    with hanging_store(folder):
+        alter = "ALTER SKIPPING INDEX ON greedy ADD (id MIN_MAX)"
+        asked = [clients.ask("greedy", alter) for _ in range(36)]
+        eventually(lambda: "StatementCallback$Waiting.outcome" in stacks(java.pid))
+        time.sleep(3)  # for the others
+        for name in ("one", "another"):
+            described = clients.of(name, wait=10).sql("DESCRIBE SKIPPING INDEX ON greedy")
+            assert [row[0] for row in described] == ["k"]
+        clients.of("greedy").sql("INTERRUPT")
+        for each in asked:
+            assert "OPERATION_CANCELED" in each.result(20)
+        assert clients.of("one", wait=10).sql("SHOW SKIPPING INDEXES")
+    # What was cancelled has ended with the store's pause, and its session can go on.
+    assert clients.of("greedy").sql("DESCRIBE SKIPPING INDEX ON greedy")
 
 
 def stacks(pid: int) -> str:
