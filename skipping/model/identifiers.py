@@ -27,10 +27,12 @@ __all__ = [
 def sql_name(parts: Sequence[str]) -> str:
     """A dotted name, with backticks around what is not a plain word.
 
-    >>> sql_name(["spark_catalog", "my db", "t"])
-    'spark_catalog.`my db`.t'
+    Parsers differ on which letters beyond ASCII need backticks: Iceberg's takes none without.
+
+    >>> sql_name(["spark_catalog", "my db", "größe"])
+    'spark_catalog.`my db`.`größe`'
     """
-    return ".".join(part if re.fullmatch(r"\w+", part) else quote(part) for part in parts)
+    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_]+", part) else quote(part) for part in parts)
 
 
 def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
