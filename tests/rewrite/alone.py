@@ -66,7 +66,15 @@ def used(spark: SparkSession, space: str, using: str) -> dict[str, Any]:
         "ORDER BY f.n"
     )
     join_rows = [row.n for row in join.collect()]
+    bound = "SELECT n FROM IDENTIFIER(:t) WHERE user = :u AND ':u' <> '' ORDER BY n LIMIT :k"
+    immediate = f"EXECUTE IMMEDIATE 'SELECT ? + n FROM {dim}, {fact} WHERE n = ?' USING 1, 803"
+    by_number = f"EXPLAIN SKIPPING SELECT n FROM {fact} WHERE user = ?"
     seen = {
+        "bound": [
+            [row.n for row in spark.sql(bound, args={"t": fact, "u": "u3", "k": 9}).collect()],
+            [row[0] for row in spark.sql(immediate).collect()],
+            [scan.opened for scan in spark.sql(by_number, args=["u3"]).collect()],
+        ],
         "whole": before,
         "described": described,
         "shown": shown,

@@ -53,6 +53,7 @@ def test_one_format(tmp_path: Path, name: str, classes: list[str]) -> None:
     assert (seen["described"], seen["shown"]) == (2, 1)
     assert seen["rows"] == [[3, 803], [3, 803]]
     assert seen["read"] == [1]
+    assert seen["bound"] == [[3, 803], [804], [1]]
     assert sorted(seen["join"]) == [1, 1], "the fact by the keys, and the dimension has one file"
     assert seen["streamed"] == [1], "the stream has indexed what was written"
     assert seen["new"] == ([9999] if name == "parquet" else [-1])

@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.parser.ParameterContext;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.parser.PositionMapper;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
@@ -23,7 +24,9 @@ import rewrite.jvm.bridge.Failures;
  */
 public final class SkippingSqlParser implements ParserInterface {
   private static final Pattern WORDS =
-      Pattern.compile("skipping|flint|recover", Pattern.CASE_INSENSITIVE);
+      Pattern.compile("skipping|flint|recover|bloomfilter", Pattern.CASE_INSENSITIVE);
+
+  private static final int LONGEST = 1 << 21;
 
   private final ParserInterface next;
   private final StatementCallback statements;
@@ -49,8 +52,12 @@ public final class SkippingSqlParser implements ParserInterface {
   public LogicalPlan parsePlanWithParameters(String text, ParameterContext context)
       throws ParseException {
     try {
-      LogicalPlan command = command(text);
-      return command == null ? next.parsePlanWithParameters(text, context) : command;
+      PositionMapper bound = Parameters.bind(text, context);
+      LogicalPlan command = command(bound == null ? text : bound.substitutedText());
+      if (command != null) return command;
+      return bound == null
+          ? next.parsePlanWithParameters(text, context)
+          : Parameters.parse(bound, next);
     } catch (Throwable failure) {
       passOn(failure);
       LogicalPlan plan = next.parsePlanWithParameters(text, context);
@@ -67,7 +74,9 @@ public final class SkippingSqlParser implements ParserInterface {
 
   /** Python says whether a text with one of our words is ours; others never leave Java. */
   private LogicalPlan command(String text) {
-    return WORDS.matcher(text).find() ? SkippingCommand.parse(text, statements) : null;
+    // Python refuses a statement that long, and sees by its first words that it is one.
+    String head = text.length() > LONGEST ? text.substring(0, LONGEST) : text;
+    return WORDS.matcher(head).find() ? SkippingCommand.parse(head, statements) : null;
   }
 
   public LogicalPlan parseQuery(String text) throws ParseException {
