@@ -23,6 +23,9 @@ __all__ = ["parse"]
 _LONGEST = 1 << 16
 """Characters of a statement. Some texts take the grammar time that grows with their square."""
 
+_LONGEST_QUERY = 1 << 20
+"""Characters of a statement that holds a query: Spark parses the query, and reports show it."""
+
 
 def parse(text: str) -> Statement | None:
     """The statement a text is, or None when it is not ours and belongs to Spark (`is_ours`).
@@ -32,6 +35,11 @@ def parse(text: str) -> Statement | None:
     if not is_ours(text):
         return None
     if (about := _about_query(text)) is not None:
+        if len(text) > _LONGEST_QUERY:
+            raise StatementError(
+                f"EXPLAIN SKIPPING and VERIFY SKIPPING take at most {_LONGEST_QUERY:,} characters; "
+                "run a longer query itself, then SHOW SKIPPING HISTORY reports its scans"
+            )
         return about
     if len(text) > _LONGEST:
         raise StatementError(

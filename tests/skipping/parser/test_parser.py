@@ -241,6 +241,16 @@ def test_a_statement_has_an_end() -> None:
         parse("DROP SKIPPING INDEX ON t" + ";" * 65_536)
 
 
+@pytest.mark.parametrize(
+    "head", ["EXPLAIN SKIPPING", "EXPLAIN SKIPPING DRY RUN", "verify skipping"]
+)
+def test_parse_refuses_a_query_that_is_too_long(head: str) -> None:
+    query = f"{head} SELECT 1 -- "
+    assert parse(query.ljust(1 << 20)) is not None
+    with pytest.raises(StatementError, match="at most 1,048,576 characters"):
+        parse(query.ljust((1 << 20) + 1))
+
+
 @given(
     st.sampled_from(["SELECT ", "CREATE ", "create index ", "INSERT INTO ", "(", "DESC TABLE "]),
     st.text(),
