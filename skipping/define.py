@@ -34,6 +34,7 @@ __all__ = [
     "alter_definition",
     "carry_over",
     "drop_columns",
+    "drop_kind",
     "dropped_error",
     "find_live_index",
     "find_moved_index",
@@ -373,6 +374,12 @@ def drop_columns(
         left = tuple(i for i in left if i not in gone)
     if not left:
         raise DefinitionError("nothing would be left: use DROP SKIPPING INDEX", about="table")
+    return replace(definition, columns=left, numbers=definition.next_number - 1)
+
+
+def drop_kind(definition: Definition, kind: str) -> Definition:
+    """Return the definition without an index type, on whichever columns it is."""
+    left = tuple(i for i in definition.columns if i.kind != kind)
     return replace(definition, columns=left, numbers=definition.next_number - 1)
 
 

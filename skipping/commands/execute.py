@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, file_rows
 from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
-from skipping.define import orphan_hint, set_options
+from skipping.define import drop_kind, number_columns, orphan_hint, set_options
 from skipping.engines.rows import frame_of_rows
 from skipping.engines.spark import settings_of, store_of
 from skipping.engines.stored import stored_name
@@ -43,10 +43,12 @@ from skipping.model.identifiers import (
 from skipping.parser import (
     Alter,
     Analyze,
+    ColumnSpec,
     Create,
     Describe,
     DescribeFiles,
     Drop,
+    DropKind,
     Explain,
     RecoverJob,
     Refresh,
@@ -60,6 +62,7 @@ from skipping.parser import (
     parse,
     point_at,
 )
+from skipping.parser.literals import split_parts
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
 from skipping.skipping_index import SkippingIndex
 from skipping.stores import IndexStore
@@ -126,12 +129,11 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             SkippingIndex.on(spark, sql_name(table)).refresh()
             return []
         case Describe(table, extended):
-            index = SkippingIndex.on(spark, sql_name(table))
-            return list(index.describe().items()) if extended else column_rows(index.definition)
+            return _describe(spark, table, extended=extended)
         case Show(scope, extended):
             return _show(spark, scope, extended=extended)
-        case Drop(table, if_exists):
-            return _drop(spark, table, if_exists=if_exists)
+        case Drop() | DropKind():
+            return _drop(spark, statement)
         case Vacuum(table):
             return _vacuum(spark, table)
         case Analyze(table):
@@ -149,6 +151,15 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return report(spark, statement)
 
 
+def _describe(spark: SparkSession, table: Name, *, extended: bool) -> Rows:
+    try:
+        index = SkippingIndex.on(spark, sql_name(table))
+    except NoIndex as hint:
+        log.warning("%s", hint)
+        return [("hint", str(hint))] if extended else []
+    return list(index.describe().items()) if extended else column_rows(index.definition)
+
+
 def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
     index = SkippingIndex.on(spark, sql_name(table))
     try:
@@ -162,11 +173,13 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
     require_checkpoint(spark, options)
+    columns = statement.columns or _bounded(spark, name)
     try:
-        index = SkippingIndex.define(
-            spark, name, statement.columns, where=statement.where, options=options
-        )
+        index = SkippingIndex.define(spark, name, columns, where=statement.where, options=options)
     except Conflict:
+        if statement.extends:
+            _extend(SkippingIndex.on(spark, name), statement, columns)
+            return []
         if statement.if_not_exists:
             there = SkippingIndex.on(spark, name)
             if there.replaced and options.build:  # what is there is of another table of the name
@@ -184,6 +197,30 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     if options.streamed:
         keep(spark, index.store, index.table.name)
     return []
+
+
+def _bounded(spark: SparkSession, name: str) -> Sequence[ColumnSpec]:
+    """MIN_MAX of each column of a table that can have it and is no partition column."""
+    there_are = open_table(spark, name).columns()
+    specs = []
+    for column in there_are.values():
+        spec = ColumnSpec(tuple(split_parts(column.name)), "MIN_MAX")
+        with suppress(DefinitionError):
+            number_columns([spec], there_are, settings_of(spark).providers)
+            if not column.partition:
+                specs.append(spec)
+    if not specs:
+        raise DefinitionError(f"{shown_name(name)} has no column with bounds", about="table")
+    return specs
+
+
+def _extend(index: SkippingIndex, statement: Create, columns: Sequence[ColumnSpec]) -> None:
+    """Add the columns to an index; leave out those it has, unless they were named."""
+    if statement.if_not_exists or not statement.columns:
+        there = {(i.name.lower(), i.kind) for i in index.definition.columns}
+        columns = [c for c in columns if (c.name.lower(), c.kind) not in there]
+    if columns:
+        index.add(columns)
 
 
 def _alter(spark: SparkSession, statement: Alter) -> Rows:
@@ -311,14 +348,17 @@ def _find_orphaned(spark: SparkSession, definition: Definition) -> str | None:
     )
 
 
-def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
+def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
+    if isinstance(statement, DropKind) and _drop_part(spark, statement):
+        return []
+    table = statement.table
     try:
         index = SkippingIndex.on(spark, sql_name(table))
         index.drop()
         leave(index.store, index.definition.name)
     except (TableError, DefinitionError) as error:
         # The table may be gone, and its index still there.
-        if not _drop_orphan(spark, table) and not if_exists:
+        if not _drop_orphan(spark, table) and not statement.if_exists:
             if isinstance(error, NoIndex):
                 raise DefinitionError(
                     f"{shown_name(qualified(spark, table))} has no skipping index, so there is "
@@ -327,6 +367,29 @@ def _drop(spark: SparkSession, table: Name, *, if_exists: bool) -> Rows:
                 ) from error
             raise
     return []
+
+
+def _drop_part(spark: SparkSession, statement: DropKind) -> bool:
+    """Take an index type, or some of its columns, out of an index; return False if it is all."""
+    try:
+        index = SkippingIndex.on(spark, sql_name(statement.table))
+    except (TableError, NoIndex):
+        return False
+    kind, there = statement.kind, index.definition.columns
+    named = {drop.name.lower() for drop in statement.columns}
+    gone = [i for i in there if i.kind == kind and (not named or i.name.lower() in named)]
+    if len(gone) == len(there) and len(gone) >= len(named):
+        return False
+    if named:
+        index.remove(statement.columns)
+    elif gone:
+        index.alter(lambda definition: drop_kind(definition, kind))
+    elif not statement.if_exists:
+        raise DefinitionError(
+            f"the skipping index of {shown_name(index.definition.name)} has no {kind}",
+            about="table",
+        )
+    return True
 
 
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:

@@ -14,6 +14,7 @@ from skipping.parser import literals
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import point_at
 from skipping.parser.expressions import MARK, one_line
+from skipping.parser.literals import join_name
 from skipping.parser.statements import (
     Action,
     AddColumns,
@@ -27,6 +28,7 @@ from skipping.parser.statements import (
     Disable,
     Drop,
     DropColumns,
+    DropKind,
     Enable,
     Name,
     RecoverJob,
@@ -43,6 +45,16 @@ from skipping.parser.statements import (
 __all__ = ["Reader"]
 
 _Key = TypeVar("_Key")
+
+_PLAIN: Mapping[str, type[Refresh | Analyze | Vacuum]] = {
+    "refresh": Refresh,
+    "analyze": Analyze,
+    "vacuum": Vacuum,
+}
+_KINDS = {"BLOOMFILTER": "BLOOM_FILTER", "DATASKIPPING": "MIN_MAX"}
+"""What Databricks' words stand for."""
+_BLOOM = {"fpp": "fpp", "numitems": "num_items"}
+"""Databricks' options of a bloom filter, which ignore case, as parameters of BLOOM_FILTER."""
 
 
 class Reader:
@@ -78,6 +90,8 @@ class Reader:
                 where = self._where(parts.get("where"))
                 options = self._options(parts.get("options"))
                 return Create(table, columns, "if_not_exists" in parts, where, options, marks=marks)
+            case "create_kind" | "drop_kind":
+                return self._about_kind(_tokens(node), table, parts)
             case "alter":
                 return Alter(table, self._action(_parts(node)[-1]), marks=marks)
             case "describe":
@@ -88,11 +102,7 @@ class Reader:
                 return DescribeFiles(table, where, marks=marks)
             case "drop":
                 return Drop(table, "if_exists" in parts, marks=marks)
-            case "refresh":
-                return Refresh(table, marks=marks)
-            case "analyze":
-                return Analyze(table, marks=marks)
-        return Vacuum(table, marks=marks)
+        return _PLAIN[node.data](table, marks=marks)
 
     def _action(self, node: Tree[Token]) -> Action:
         match node.data:
@@ -105,6 +115,43 @@ class Reader:
             case "enable":
                 return Enable()
         return Disable()
+
+    def _about_kind(
+        self, words: Sequence[Token], table: Name, parts: Mapping[str, Tree[Token]]
+    ) -> Create | DropKind:
+        """Databricks' CREATE and DROP of one index type."""
+        marks = MappingProxyType(self._marks)
+        kind = _KINDS[words[1].upper()]
+        if words[0].type == "DROP":
+            paths = _parts(parts["kind_drops"]) if "kind_drops" in parts else ()
+            drops = tuple(ColumnDrop(self._path(path), kind, _start(path)) for path in paths)
+            return DropKind(table, kind, drops, "if_exists" in parts, marks=marks)
+        columns = _parts(parts["kind_columns"]) if "kind_columns" in parts else ()
+        if kind == "BLOOM_FILTER" and not columns:
+            raise self._wrong(words[1], "a bloom filter needs FOR COLUMNS (...) after the table")
+        shared = self._kind_options(kind, parts.get("kind_options"))
+        specs: dict[Name, ColumnSpec] = {}
+        for column in columns:
+            path, *own = _parts(column)
+            named = {**shared, **self._kind_options(kind, own[0] if own else None)}
+            name, start = self._path(path), _start(path)
+            self._once(specs, name, join_name(name), start)
+            specs[name] = ColumnSpec(name, kind, (), MappingProxyType(named), start, start)
+        made = tuple(specs.values())
+        return Create(table, made, "if_not_exists" in parts, extends=True, marks=marks)
+
+    def _kind_options(self, kind: str, node: Tree[Token] | None) -> dict[str, Param]:
+        options: dict[str, Param] = {}
+        for option in _parts(node) if node else ():
+            (key,) = _parts(option)
+            token = _tokens(key)[0]
+            name = self._string(token) if token.type == "STRING" else self._name(token)
+            if kind != "BLOOM_FILTER" or name.lower() not in _BLOOM or len(_tokens(key)) > 1:
+                takes = "fpp and numItems" if kind == "BLOOM_FILTER" else "none"
+                raise self._wrong(token, f"no option {name} of {kind} here: it takes {takes}")
+            self._once(options, _BLOOM[name.lower()], f"the option {name}", _start(key))
+            options[_BLOOM[name.lower()]] = self._value(_tokens(option)[-1])
+        return options
 
     def _columns(self, node: Tree[Token]) -> tuple[ColumnSpec, ...]:
         specs: dict[tuple[tuple[Name, ...], str], ColumnSpec] = {}
@@ -185,6 +232,10 @@ class Reader:
 
     def _named(self, node: Tree[Token]) -> Name:
         self._marks[str(node.data)] = _start(node)
+        first, *rest = _tokens(node)
+        if first.type == "IDENTIFIER":
+            (name,) = (token for token in rest if token.type == "STRING")
+            return tuple(literals.split_parts(self._string(name)))
         return self._path(node)
 
     def _item(self, item: Tree[Token]) -> tuple[Name, bool, tuple[Name, ...]]:

@@ -28,7 +28,7 @@ _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE")
 _SIGNS = {"LPAR": "an opening (", "RPAR": "a closing )", "COMMA": "a comma", "EQ": "="}
 _CONDITION = ("WORD", "QUOTED", "OTHER")
 # Possible after every name or statement, so naming them would only hide what is missing.
-_SILENT = ("DOT", "SEMICOLON", "ARROW", "PARAM", "$END")
+_SILENT = ("DOT", "SEMICOLON", "ARROW", "PARAM", "IDENTIFIER", "TABLE_WORD", "$END")
 _NO_KEYWORDS = {*_NAMES, *_VALUES, *_SIGNS, *_CONDITION, *_SILENT}
 
 
@@ -108,6 +108,8 @@ def _spoken(expected: Collection[str]) -> str:
         names.discard("STRING")
     if "COLUMN" in names:
         names.discard("LPAR")  # of a composite
+    if "LPAR" in names:
+        names.discard("FOR")  # COLUMNS, which may be left out
     said += [words for name, words in _NAMES.items() if name in names]
     said += [words for name, words in _SIGNS.items() if name in names]
     if not names.isdisjoint(_VALUES):
@@ -132,7 +134,7 @@ def _hint(found: str, expected: Collection[str], previous: str) -> str:
         r"\w*[^\x00-\x7f]|[-/:$@#%&~]", found
     ):
         return "a name with more than letters, digits and _ is quoted with backticks"
-    if set(expected) - {"DOT"} == {"LPAR"} and previous not in ("WITH", "ADD", "DROP"):
+    if set(expected) - {"DOT", "FOR"} == {"LPAR"} and previous not in ("WITH", "ADD", "DROP"):
         return "the columns follow the table, as in (a MIN_MAX, b VALUE_LIST)"
     return ""
 

@@ -26,10 +26,11 @@ _TOKEN = re.compile(
     r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|\s+|.""",
     re.DOTALL,
 )
+_TABLE = rf"(?:IDENTIFIER\s*\(\s*r?['\"][^()]*\)|{_NAME}(?:\s*\.\s*{_NAME})*)"
 _LIST = re.compile(
-    rf"\s*ALTER\s+SKIPPING\s+INDEX\s+ON\s+{_NAME}(?:\s*\.\s*{_NAME})*\s+(ADD|DROP)\s*\("
-    rf"|\s*CREATE\s+SKIPPING\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?ON\s+{_NAME}"
-    rf"(?:\s*\.\s*{_NAME})*\s*\(",
+    rf"\s*ALTER\s+SKIPPING\s+INDEX\s+ON\s+{_TABLE}\s+(ADD|DROP)\s*\("
+    rf"|\s*CREATE\s+SKIPPING\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?ON\s+{_TABLE}"
+    r"\s*(?:\bFOR\s+COLUMNS\s*)?\(",
     re.IGNORECASE | re.ASCII,
 )
 _SIGNS = "()[]+-*/%|&^~:<>=!"

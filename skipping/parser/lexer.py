@@ -53,6 +53,8 @@ def is_ours(text: str) -> bool:
     match leading_words(text, 4):
         case [maker, "SKIPPING", "INDEX", *_] if maker in _MAKERS:
             return True
+        case ["CREATE" | "DROP", "BLOOMFILTER" | "DATASKIPPING", "INDEX", *_]:
+            return True
         case ["DESC" | "DESCRIBE", "SKIPPING", "INDEX" | "FILES", fourth]:
             return fourth != "AS"
         case ["SHOW", "FLINT", "INDEX" | "INDEXES", *_]:

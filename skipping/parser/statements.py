@@ -27,6 +27,7 @@ __all__ = [
     "Disable",
     "Drop",
     "DropColumns",
+    "DropKind",
     "Enable",
     "Explain",
     "Name",
@@ -147,9 +148,11 @@ class _Marked:
 
 @dataclass(frozen=True, slots=True)
 class Create(_Marked):
-    """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t (...) [WHERE ...] [WITH (...)]`.
+    """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t [FOR COLUMNS] (...) [WHERE ...] [WITH (...)]`.
 
-    `where` is the condition exactly as written, comments inside it included.
+    `where` is the condition exactly as written, comments inside it included. With `extends`, as in
+    Databricks' `CREATE BLOOMFILTER INDEX`, an index that is there gets the columns; no columns
+    stand for MIN_MAX of every column that can have it (`CREATE DATASKIPPING INDEX ON t`).
     """
 
     schema: ClassVar[str] = ""
@@ -158,6 +161,7 @@ class Create(_Marked):
     if_not_exists: bool = False
     where: str | None = None
     options: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
+    extends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +257,20 @@ class Drop(_Marked):
 
     schema: ClassVar[str] = ""
     table: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropKind(_Marked):
+    """`DROP BLOOMFILTER INDEX ON t [FOR COLUMNS (...)]`, and `DROP DATASKIPPING INDEX`.
+
+    Takes `columns`, or all, of this kind out of the index, and drops it if nothing is left.
+    """
+
+    schema: ClassVar[str] = ""
+    table: Name
+    kind: str
+    columns: tuple[ColumnDrop, ...] = ()
     if_exists: bool = False
 
 
@@ -364,6 +382,7 @@ Statement: TypeAlias = (
     | Alter
     | Analyze
     | Drop
+    | DropKind
     | Vacuum
     | RecoverJob
     | DescribeFiles

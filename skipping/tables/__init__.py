@@ -7,6 +7,7 @@ Files travel as Arrow tables with the columns of FILES.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from providers.errors import DefinitionError
 from providers.predicate import Predicate
 from skipping.model.definition import Expression, TableId
+from skipping.parser.literals import split_parts
 from skipping.stores import Identity
 
 __all__ = ["FILES", "VARIANT", "Asked", "Columns", "Table", "TableColumn"]
@@ -121,7 +123,10 @@ class Columns(Mapping[str, TableColumn]):
         return len(self._columns)
 
     def resolve(self, name: str) -> TableColumn:
-        """The column a user means; raises DefinitionError if there is none or more than one."""
+        """The column a user means; raises DefinitionError if there is none or more than one.
+
+        As in Flint, a quoted name with dots, `` `a.b` ``, is a field unless a column is called so.
+        """
         if name in self._columns:
             return self._columns[name]
         alike = [c for n, c in self._columns.items() if n.lower() == name.lower()]
@@ -129,6 +134,10 @@ class Columns(Mapping[str, TableColumn]):
             return alike[0]
         if alike:
             raise DefinitionError(f"{name} may be any of {', '.join(c.name for c in alike)}")
+        parts = split_parts(name)
+        if len(parts) == 1 and "." in parts[0]:
+            with suppress(DefinitionError):
+                return self.resolve(parts[0])
         raise DefinitionError(f"no column {name}: there are {', '.join(self._columns)}")
 
 

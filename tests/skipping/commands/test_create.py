@@ -79,7 +79,6 @@ class TestBothWays:
             "CREATE": "StatementError",
             "RECOVER": "StatementError",
             "DROP": "StatementError",
-            "DESCRIBE": "StatementError",
             "DESC": "StatementError",
             "REFRESH": "StatementError",
         }
@@ -93,6 +92,48 @@ class TestBothWays:
     def test_schemas_are_known_before_anything_runs(self) -> None:
         assert skipping.schema("DROP SKIPPING INDEX ON nowhere") == ""
         assert skipping.schema("DESC SKIPPING INDEX ON nowhere").startswith("indexed_col_name")
+
+
+class TestDatabricks:
+    """CREATE and DROP of BLOOMFILTER and DATASKIPPING indexes, which add to an index here."""
+
+    def kinds(self, spark: SparkSession, name: str) -> list[tuple[str, str, str]]:
+        rows = spark.sql(f"DESCRIBE SKIPPING INDEX ON {name}").collect()
+        return [(row.indexed_col_name, row.skip_type, row.params) for row in rows]
+
+    def test_create_adds_to_the_index_and_drop_takes_out(self, spark: SparkSession, t: str) -> None:
+        options = "s OPTIONS (fpp = 0.05, numItems = 500), n"
+        create = f"CREATE BLOOMFILTER INDEX ON TABLE {t} FOR COLUMNS ({options})"
+        spark.sql(f"{create} OPTIONS (fpp = 0.2)")
+        bloom = [
+            ("s", "BLOOM_FILTER", "fpp = 0.05, num_items = 500"),
+            ("n", "BLOOM_FILTER", "fpp = 0.2"),
+        ]
+        assert self.kinds(spark, t) == bloom
+        spark.sql(f"CREATE DATASKIPPING INDEX ON {t}")
+        bounds = [(name, "MIN_MAX", "") for name in ("id", "s", "n")]
+        assert self.kinds(spark, t) == [*bloom, *bounds]
+        assert opened(spark, f"SELECT * FROM {t} WHERE id = 5") == 1
+        spark.sql(f"CREATE DATASKIPPING INDEX ON {t}")
+        assert self.kinds(spark, t) == [*bloom, *bounds]
+        assert "is in the index already" in refused(spark, create)
+        spark.sql(f"DROP DATASKIPPING INDEX ON {t} FOR COLUMNS (s, n)")
+        spark.sql(f"DROP BLOOMFILTER INDEX ON TABLE {t}")
+        assert self.kinds(spark, t) == [("id", "MIN_MAX", "")]
+        assert "has no BLOOM_FILTER" in refused(spark, f"DROP BLOOMFILTER INDEX ON {t}")
+        spark.sql(f"DROP BLOOMFILTER INDEX IF EXISTS ON {t}")
+        spark.sql(f"DROP DATASKIPPING INDEX ON {t} FOR COLUMNS (id)")
+        assert not indexes(spark, t)
+        assert "has no skipping index" in refused(spark, f"DROP DATASKIPPING INDEX ON {t}")
+        spark.sql(f"DROP DATASKIPPING INDEX IF EXISTS ON {t}")
+
+    def test_create_dataskipping_leaves_out_what_has_no_bounds(
+        self, spark: SparkSession, wide: str
+    ) -> None:
+        spark.sql(f"CREATE DATASKIPPING INDEX ON {wide}")
+        names = [name for name, _, _ in self.kinds(spark, wide)]
+        assert names == ["id", "s", "a.b.c", "a.b.`x.y`"]
+        spark.sql(f"DROP SKIPPING INDEX ON {wide}")
 
 
 class TestCreate:
@@ -199,6 +240,44 @@ class TestCreate:
         assert opened(spark, f"SELECT * FROM {name} WHERE a.b.`x.y` = '3'") == 1
         spark.sql(f"DROP SKIPPING INDEX ON {name}")
         spark.sql(f"DROP TABLE {name}")
+
+    def test_create_finds_a_field_by_a_quoted_name_with_dots(self, spark: SparkSession) -> None:
+        name = fresh()
+        fields = "named_struct('b', id, 'c', named_struct('d', id)) AS a"
+        frame = spark.range(0, 20, 1, 2).selectExpr(fields, "id + 1 AS `a.b`")
+        frame.write.format("parquet").saveAsTable(name)
+        spark.sql(f"CREATE SKIPPING INDEX ON {name} (`a.b` MIN_MAX, `A.c.D` VALUE_LIST)")
+        described = spark.sql(f"DESCRIBE SKIPPING INDEX ON {name}").collect()
+        assert [row.indexed_col_name for row in described] == ["`a.b`", "a.c.d"]
+        message = refused(spark, f"ALTER SKIPPING INDEX ON {name} ADD (`a.c.x` MIN_MAX)")
+        assert message.startswith("no column `a.c.x`: there are ")
+        spark.sql(f"DROP SKIPPING INDEX ON {name}")
+        spark.sql(f"DROP TABLE {name}")
+
+    @pytest.mark.parametrize("using", ["delta", "iceberg"])
+    def test_create_takes_names_with_letters_beyond_ascii(
+        self, spark: SparkSession, using: str
+    ) -> None:
+        # Spark's own catalog takes no such letters in names of tables.
+        database, table = ("größe", "ñandú") if using == "iceberg" else ("default", fresh())
+        name = f"{'iceberg' if using == 'iceberg' else 'spark_catalog'}.`{database}`.`{table}`"
+        if using == "iceberg":
+            spark.sql("CREATE NAMESPACE iceberg.`größe`")
+        spark.sql(
+            f"CREATE TABLE {name} USING {using} AS SELECT /*+ REPARTITION(4, `straße`) */ "
+            "id AS `straße`, named_struct('Ünï', id) AS `ø` FROM range(40)"
+        )
+        spark.sql(f"CREATE SKIPPING INDEX ON {name} (`straße` VALUE_LIST, `ø`.`Ünï` MIN_MAX)")
+        assert opened(spark, f"SELECT * FROM {name} WHERE `straße` = 7") == 1
+        described = spark.sql(f"DESCRIBE SKIPPING INDEX ON {name}").collect()
+        assert [row.indexed_col_name for row in described] == ["straße", "ø.Ünï"]
+        spark.sql(f"REFRESH SKIPPING INDEX ON {name}")
+        (shown,) = indexes(spark, table)
+        assert (shown.database, shown.orphan, shown.covered is not None) == (database, False, True)
+        spark.sql(f"DROP SKIPPING INDEX ON {name}")
+        spark.sql(f"DROP TABLE {name}")
+        if using == "iceberg":
+            spark.sql("DROP NAMESPACE iceberg.`größe`")
 
     @pytest.mark.parametrize(
         ("text", "marked", "says"),

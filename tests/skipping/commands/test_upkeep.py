@@ -200,9 +200,9 @@ class TestRename:
         columns = "(id MIN_MAX, s VALUE_LIST(limit = 9))"
         create = f"CREATE SKIPPING INDEX ON spark_catalog.default.{new} {columns}"
         drop = f"DROP SKIPPING INDEX ON spark_catalog.default.{old}"
+        for said in (facts(spark, new)["hint"], refused(spark, f"REFRESH SKIPPING INDEX ON {new}")):
+            assert f"If it was renamed: {create}, then {drop}" in str(said)
         for statement in ("DESCRIBE SKIPPING INDEX ON", "REFRESH SKIPPING INDEX ON"):
-            said = refused(spark, f"{statement} {new}")
-            assert f"If it was renamed: {create}, then {drop}" in said
             said = refused(spark, f"{statement} {old}")
             assert f"CREATE SKIPPING INDEX ON <its new name> {columns}, then {drop}" in said
             assert f"If it is gone: {drop}" in said
@@ -221,6 +221,17 @@ class TestRename:
         finally:
             spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {new}")
             spark.sql(f"DROP TABLE {new}")
+
+
+class TestDescribe:
+    def test_describe_of_a_table_without_an_index_is_empty_with_a_hint(
+        self, spark: SparkSession, t: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        described = spark.sql(f"DESC SKIPPING INDEX ON {t}")
+        assert (described.collect(), len(described.columns)) == ([], 4)
+        assert f"CREATE SKIPPING INDEX ON spark_catalog.default.{t} (column KIND)" in caplog.text
+        assert list(facts(spark, t)) == ["hint"]
+        assert "has no skipping index" in str(facts(spark, t)["hint"])
 
 
 class TestFiles:
