@@ -32,11 +32,15 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A column and its path in the file; values below `oldest` may be in another calendar."""
+    """A column and its path in the file; values below `oldest` may be in another calendar.
+
+    `int96`: its times may be beyond what Arrow reads as microseconds (`reader`).
+    """
 
     column: TableColumn
     path: tuple[str, ...]
     oldest: int | None
+    int96: bool = False
 
 
 def indexed_domain(column: TableColumn) -> Domain:
@@ -76,7 +80,7 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     if is_other or not _keeps_sign(type, column):
         raise UnknownError(f"the file has type {type}, the table {column.type}")
     corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
-    return Found(column, path, None if corrected else _OLDEST.get(domain.name))
+    return Found(column, path, None if corrected else _OLDEST.get(domain.name), int96)
 
 
 def _is_variant(type: pa.DataType) -> bool:

@@ -29,12 +29,14 @@ from tests.rewrite.differential import (
 )
 
 
-def test_conformance_24_a_file_before_its_entry(spark: SparkSession) -> None:
+def test_conformance_24_and_49_a_file_before_its_entry(spark: SparkSession) -> None:
     make_table(spark, "early", "SELECT int(id) AS k, id AS _f FROM range(4)", "k VALUE_LIST")
     append(spark, "early", "SELECT int(id) AS k, id AS _f FROM range(4)")
     found = skips(spark, "SELECT * FROM early WHERE k = 2")
     assert (len(found.rows), found.opened) == (2, 5)
     assert found.explained.scans[0].unknown == 4
+    joined = "SELECT e.k FROM early e JOIN VALUES (2), (3) AS d(k) ON e.k = d.k"
+    assert len(skips(spark, joined).rows) == 4
     spark.sql("REFRESH SKIPPING INDEX ON early")
     assert exact(spark, "early", "k = 2").opened == 2
 
@@ -161,6 +163,22 @@ def test_conformance_40_nested_and_old(spark: SparkSession) -> None:
     assert exact(spark, "far", "s.x = 0").opened == 0
     assert exact(spark, "far", "s.x IS NULL").opened == 4
     assert exact(spark, "far", "s.x = 5").opened == 1
+
+
+def test_conformance_53_int96_beyond_arrow(spark: SparkSession) -> None:
+    """Its microseconds wrap around, in the year 290,000 and before 4714 BC."""
+    micros = "element_at(array(9089000000000000000, -377000000000000000, 1700000000000000), _f + 1)"
+    rows = f"SELECT timestamp_micros({micros}) AS a, _f FROM (SELECT int(id) AS _f FROM range(3))"
+    kinds = ("MIN_MAX", "VALUE_LIST", "BLOOM_FILTER", "RANGES")
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        make_table(spark, "beyond", rows, ", ".join(f"a {kind}" for kind in kinds))
+    for value in ("9089000000000000000", "-377000000000000000"):
+        for op in ("=", ">=", "<="):
+            found = skips(spark, "SELECT * FROM beyond WHERE "
+                          f"a {op} timestamp_micros({value})")  # fmt: skip
+            assert len(found.rows) >= 1 + (op == "<=" and value > "9")
+    found = same_rows(spark, "SELECT * FROM beyond WHERE year(a) > 2100")
+    assert len(found.rows) == 1
 
 
 def test_conformance_42_numbers_are_not_used_again(spark: SparkSession) -> None:

@@ -388,6 +388,26 @@ def test_int96_of_another_writer_is_unknown(tmp_path: Path) -> None:
     assert "INT96" in one(path, column("t", "timestamp"))
 
 
+@pytest.mark.parametrize(
+    "micros",
+    [2**63 - 1, 9_089_000_000_000_000_000, -(2**63), -2_200_000_000_000_000_000, -(377 * 10**15)],
+)
+def test_int96_beyond_arrow_is_unknown(spark: SparkSession, tmp_path: Path, micros: int) -> None:
+    """Its microseconds wrap around: some come out as times of today."""
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    frame = spark.sql(
+        f"SELECT timestamp_micros(CAST('{micros}' AS BIGINT) * id) AS t, id AS n FROM range(2)"
+    )
+    frame.coalesce(1).write.parquet(str(tmp_path / "f"))
+    spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    columns = column("t", "timestamp"), column("n", "bigint")
+    time, number = read(only_file(tmp_path / "f"), *columns)
+    assert "INT96" in str(time)
+    assert number == ({0, 1}, 0)
+    together = replace(column("t, n", "tuple"), reads=columns)
+    assert "INT96" in one(only_file(tmp_path / "f"), together)
+
+
 def test_text_that_is_no_utf8_is_unknown(tmp_path: Path) -> None:
     bad = pa.array([b"ok", b"\xff\xfe"] * 3, pa.binary()).view(pa.string())
     for coded in (True, False):
