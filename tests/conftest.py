@@ -80,6 +80,7 @@ EXTENDED = {
         "test_local_cluster.py",
         "test_object_store.py",
         "rewrite/test_iceberg_catalogs.py",
+        "rewrite/test_other_writers.py",
         "skipping/advise/test_advice.py",
         "skipping/advise/test_analyze.py",
         "skipping/advise/test_asked.py",

@@ -27,6 +27,7 @@ from rewrite.bridge.shadow import Shadow
 from skipping.config.settings import Settings
 from skipping.engines.spark import settings_of, store_of
 from skipping.lookup.lookup import Lookup
+from skipping.tables.bounds import rules_as_json
 
 __all__ = ["Hooks", "analysed", "find_hooks"]
 
@@ -113,6 +114,7 @@ class Hooks:
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
         self.java = classes.new("SkippingExtension", asks, states, secret, str(self._folder.path))
+        self.java.setBoundRules(rules_as_json())
         self.java.inject(spark._jsparkSession.extensions(), context._jsc.sc())
         seal(asks)
         seal(states)

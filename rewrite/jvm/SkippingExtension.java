@@ -20,6 +20,7 @@ import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
 import rewrite.jvm.scan.PhysicalScans;
+import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.TableStatistics;
 
 /** One installation: builds what the packages have, hands each what it needs, and is what Python
@@ -72,6 +73,11 @@ public final class SkippingExtension {
   /** See IndexClient. */
   public void setIndexed(String name, String tables) throws IOException {
     client.setIndexed(name, tables);
+  }
+
+  /** See BoundRule. */
+  public void setBoundRules(String rules) throws IOException {
+    BoundRule.use(rules);
   }
 
   /** See IndexClient. */

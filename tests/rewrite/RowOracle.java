@@ -20,7 +20,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Casts;
@@ -31,6 +33,7 @@ import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.source.BoundRule;
 
 /** Evaluates conditions on rows one by one, as Spark does, beside what is asked of an index. */
 public final class RowOracle implements ColumnResolver {
@@ -110,6 +113,30 @@ public final class RowOracle implements ColumnResolver {
       children.set(i, bound((Expression) children.get(i)));
     }
     return (Expression) e.withNewChildren(ScalaInterop.seq(children));
+  }
+
+  /** What BoundRule makes of each row, whose two columns are the bounds of a column of a type, as
+      texts; null: nothing. */
+  public List widened(String format, String what, String type) {
+    DataType own = org.apache.spark.sql.types.DataType$.MODULE$.fromDDL(type);
+    BoundRule rule = BoundRule.of(format, own, what);
+    List out = new ArrayList();
+    for (int i = 0; i < rows.size(); i++) {
+      InternalRow row = (InternalRow) rows.get(i);
+      Object[] bounds = rule.widen(row.get(0, own), row.get(1, own));
+      out.add(bounds == null ? null : shown(bounds[0]) + " to " + shown(bounds[1]));
+    }
+    return out;
+  }
+
+  private static String shown(Object bound) {
+    if (bound instanceof Decimal) {
+      return ((Decimal) bound).toJavaBigDecimal().unscaledValue().toString();
+    }
+    byte[] bytes =
+        bound instanceof UTF8String ? ((UTF8String) bound).getBytes()
+        : bound instanceof byte[] ? (byte[]) bound : null;
+    return bytes == null ? bound.toString() : Arrays.toString(bytes);
   }
 
   /** An expression over the rows as it is optimised; null: Spark has no such one, or a constant. */

@@ -20,6 +20,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -135,6 +136,7 @@ final class PhysicalFileScan extends PhysicalScan {
     for (int i = 0; i < keys.size() && filtersRows(); i++) {
       JoinKeySet set = (JoinKeySet) keys.get(i);
       if (set.values() == null || isPartition(set.column())) continue;
+      if (!BoundRule.of(BoundRule.PARQUET, set.column().dataType(), null).proves()) continue;
       Expression range = RuntimeRowFilter.reader(set.column(), set.values());
       if (range != null) out.add(range);
     }

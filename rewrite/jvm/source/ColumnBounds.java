@@ -35,19 +35,17 @@ public final class ColumnBounds {
     this.type = type;
   }
 
-  /** Notes a file's; a bound that is null is not known. */
-  void add(String location, Object lower, Object upper) {
-    add(location, lower, upper, null, null);
+  /** Notes that a file has nothing but a value. */
+  void add(String location, Object value) {
+    boolean isKnown = !SortedValues.isUntold(value);
+    add(location, isKnown ? new Object[] {value, value} : null, null, null);
   }
 
-  /** Notes a file's, with the number of rows that are not deleted, and of nulls among them at most;
-      null: not known. */
-  void add(String location, Object lower, Object upper, Long rows, Long nulls) {
-    boolean isKnown =
-        lower != null && upper != null && !SortedValues.isUntold(lower)
-            && !SortedValues.isUntold(upper);
-    knows |= isKnown;
-    put(location, isKnown ? new Object[] {lower, upper, rows, nulls} : ANY_VALUE);
+  /** Notes a file's bounds, as far as BoundRule takes them (null: not at all), with the number of
+      rows that are not deleted, and of nulls among them at most; null: not known. */
+  void add(String location, Object[] bounds, Long rows, Long nulls) {
+    knows |= bounds != null;
+    put(location, bounds == null ? ANY_VALUE : new Object[] {bounds[0], bounds[1], rows, nulls});
   }
 
   /** Notes that a file has nothing but nulls. */

@@ -26,10 +26,8 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -46,7 +44,6 @@ import scala.collection.immutable.Seq;
 public final class DeltaSource extends FileSource {
   private static final String LEAST = "minValues";
   private static final String GREATEST = "maxValues";
-  private static final long YEAR_1973 = 94694400000000L; // microseconds from 1970
   private static final String TYPE_CHANGES = "delta.typeChanges";
 
   /** The release of Delta whose commands are known to note their files before they look. */
@@ -148,14 +145,9 @@ public final class DeltaSource extends FileSource {
     return out;
   }
 
-  /** Not of a DOUBLE that was FLOAT: a bound written as 0.1 is no longer that of the FLOAT. */
   public boolean hasStatistics(List path) {
     List fields = fields(path);
-    if (fields == null) return false;
-    StructField last = (StructField) fields.get(fields.size() - 1);
-    if (last.dataType() instanceof DoubleType && last.metadata().contains(TYPE_CHANGES)) {
-      return false;
-    }
+    if (fields == null || !rule(fields).proves()) return false;
     StructField least = named(snapshot.statsSchema(), LEAST);
     for (int i = 0; least != null && i < path.size(); i++) {
       boolean isStruct = least.dataType() instanceof StructType;
@@ -163,6 +155,13 @@ public final class DeltaSource extends FileSource {
       least = isStruct ? named((StructType) least.dataType(), name) : null;
     }
     return least != null;
+  }
+
+  /** What bounds of the last of some fields prove. */
+  private static BoundRule rule(List fields) {
+    StructField last = (StructField) fields.get(fields.size() - 1);
+    boolean isWidened = last.metadata().contains(TYPE_CHANGES);
+    return BoundRule.of(BoundRule.DELTA, last.dataType(), isWidened ? BoundRule.WIDENED : null);
   }
 
   /** By Delta's own expressions, which know how its statistics are cut: texts to a prefix, times to
@@ -184,13 +183,13 @@ public final class DeltaSource extends FileSource {
     InternalRow[] rows = plan.executeCollect();
     List out = new ArrayList();
     for (int i = 0; i < paths.size(); i++) {
-      out.add(bounds(rows, plan, 3 * i + 3));
+      out.add(bounds(rows, plan, 3 * i + 3, rule(fields((List) paths.get(i)))));
     }
     return out;
   }
 
   /** Those of the column whose least value is at a place in the rows. */
-  private ColumnBounds bounds(InternalRow[] rows, SparkPlan plan, int at) {
+  private ColumnBounds bounds(InternalRow[] rows, SparkPlan plan, int at, BoundRule rule) {
     DataType type = ((Attribute) plan.output().apply(at)).dataType();
     if (!type.equals(((Attribute) plan.output().apply(at + 1)).dataType())) return null;
     ColumnBounds out = new ColumnBounds(type);
@@ -203,7 +202,7 @@ public final class DeltaSource extends FileSource {
       }
       Object least = value(rows[i], at, type);
       Object greatest = value(rows[i], at + 1, type);
-      out.add(location, least, greatest, live, number(rows[i], at + 2));
+      out.add(location, rule.widen(least, greatest), live, number(rows[i], at + 2));
     }
     return out;
   }
@@ -216,9 +215,6 @@ public final class DeltaSource extends FileSource {
   private static Object value(InternalRow row, int i, DataType type) {
     if (row.isNullAt(i)) return null;
     Object value = row.get(i, type);
-    // Writers with Spark's legacy formats drop the seconds of a zone's offset, of which the last
-    // had some till 1972.
-    if (type instanceof TimestampType && ((Long) value).longValue() < YEAR_1973) return null;
     return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
   }
 

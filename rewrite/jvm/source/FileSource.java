@@ -59,7 +59,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
         if (value == null) {
           bounds.addNull(location);
         } else {
-          bounds.add(location, value, value);
+          bounds.add(location, value);
         }
       }
     }

@@ -17,7 +17,7 @@ import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableProperties;
 import org.apache.iceberg.TableScan;
 import org.apache.iceberg.expressions.Expression;
-import org.apache.iceberg.types.Type;
+import org.apache.iceberg.spark.SparkSchemaUtil;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -172,22 +172,27 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
         members.tasks(scan), field(path), values, members.caseSensitive(scan));
   }
 
-  /** Which columns have some is in the files of manifests. Not of times in a table that has a name
-      mapping: files may be imported, and Iceberg takes bounds in other units as they stand. */
+  /** Which columns have some is in the files of manifests. */
   public boolean hasStatistics(List path) {
     Types.NestedField field = field(path);
-    if (field == null || !field.type().isPrimitiveType()) return false;
-    return field.type().typeId() != Type.TypeID.TIMESTAMP
-        || !table.properties().containsKey(TableProperties.DEFAULT_NAME_MAPPING);
+    return field != null && field.type().isPrimitiveType() && rule(field).proves();
+  }
+
+  private BoundRule rule(Types.NestedField field) {
+    boolean isMapped = table.properties().containsKey(TableProperties.DEFAULT_NAME_MAPPING);
+    DataType type = SparkSchemaUtil.convert(field.type());
+    return BoundRule.of(BoundRule.ICEBERG, type, isMapped ? BoundRule.MAPPED : null);
   }
 
   public List bounds(List paths) throws Exception {
     List fields = new ArrayList();
+    List rules = new ArrayList();
     for (int i = 0; i < paths.size(); i++) {
       fields.add(field((List) paths.get(i)));
+      rules.add(rule((Types.NestedField) fields.get(i)));
     }
     TableScan all = table.newScan().useSnapshot(members.snapshotId(scan).longValue());
-    return IcebergStatistics.bounds(all, fields);
+    return IcebergStatistics.bounds(all, fields, rules);
   }
 
   public String identity(List path) {

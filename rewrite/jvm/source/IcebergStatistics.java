@@ -13,6 +13,7 @@ import org.apache.iceberg.DataFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.ScanTask;
+import org.apache.iceberg.StructLike;
 import org.apache.iceberg.TableScan;
 import org.apache.iceberg.expressions.Evaluator;
 import org.apache.iceberg.expressions.Expression;
@@ -34,7 +35,8 @@ final class IcebergStatistics {
   private IcebergStatistics() {}
 
   /** The locations of the tasks' files whose partition proves that a column holds none of some
-      Catalyst values, as Iceberg projects a condition on its partitions. */
+      Catalyst values, as Iceberg projects a condition on its partitions; but not where a value of
+      the partition may be wrong (BoundRule). */
   static Set withoutPartition(
       List tasks, Types.NestedField field, KeyValues values, boolean caseSensitive) {
     Set out = new HashSet();
@@ -47,23 +49,26 @@ final class IcebergStatistics {
       PartitionSpec spec = task.spec();
       Integer id = Integer.valueOf(spec.specId());
       if (!evaluators.containsKey(id)) {
-        evaluators.put(id, evaluator(spec, field.fieldId(), values, caseSensitive));
+        evaluators.put(id, evaluator(spec, field, values, caseSensitive));
       }
       Evaluator evaluator = (Evaluator) evaluators.get(id);
-      if (evaluator != null && !evaluator.eval(task.file().partition())) {
-        out.add(task.file().location());
-      }
+      StructLike partition = task.file().partition();
+      if (evaluator == null || evaluator.eval(partition)) continue;
+      if (!IcebergTransforms.mayMisplace(spec, field, partition)) out.add(task.file().location());
     }
     return out;
   }
 
   /** What says whether a partition may have one of the values; null: it says nothing. */
   private static Evaluator evaluator(
-      PartitionSpec spec, int id, KeyValues values, boolean caseSensitive) {
+      PartitionSpec spec, Types.NestedField field, KeyValues values, boolean caseSensitive) {
+    int id = field.fieldId();
     String name = spec.schema().findColumnName(id);
     if (name == null || spec.getFieldsBySourceId(id).isEmpty()) return null;
     Expression some =
-        values.ranges() == null ? in(name, values.values()) : within(name, values.ranges());
+        values.ranges() == null
+            ? in(name, values.values())
+            : within(name, values.ranges(), spec, field);
     return new Evaluator(
         spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(some),
         caseSensitive);
@@ -77,7 +82,8 @@ final class IcebergStatistics {
     return Expressions.in(name, (Iterable) literals);
   }
 
-  private static Expression within(String name, KeyRanges ranges) {
+  private static Expression within(
+      String name, KeyRanges ranges, PartitionSpec spec, Types.NestedField field) {
     List pairs = ranges.asked().pairs();
     List values = new ArrayList();
     Expression any = Expressions.alwaysFalse();
@@ -88,10 +94,10 @@ final class IcebergStatistics {
         continue;
       }
       Expression all = Expressions.alwaysTrue();
-      if (pair[0] != null) {
+      if (pair[0] != null && !IcebergTransforms.mayOverflow(spec, field, pair[0])) {
         all = Expressions.and(all, Expressions.greaterThanOrEqual(name, literal(pair[0])));
       }
-      if (pair[1] != null) {
+      if (pair[1] != null && !IcebergTransforms.mayOverflow(spec, field, pair[1])) {
         all = Expressions.and(all, Expressions.lessThanOrEqual(name, literal(pair[1])));
       }
       any = Expressions.or(any, all);
@@ -105,8 +111,9 @@ final class IcebergStatistics {
     return value instanceof byte[] ? (Object) ByteBuffer.wrap((byte[]) value) : value;
   }
 
-  /** The bounds of some columns in all files of a snapshot, in the order of the fields. */
-  static List bounds(TableScan snapshot, List fields) throws Exception {
+  /** The bounds of some columns in all files of a snapshot, in the order of the fields, as far as
+      their rules take them. */
+  static List bounds(TableScan snapshot, List fields, List rules) throws Exception {
     List out = new ArrayList();
     // The snapshot may know a column by another name, or not at all.
     Set names = new HashSet();
@@ -123,7 +130,9 @@ final class IcebergStatistics {
       for (Iterator each = tasks.iterator(); each.hasNext(); ) {
         FileScanTask task = ((ScanTask) each.next()).asFileScanTask();
         for (int i = 0; i < fields.size(); i++) {
-          add((ColumnBounds) out.get(i), task, (Types.NestedField) fields.get(i));
+          add(
+              (ColumnBounds) out.get(i), task, (Types.NestedField) fields.get(i),
+              (BoundRule) rules.get(i));
         }
       }
     } finally {
@@ -132,7 +141,8 @@ final class IcebergStatistics {
     return out;
   }
 
-  private static void add(ColumnBounds bounds, FileScanTask task, Types.NestedField field) {
+  private static void add(
+      ColumnBounds bounds, FileScanTask task, Types.NestedField field, BoundRule rule) {
     Integer id = Integer.valueOf(field.fieldId());
     // Read from the partition, whatever the file has: the file may have been imported.
     if (task.spec().identitySourceIds().contains(id)) return;
@@ -142,13 +152,20 @@ final class IcebergStatistics {
     // How many rows files of deletes take is not known.
     Long rows = task.deletes().isEmpty() ? Long.valueOf(file.recordCount()) : null;
     Map nulls = file.nullValueCounts();
-    bounds.add(file.location(), lower, upper, rows, nulls == null ? null : (Long) nulls.get(id));
+    bounds.add(
+        file.location(), rule.widen(lower, upper), rows,
+        nulls == null ? null : (Long) nulls.get(id));
   }
 
-  /** A bound as a Catalyst value; null where there is none. */
+  /** A bound as a Catalyst value; null where there is none, or bytes that are none: text may be cut
+      within a character. */
   private static Object bound(Map bounds, Integer id, Type type) {
     ByteBuffer bytes = bounds == null ? null : (ByteBuffer) bounds.get(id);
-    return bytes == null ? null : catalyst(Conversions.fromByteBuffer(type, bytes), type);
+    try {
+      return bytes == null ? null : catalyst(Conversions.fromByteBuffer(type, bytes), type);
+    } catch (RuntimeException unreadable) {
+      return null;
+    }
   }
 
   private static Object catalyst(Object value, Type type) {

@@ -95,6 +95,7 @@ final class IcebergTasks {
       Expression one = set.values() == null ? null : rows(set, schema, caseSensitive);
       Integer id = one == null ? null : column(one, schema, caseSensitive);
       if (id == null || hasDefault(id, schema) || isBytes(id, schema)) continue;
+      if (!BoundRule.of(BoundRule.PARQUET, set.column().dataType(), null).proves()) continue;
       Expression known = (Expression) all.get(id);
       all.put(id, known == null ? one : Expressions.and(known, one));
     }

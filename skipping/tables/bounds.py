@@ -1,0 +1,258 @@
+"""What the bounds in a table's own metadata prove about a file: one table for all readers.
+
+Delta's log and Iceberg's manifests have a lower and an upper bound of a column for each file. Keys
+of joins, lists of values and commands are compared with them without an index, so what a writer
+got wrong there loses rows here. `RULES` says how far each bound is trusted, for the worst writer
+that is known: neither a Delta checkpoint nor an Iceberg manifest names the program that made a
+bound. (A Delta commit names one, but may repeat the bounds of another: deletion vectors, clones
+and RESTORE add files again.) Java is handed the same rows as JSON (`BoundRule.java`).
+
+A fault that no row can bound is not here: iceberg-rust before 0.6 wrote, for any type, the upper
+bound of one row group for that of the file (iceberg-rust#1519). Iceberg itself then loses rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+from providers.values import successor
+
+__all__ = [
+    "MAPPED",
+    "NOTHING",
+    "RULES",
+    "TRANSFORMS",
+    "WIDENED",
+    "Bound",
+    "BoundRule",
+    "TransformRule",
+    "find_rule",
+    "find_transform",
+    "rules_as_json",
+]
+
+Bound: TypeAlias = int | float | str | bytes
+"""As the formats keep it: days, microseconds, and of a DECIMAL the unscaled number."""
+
+WIDENED = "widened"
+"""Said of a Delta column that was of another type when some files were written."""
+
+MAPPED = "mapped"
+"""Said of a column of an Iceberg table with a name mapping: files may have been imported."""
+
+_REPLACED = ("\ufffd", "\ufffe")
+"""What JSON and Java put in the place of bytes that are no text, and the character after it."""
+
+_LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
+
+_1973 = 94_694_400_000_000
+_10000 = 253_402_300_800_000_000
+_MILLISECOND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRule:
+    """A row: of which bounds it speaks, and what they prove. The first that fits counts.
+
+    `types` are Spark's, without digits; `digits` is the most that a DECIMAL has. `when` restricts
+    it to columns of which WIDENED or MAPPED is true. Without `proves` a bound says nothing.
+    Bounds before `since` or from `until` on (microseconds) say nothing either. `margin` is what
+    bounds are widened by: microseconds, and of a DECIMAL whole numbers; `bits` n widens them by
+    1/2^n of their own size, too. An upper bound of `prefix` bytes and more is taken for the
+    beginning of a longer value. `reports` are those that taught it.
+    """
+
+    formats: tuple[str, ...]
+    types: tuple[str, ...]
+    reports: tuple[str, ...]
+    proves: bool = True
+    when: str | None = None
+    digits: int = 38
+    since: int | None = None
+    until: int | None = None
+    margin: int = 0
+    bits: int | None = None
+    prefix: int | None = None
+
+    def widen(self, lower: Bound, upper: Bound, type: str) -> tuple[Bound, Bound] | None:
+        """The bounds that the values are surely within, NaN and nulls aside; None: any value.
+
+        >>> find_rule("iceberg", "timestamp_ntz").widen(10**15, 10**15 + 5, "timestamp_ntz")
+        (999999999999000, 1000000000001005)
+        """
+        if not self.proves or _is_doubtful(lower) or _is_doubtful(upper):
+            return None
+        if upper < lower:  # type: ignore[operator]  # one type each
+            return None
+        if isinstance(lower, str | bytes) or isinstance(upper, str | bytes):
+            return self._widen_text(lower, upper)
+        if self.since is not None and lower < self.since:
+            return None
+        if self.until is not None and upper >= self.until:
+            return None
+        if isinstance(lower, float) or isinstance(upper, float):
+            largest = _LARGEST[type]
+            return (
+                -math.inf if lower <= -largest else lower,
+                math.inf if upper >= largest else upper,
+            )
+        low, high = lower - self._slack(lower, type), upper + self._slack(upper, type)
+        if type.startswith("decimal"):
+            return low, high
+        return max(low, -(1 << 63)), min(high, (1 << 63) - 1)
+
+    def _widen_text(self, lower: Bound, upper: Bound) -> tuple[Bound, Bound] | None:
+        assert isinstance(upper, str | bytes)
+        size = len(upper.encode() if isinstance(upper, str) else upper)
+        if self.prefix is None or size < self.prefix:
+            return lower, upper
+        after = successor(upper)
+        return None if after is None else (lower, after)
+
+    def _slack(self, bound: int, type: str) -> int:
+        """What a whole number is moved by."""
+        # A bound that went through a double was rounded to the column's scale after that.
+        part = 0 if self.bits is None else (abs(bound) >> self.bits) + 1
+        unit: int = 10 ** _scale(type)
+        return self.margin * unit + part
+
+
+_BOTH = ("delta", "iceberg")
+_WHOLE = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
+
+RULES = (
+    BoundRule(_BOTH, _WHOLE, ("delta PROTOCOL.md, Per-file Statistics", "Iceberg spec, D")),
+    # A FLOAT's bound is logged as 0.1, and is 0.10000000149 in the column that is a DOUBLE now.
+    BoundRule(("delta",), ("double",), ("delta PROTOCOL.md, Type Widening",), False, WIDENED),
+    # NaN is in no bounds, or clears them; the largest number may stand for infinity.
+    BoundRule(_BOTH, ("float", "double"), ("delta#7101", "iceberg#2464", "gluten#9335")),
+    # delta-rs divides the unscaled number as a double, which is exact up to 15 digits. Beyond, each
+    # step loses half a bit of 53, the power of ten up to four: 2^-49 together.
+    BoundRule(("delta",), ("decimal",), ("delta-rs#4757",), digits=15),
+    BoundRule(("delta",), ("decimal",), ("delta-rs#4757", "delta-rs#3905"), bits=48),
+    # Rounded to whole numbers by some, and what UniForm copies from Delta's log.
+    BoundRule(
+        ("iceberg",),
+        ("decimal",),
+        ("ClickHouse#116999", "delta-rs#4757", "delta#7444"),
+        digits=18,
+        margin=1,
+        bits=48,
+    ),
+    # Merged over row groups in the wrong order of bytes: bounds that are none.
+    BoundRule(("iceberg",), ("decimal",), ("duckdb#23504", "pg_lake#431"), False),
+    # Before 1973 the seconds of a zone's offset may be missing; the last zone had some in 1972.
+    # Delta's reader moves the upper bound by a millisecond, which is not enough for a checkpoint
+    # that another writer cut again.
+    BoundRule(
+        ("delta",),
+        ("timestamp",),
+        ("delta#5249", "delta#5568", "trino#31231"),
+        since=_1973,
+        margin=_MILLISECOND,
+    ),
+    BoundRule(("delta",), ("timestamp_ntz",), ("trino#31231",), margin=_MILLISECOND),
+    # In milliseconds or nanoseconds where Iceberg takes microseconds: imported files.
+    BoundRule(("iceberg",), ("timestamp", "timestamp_ntz"), ("iceberg#18173",), False, MAPPED),
+    # The same without a name mapping: such a bound is of January 1970, or of the far future.
+    # UniForm copies Delta's bounds, cut to the millisecond.
+    BoundRule(
+        ("iceberg",),
+        ("timestamp", "timestamp_ntz"),
+        ("delta#7444", "Altinity/ice#61", "delta#5249"),
+        since=_1973,
+        until=_10000,
+        margin=_MILLISECOND,
+    ),
+    BoundRule(("delta",), ("string",), ("delta PROTOCOL.md, Per-file Statistics",)),
+    # Cut to 16 bytes and not rounded up.
+    BoundRule(
+        ("iceberg",),
+        ("string", "binary"),
+        ("duckdb-iceberg#1047", "iceberg#16880"),
+        prefix=16,
+    ),
+    # Footers, by which the Parquet reader skips row groups for the keys of joins.
+    BoundRule(("parquet",), ("decimal",), ("hyparquet-writer#38", "arrow-rs#10860"), False),
+    BoundRule(("parquet",), (*_WHOLE, "float", "double", "string", "binary"), ("parquet-mr",)),
+    BoundRule(("parquet",), ("timestamp", "timestamp_ntz"), ("parquet-mr",)),
+)
+
+NOTHING = BoundRule((), (), (), False)
+"""What holds where no row fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformRule:
+    """Which values of an Iceberg partition may be those of rows that belong elsewhere.
+
+    `multiple`: those that are no multiple of the width, and all where the width is more than a
+    quarter of what the column's type holds. `within`: those further from 0 than this. `early`: 0,
+    and those below, may have rows of the unit before.
+    """
+
+    transform: str
+    reports: tuple[str, ...]
+    multiple: bool = False
+    within: int | None = None
+    early: bool = False
+
+
+_ROUNDED = ("iceberg#1680", "iceberg-rust#1128", "duckdb-iceberg#1361")
+
+TRANSFORMS = (
+    # Wraps around at the smallest values, and above if the width is large; was of the wrong sign.
+    TransformRule("truncate", ("iceberg#9767", "iceberg#18111", "ClickHouse#119576"), True),
+    # Rounded towards 1970 by old writers. Iceberg's projections know that, PyIceberg's do not.
+    TransformRule("year", _ROUNDED, early=True),
+    TransformRule("month", _ROUNDED, early=True),
+    TransformRule("day", _ROUNDED, early=True),
+    # An INT overflows after 245,000 years: up to here none of them comes around again.
+    TransformRule("hour", (*_ROUNDED, "iceberg#9713"), within=1_700_000_000, early=True),
+)
+
+
+def find_rule(format: str, type: str, circumstances: Iterable[str] = ()) -> BoundRule:
+    """The row for a column: its format, Spark type (`decimal(18,2)`), and what is true of it."""
+    name, digits = type.partition("(")[0], _digits(type)
+    known = set(circumstances)
+    for rule in RULES:
+        if format not in rule.formats or name not in rule.types or digits > rule.digits:
+            continue
+        if rule.when is None or rule.when in known:
+            return rule
+    return NOTHING
+
+
+def find_transform(name: str) -> TransformRule:
+    """The row for a transform; one that trusts all values where there is none."""
+    found = (rule for rule in TRANSFORMS if rule.transform == name)
+    return next(found, TransformRule(name, ()))
+
+
+def rules_as_json() -> str:
+    """The rows, for Java."""
+    return json.dumps(
+        {"bounds": list(map(asdict, RULES)), "transforms": list(map(asdict, TRANSFORMS))}
+    )
+
+
+def _is_doubtful(bound: Bound) -> bool:
+    if isinstance(bound, float):
+        return math.isnan(bound)
+    return isinstance(bound, str) and any(c in bound for c in _REPLACED)
+
+
+def _digits(type: str) -> int:
+    found = re.match(r"decimal\((\d+)", type)
+    return int(found[1]) if found else 0
+
+
+def _scale(type: str) -> int:
+    found = re.match(r"decimal\(\d+,\s*(\d+)\)", type)
+    return int(found[1]) if found else 0
