@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, localcontext
 from typing import Any, TypeAlias
@@ -48,6 +48,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
+    DayTransform,
     IdentityTransform,
     Transform,
     TruncateTransform,
@@ -56,6 +57,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import (
     BinaryType,
+    DateType,
     DecimalType,
     FixedType,
     FloatType,
@@ -65,6 +67,8 @@ from pyiceberg.types import (
     NestedField,
     TimeType,
 )
+
+from skipping.tables.bounds import find_transform
 
 __all__ = ["Filter", "Names", "read_filter"]
 
@@ -157,7 +161,9 @@ class _Leaf:
             if self._is_truncated(schema, spec):
                 return AlwaysTrue()
             projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
-            return projected
+            of = schema.find_type(self.id)
+            early = {part.name for part in spec.fields if _is_early(part.transform, of)}
+            return _with_early(projected, early)
         for part in spec.fields:
             if part.source_id == self.id and part.transform == self.transform:
                 return _renamed(predicate, part.name)
@@ -355,6 +361,32 @@ def _value(given: Any, of: IcebergType) -> Any:
             narrowed = float(np.float32(given))
         return narrowed if math.isfinite(narrowed) else given
     return given
+
+
+def _is_early(transform: Transform[Any, Any], of: IcebergType) -> bool:
+    """Whether old writers put rows before 1970 into the unit after theirs."""
+    exact = isinstance(transform, DayTransform) and isinstance(of, DateType)
+    return find_transform(str(transform).partition("[")[0]).early and not exact
+
+
+def _with_early(projected: BooleanExpression, early: Set[str]) -> BooleanExpression:
+    """A condition on partitions, and on those after it among the fields that are `early`.
+
+    As Iceberg in Java has it (`ProjectionUtil.fixInclusiveTimeProjection`): clients take what it
+    selects whole for exact.
+    """
+    if isinstance(projected, And):
+        return And(_with_early(projected.left, early), _with_early(projected.right, early))
+    name = getattr(getattr(projected, "term", None), "name", None)
+    values = _literals(projected)
+    if name not in early or not any(value < 0 for value in values):
+        return projected
+    made: BooleanExpression = projected
+    if isinstance(projected, LessThanOrEqual):
+        made = _BINARY["lt-eq"](name, values[0] + 1)
+    elif isinstance(projected, EqualTo | In):
+        made = _LISTS["in"](name, {*values, *(value + 1 for value in values if value < 0)})
+    return made
 
 
 def _literals(predicate: Any) -> list[Any]:

@@ -31,7 +31,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, bind
+from pyiceberg.expressions.visitors import (
+    _InclusiveMetricsEvaluator,
+    bind,
+    extract_field_ids,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
@@ -53,6 +57,7 @@ from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import Mask, matching
 from skipping.stores import identities
 from skipping.tables import Columns
+from skipping.tables.iceberg.bounds import TrustedBounds
 from skipping.tables.iceberg.filters import Reading, predicate_of
 from skipping.tables.iceberg.metadata import Metadata
 
@@ -240,7 +245,8 @@ class Planner:
         first: bool = False,
     ) -> Ordinals:
         """Of these files those whose bounds do not exclude a match; with `first`, one of them."""
-        within = _InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True).eval
+        within = _InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True)
+        bounds = TrustedBounds(table.metadata, extract_field_ids(within.expr))
         deadline = time.monotonic() + _EVALUATING
         kept: list[int] = []
         for turn, place in enumerate(places.tolist()):
@@ -248,7 +254,7 @@ class Planner:
                 left = places[turn : turn + 1] if first else places[turn:]
                 return np.concatenate([np.array(kept, np.int64), left])
             try:
-                matches = within(files.data[place].data)
+                matches = within.eval(bounds.of(files.data[place].data))
             except Exception:  # bounds of another type than the column has now
                 matches = True
             if matches:

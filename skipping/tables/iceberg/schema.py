@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from skipping.parser.literals import join_name, quote
 from skipping.tables import TableColumn
 
-__all__ = ["identity", "leaves", "with_bounds"]
+__all__ = ["identity", "leaves", "spark_type", "with_bounds"]
 
 NameMapping: TypeAlias = Sequence[Mapping[str, Any]]
 """The table property `schema.name-mapping.default`."""
@@ -108,7 +108,7 @@ def _column(
     return TableColumn(
         name=_dotted(branch),
         identity=identity(id, mapping),
-        type=_spark_type(branch[-1]["type"]),
+        type=spark_type(branch[-1]["type"]),
         physical=tuple(str(field["name"]) for field in branch),
         field_id=id,
         partition=partitioned,
@@ -125,7 +125,8 @@ def _dotted(branch: Sequence[Mapping[str, Any]]) -> str:
     return join_name(str(field["name"]) for field in branch)
 
 
-def _spark_type(type: Any) -> str:
+def spark_type(type: Any) -> str:
+    """Spark's name of a type; Iceberg's own where Spark has none."""
     if isinstance(type, dict):
         return str(type["type"])
     if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", type):
@@ -142,7 +143,7 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
         what = "arrays" if type["type"] == "list" else "maps"
         return f"{what} cannot be indexed: {name} is a {type['type']}"
     if isinstance(type, dict) or (type not in _SPARK and not type.startswith("decimal(")):
-        return f"{name} is {_spark_type(type)}, which has no index"
+        return f"{name} is {spark_type(type)}, which has no index"
     return None
 
 

@@ -10,6 +10,7 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     BooleanExpression,
     EqualTo,
+    GreaterThanOrEqual,
     In,
     IsNaN,
     IsNull,
@@ -222,3 +223,24 @@ def test_a_name_that_was_another_columns_stands_for_none() -> None:
     unclear = metadata(by_s).model_copy(update={"schemas": [before, now], "current_schema_id": 1})
     assert Names(unclear).unclear
     assert not read_filter(leaf(term="s", value="x"), Names(unclear)).exact
+
+
+def test_rows_before_1970_may_be_in_the_unit_after_theirs() -> None:
+    """Old writers rounded towards 1970 (iceberg#1680); days of a DATE were always right."""
+
+    def of(term: str, type: str, **values: Any) -> BooleanExpression:
+        return read({"type": type, "term": term, **values}).partitions(
+            PartitionSpec(
+                PartitionField(6, 1000, DayTransform(), "ts_day"),
+                PartitionField(7, 1001, DayTransform(), "day_day"),
+            )
+        )
+
+    early, late = "1969-12-30T12:00:00", "1970-01-03T12:00:00"
+    assert of("ts", "lt-eq", value=early) == LessThanOrEqual("ts_day", -1)
+    assert of("ts", "lt-eq", value=late) == LessThanOrEqual("ts_day", 2)
+    assert of("ts", "gt-eq", value=early) == GreaterThanOrEqual("ts_day", -2)
+    assert of("ts", "eq", value=early) == In("ts_day", {-2, -1})
+    assert of("ts", "in", values=[early, late]) == In("ts_day", {-2, -1, 2})
+    assert of("ts", "eq", value=late) == EqualTo("ts_day", 2)
+    assert of("day", "eq", value="1969-12-30") == EqualTo("day_day", -2)

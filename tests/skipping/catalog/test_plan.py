@@ -6,6 +6,7 @@ import json
 import math
 import struct
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     NestedField,
+    StringType,
+    TimestampType,
     UUIDType,
 )
 
@@ -78,6 +82,45 @@ def test_a_float_is_the_float_that_its_decimals_say(catalog: Any, spec: Partitio
         assert count(table, type, 0.1) == 0
     # Iceberg's bounds say nothing of `!=`; a partition is of one value, and selected exactly.
     assert count(table, "not-eq", 0.1) == (0 if spec is BY_F else 1)
+
+
+BOUNDS: dict[str, tuple[Any, pa.DataType, list[Any], Any, bytes]] = {
+    "delta#7444": (
+        TimestampType(),
+        pa.timestamp("us"),
+        [1_786_000_000_123_456, 1_786_000_060_000_000],
+        "2026-08-06T07:06:40.123456",
+        struct.pack("<q", 1_786_000_000_123_000),
+    ),
+    "ClickHouse#116999": (
+        DecimalType(18, 2),
+        pa.decimal128(18, 2),
+        [Decimal("5.75"), Decimal("900.25")],
+        "5.75",
+        (500).to_bytes(2, "big"),
+    ),
+    "duckdb-iceberg#1047": (
+        StringType(), pa.string(), ["a" * 20, "b" * 20], "a" * 20, b"a" * 16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("report", BOUNDS)
+def test_bounds_are_trusted_as_far_as_their_writers(
+    catalog: Any, planner: Planner, report: str
+) -> None:
+    """A client that leaves its planning to the service loses no row by them."""
+    type, arrow, values, value, upper = BOUNDS[report]
+    table = catalog.create_table("ns.t", Schema(NestedField(1, "f", type, required=False)))
+    table.append(pa.table({"f": pa.array(values[:1], arrow)}))
+    lower = next(iter(table.scan().plan_files())).file.lower_bounds[1]
+    table.append(pa.table({"f": pa.array(values[1:], arrow)}))
+    given = loaded(table)
+    files = planner.files(given, given.contents.metadata.current_snapshot())
+    (first,) = (file for file in files.data if file.data.lower_bounds[1] == lower)
+    first.data.upper_bounds[1] = upper
+    assert count(planner, table, "eq", value) == 1
+    assert count(planner, table, "gt-eq", value) == 2
 
 
 def entry(content: DataFileContent, value: Any, sequence: int) -> File:
