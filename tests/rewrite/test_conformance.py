@@ -2,7 +2,8 @@ r"""False skips that shipped elsewhere (`tests/conformance.md`), end to end on D
 
 Where each of the lines 1 to 28 and 39 to 47 is shown:
 
-* here, by number: 1 to 14, 16 to 23, 44; in `test_conformance_tables.py`: 24 to 28, 39 to 42, 45.
+* here, by number: 1 to 14, 16 to 23, 44, 51, 52; in `test_conformance_tables.py`: 24 to 28, 39 to
+  42, 45, 49, 53; in `test_top_rows.py`: 50; in `test_other_writers.py`: 54, 55.
 * `tests/providers`: every line on values, nulls and predicates for every kind, without Spark; 15
   (a file with no rows, which Spark does not write) and 16.
 * `tests/skipping/parquet/test_reading.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy
@@ -76,13 +77,16 @@ def nulls(spark: SparkSession) -> str:
     return make_table(spark, "nulls", rows, "a VALUE_LIST, b MIN_MAX, o VALUE_LIST")
 
 
-def test_conformance_01_like(spark: SparkSession, texts: str) -> None:
+def test_conformance_01_and_52_like(spark: SparkSession, texts: str) -> None:
     patterns = ["x%", "x%y", "x_", "", "%", "x\U0010ffff%", "\U0010ffff%", "a%", r"a\%%", r"a\_b",
-                "%y", "X%", r"back\\%", "w\uffff%", "w\U00010000%"]  # fmt: skip
+                "%y", "X%", r"back\\%", "w\uffff%", "w\U00010000%",
+                "_", "x_%", "_%", r"a\_%", r"a\%b%", r"%\_b", "a_b", r"\_%"]  # fmt: skip
     conditions = []
     for pattern in patterns:
         for column in ("s", "t"):
             conditions += [f"{column} LIKE r'{pattern}'", f"NOT ({column} LIKE r'{pattern}')"]
+    escaped = ["'a/_b' ESCAPE '/'", "'a/%%' ESCAPE '/'", "'x_%' ESCAPE '/'", "'//%' ESCAPE '/'"]
+    conditions += [f"{column} LIKE {pattern}" for column in ("s", "t") for pattern in escaped]
     check(spark, texts, conditions)
     assert exact(spark, texts, "s LIKE 'x%'").opened == 2
 
@@ -290,17 +294,20 @@ def test_conformance_19_negations(spark: SparkSession, nulls: str) -> None:
     check(spark, nulls, [text for each in conditions for text in both(each, ("a", "b"))])
 
 
-def test_conformance_20_functions(spark: SparkSession) -> None:
+def test_conformance_20_and_51_functions(spark: SparkSession) -> None:
     rows = """SELECT int(id - 3) AS c, timestamp'2024-01-01' + make_interval(0, 0, 0, id) AS ts,
         string(id) AS s, id AS _f FROM range(6)"""
     make_table(spark, "computed", rows, "c VALUE_LIST, c MIN_MAX, ts MIN_MAX, s VALUE_LIST")
     batch(spark, "computed", [
-        "abs(c) = 2", "c % 8 = 1", "day(ts) = 3", "substr(s, 1, 1) = '3'", "cast(s AS int) = 3",
+        "abs(c) = 2", "c % 8 = 1", "c % 2 IN (1, -1)", "pmod(c, 3) = 2", "day(ts) = 3",
+        "substr(s, 1, 1) = '3'", "cast(s AS int) = 3",
         "c + 1 = 3", "-c = 2", "c * c = 4", "date(ts) > date'2024-01-03'", "upper(s) = '3'",
         "cast(c AS string) = '2'", "cast(c AS boolean)", "cast(c AS double) = 2",
         "cast(c AS tinyint) = 2", "year(ts) = 2024 AND c = 2",
         "date(ts) = '2024-01-03'"])  # fmt: skip
     skips(spark, "SELECT * FROM computed WHERE c % 2 = 0 AND c >= 2")
+    joined = "SELECT c FROM computed JOIN VALUES (1), (0) AS d(k) ON c % 2 = k"
+    assert len(same_rows(spark, joined).rows) == 4
 
 
 def test_conformance_21_lists(spark: SparkSession, nulls: str) -> None:

@@ -299,6 +299,19 @@ def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -
     assert len(same_rows(spark, late).rows) == 3
 
 
+def test_conformance_50_files_without_statistics(spark: SparkSession, format: str) -> None:
+    """The first rows are in one of them."""
+    make_table(spark, "partly", ROWS, properties=BOUNDS)
+    none = {"delta.dataSkippingNumIndexedCols": "0", "write.metadata.metrics.default": "none"}
+    for key, value in none.items():
+        spark.sql(f"ALTER TABLE partly SET TBLPROPERTIES ('{key}' = '{value}')")
+    append(spark, "partly", f"SELECT * EXCEPT (i, _f), i + 5000 AS i, 0 AS _f FROM ({ROWS})")
+    found = same_rows(spark, "SELECT i FROM partly ORDER BY i DESC LIMIT 3")
+    assert found.rows == [f"Row(i={n})" for n in (5197, 5198, 5199)]
+    assert found.skipped > 0, str(found.explained)
+    spark.sql("DROP TABLE partly")
+
+
 def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
     make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
