@@ -51,7 +51,7 @@ _REPLACED = ("\ufffd", "\ufffe")
 _LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 
 _1973 = 94_694_400_000_000
-_10000 = 253_402_300_800_000_000
+_10000 = 253_402_387_200_000_000  # and a day, for the last of 9999 in any zone
 _MILLISECOND = 1_000
 
 
@@ -61,7 +61,8 @@ class BoundRule:
 
     `types` are Spark's, without digits; `digits` is the most that a DECIMAL has. `when` restricts
     it to columns of which WIDENED or MAPPED is true. Without `proves` a bound says nothing.
-    Bounds before `since` or from `until` on (microseconds) say nothing either. `margin` is what
+    Bounds before `since` or from `until` on (microseconds) say nothing either, nor do those in
+    `never`. `margin` is what
     bounds are widened by: microseconds, and of a DECIMAL whole numbers; `bits` n widens them by
     1/2^n of their own size, too. An upper bound of `prefix` bytes and more is taken for the
     beginning of a longer value. `reports` are those that taught it.
@@ -75,6 +76,7 @@ class BoundRule:
     digits: int = 38
     since: int | None = None
     until: int | None = None
+    never: tuple[int, ...] = ()
     margin: int = 0
     bits: int | None = None
     prefix: int | None = None
@@ -91,6 +93,8 @@ class BoundRule:
             return None
         if isinstance(lower, str | bytes) or isinstance(upper, str | bytes):
             return self._widen_text(lower, upper)
+        if lower in self.never or upper in self.never:
+            return None
         if self.since is not None and lower < self.since:
             return None
         if self.until is not None and upper >= self.until:
@@ -134,7 +138,14 @@ RULES = (
     # delta-rs divides the unscaled number as a double, which is exact up to 15 digits. Beyond, each
     # step loses half a bit of 53, the power of ten up to four: 2^-49 together.
     BoundRule(("delta",), ("decimal",), ("delta-rs#4757",), digits=15),
-    BoundRule(("delta",), ("decimal",), ("delta-rs#4757", "delta-rs#3905"), bits=48),
+    # Without a scale it cuts them to 64 bits.
+    BoundRule(
+        ("delta",),
+        ("decimal",),
+        ("delta-rs#4757", "delta-rs#3905", "delta-rs#3916"),
+        never=(-(1 << 63), (1 << 63) - 1),
+        bits=48,
+    ),
     # Rounded to whole numbers by some, and what UniForm copies from Delta's log.
     BoundRule(
         ("iceberg",),

@@ -90,7 +90,11 @@ public final class BoundRule {
     if (upper instanceof Float || upper instanceof Double) {
       return new Object[] {infinite(lower, -1), infinite(upper, 1)};
     }
-    if (upper instanceof Decimal) return new Object[] {moved(lower, -1), moved(upper, 1)};
+    if (upper instanceof Decimal) {
+      return isNever(lower) || isNever(upper)
+          ? null
+          : new Object[] {moved(lower, -1), moved(upper, 1)};
+    }
     if (!(upper instanceof Long)) return new Object[] {lower, upper};
     if (isBeyond(((Long) lower).longValue(), ((Long) upper).longValue())) return null;
     long margin = number("margin");
@@ -116,9 +120,22 @@ public final class BoundRule {
     return value * sign >= Double.MAX_VALUE ? Double.valueOf(value * Double.MAX_VALUE) : bound;
   }
 
+  private boolean isNever(Object bound) {
+    List never = (List) row.get("never");
+    for (int i = 0; i < never.size(); i++) {
+      if (unscaled(bound).equals(new BigInteger(never.get(i).toString()))) return true;
+    }
+    return false;
+  }
+
+  private BigInteger unscaled(Object bound) {
+    int scale = ((DecimalType) type).scale();
+    return ((Decimal) bound).toJavaBigDecimal().setScale(scale).unscaledValue();
+  }
+
   private Object moved(Object bound, int sign) {
     int scale = ((DecimalType) type).scale();
-    BigInteger own = ((Decimal) bound).toJavaBigDecimal().setScale(scale).unscaledValue();
+    BigInteger own = unscaled(bound);
     BigInteger by = BigInteger.TEN.pow(scale).multiply(BigInteger.valueOf(number("margin")));
     if (row.get("bits") != null) {
       by = by.add(own.abs().shiftRight((int) number("bits"))).add(BigInteger.ONE);
