@@ -18,6 +18,7 @@ from providers.errors import TableError
 from providers.values import encode
 from skipping.parquet.reader import Chunk, Unreadable, read_columns
 from skipping.tables import TableColumn
+from skipping.tables.composites import combine
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -404,8 +405,7 @@ def test_int96_beyond_arrow_is_unknown(spark: SparkSession, tmp_path: Path, micr
     time, number = read(only_file(tmp_path / "f"), *columns)
     assert "INT96" in str(time)
     assert number == ({0, 1}, 0)
-    together = replace(column("t, n", "tuple"), reads=columns)
-    assert "INT96" in one(only_file(tmp_path / "f"), together)
+    assert "INT96" in one(only_file(tmp_path / "f"), combine(columns))
 
 
 def test_text_that_is_no_utf8_is_unknown(tmp_path: Path) -> None:
