@@ -328,10 +328,10 @@ def test_bounds_prove_the_same_in_java_and_in_python(spark: SparkSession, type: 
         for (low, up), java in zip(pairs, found, strict=True):
             python = rule.widen(low, up, type)
             if type in ("float", "double"):
-                numbers = None if java is None else tuple(map(float, java.split(" to ")))
-                same = numbers == (python if type == "double" or python is None else
-                                   tuple(float(np.float32(bound)) for bound in python))  # fmt: skip
-                assert same, (format, what, low, up)
+                own = np.float32 if type == "float" else np.float64
+                numbers = None if java is None else tuple(map(own, java.split(" to ")))
+                same = None if python is None else tuple(map(own, python))
+                assert numbers == same, (format, what, low, up)
             else:
                 text = None if python is None else " to ".join(shown(type, b) for b in python)
                 assert java == text, (format, what, low, up)
