@@ -34,7 +34,7 @@ from skipping.model.definition import Definition, TableId
 from skipping.parser import is_ours
 from skipping.parser.networks import in_network
 
-__all__ = ["Answers", "Statements", "find_original_error", "identities", "table_key"]
+__all__ = ["Answers", "Statements", "describe_indexes", "find_original_error", "table_key"]
 
 log = logging.getLogger("skipping")
 
@@ -214,15 +214,26 @@ def _left(deadline: float) -> float:
 
 def _indexed(lookup: Lookup, deadline: float) -> bytes:
     try:
-        return _message({protocol.TABLES: identities(lookup.indexed(timeout=_left(deadline)))})
-    except NoStore:
-        return _message({protocol.TABLES: {}})  # nobody has made an index yet
+        return _message(
+            {protocol.TABLES: describe_indexes(lookup.indexed(timeout=_left(deadline)))}
+        )
+    except NoStore as error:
+        return _message({protocol.TABLES: {}, protocol.REASON: str(error)})
 
 
-def identities(tables: Mapping[TableId, Definition]) -> dict[str, list[str]]:
-    """The columns in the index of each table, as Java names both."""
+def describe_indexes(tables: Mapping[TableId, Definition]) -> dict[str, dict[str, Any]]:
+    """The columns in the index of each table, as Java names both, and the index's revision.
+
+    The revision is a text that changes with the columns and their index types.
+    """
     return {
-        table_key(table): [column.identity for column in definition.columns]
+        table_key(table): {
+            protocol.COLUMNS: [column.identity for column in definition.columns],
+            # A number stands for a column with its type and parameters, and is never used again.
+            protocol.REVISION: " ".join(
+                [definition.index, *(str(column.number) for column in definition.columns)]
+            ),
+        }
         for table, definition in tables.items()
     }
 

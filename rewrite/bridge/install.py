@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import DefinitionError, SessionError, SkippingError
 from rewrite.bridge.authentication import Guarded, authenticate, make_secret, seal
-from rewrite.bridge.callbacks import Answers, Statements, identities
+from rewrite.bridge.callbacks import Answers, Statements, describe_indexes
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.counters import Counting
 from rewrite.bridge.folder import Folder
@@ -274,7 +274,7 @@ class Hooks:
                 if lookup not in told:
                     told[lookup] = None
                     tables = lookup.indexed(fresh=True, timeout=_PATIENCE)
-                    told[lookup] = json.dumps(identities(tables))
+                    told[lookup] = json.dumps(describe_indexes(tables))
                 if told[lookup] is not None:
                     self.java.setIndexed(name, told[lookup])
             except SkippingError:

@@ -23,7 +23,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge.callbacks import identities
+from rewrite.bridge.callbacks import describe_indexes
 from rewrite.bridge.install import Hooks, find_hooks
 from skipping.lookup.lookup import Lookup
 from skipping.stores.sqlite.store import SqliteStore
@@ -172,7 +172,7 @@ def dripping() -> Iterator[Dripping]:
 def test_a_dripping_store(spark: SparkSession, store: Path, queries: int) -> None:
     """Every query waits once, and what asked for it is given back at the latest with the store."""
     ask(spark, 6)
-    known = json.dumps(identities(Lookup(SqliteStore(store), ttl=5).indexed()))
+    known = json.dumps(describe_indexes(Lookup(SqliteStore(store), ttl=5).indexed()))
     before = Held.now(spark)
     with dripping() as server:
         slow = {"spark.skipping.store": server.url, "spark.skipping.timeout": "200ms"}

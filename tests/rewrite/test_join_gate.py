@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge.callbacks import Answers
+from rewrite.bridge.callbacks import Answers, table_key
 from rewrite.bridge.compiler import Classes
+from rewrite.bridge.install import find_hooks
+from skipping import SkippingIndex
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled, stages
 from tests.rewrite.troubled_files import troubled
@@ -116,6 +119,40 @@ def test_what_saved_nothing_is_not_asked_again_but_now_and_then(spark: SparkSess
     assert opened[0] == FILES
     assert opened[-1] == 1
     assert 1 in opened[:10]
+
+
+def test_what_keys_saved_is_forgotten_when_the_index_is_altered(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this driver, and by another one as soon as this one knows of it."""
+    rows = f"SELECT id, int(id % 80) AS k, int(id % {FILES}) AS _f FROM range(320)"
+    make_table(spark, "altered", rows, "k MIN_MAX")
+    table = SkippingIndex.on(spark, "altered").definition.table
+    hooks = find_hooks(spark)
+    assert hooks is not None
+
+    def opened() -> int | None:
+        query = joined("d.name = 3", "altered")
+        return scan_of(same_rows(spark, query, conf=SMJ), "altered").opened
+
+    assert [opened() for _ in range(3)] == [FILES] * 3, "every file has small keys and large ones"
+    spark.sql("ALTER SKIPPING INDEX ON altered ADD (k VALUE_LIST)")
+    assert opened() == 1
+    spark.sql("ALTER SKIPPING INDEX ON altered DROP (k VALUE_LIST)")
+    assert [opened() for _ in range(3)] == [FILES] * 3
+    # As another driver does it: nobody tells this one.
+    monkeypatch.setattr("skipping.index.invalidate", lambda _: None)
+    monkeypatch.setattr("skipping.commands.execute.invalidate", lambda _: None)
+    with settings(spark, {"spark.skipping.cache.ttl": "0"}):
+        before = hooks.java.client().revision(table_key(table))
+        spark.sql("ALTER SKIPPING INDEX ON altered ADD (k VALUE_LIST)")
+        end = time.monotonic() + 60
+        while hooks.java.client().revision(table_key(table)) == before:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert opened() == 1
+    spark.sql("DROP SKIPPING INDEX ON altered")
+    spark.sql("DROP TABLE altered")
 
 
 def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -32,6 +33,9 @@ public final class IndexClient {
   /** What that of a composite begins with; then a list in JSON of those of its columns. */
   public static final String COMPOSITE = "tuple:";
 
+  /** Why an index is not asked about a scan without conditions. */
+  public static final String NO_CONDITION = "no condition of the query reached this scan";
+
   private static final double LOADING = 60; // seconds for files in the background
   private static final double WRITING = 10; // seconds for a condition, without which no query runs
   private static final long PAUSE = 200; // milliseconds, while Python itself reads them
@@ -59,19 +63,10 @@ public final class IndexClient {
   }
 
   /** Replaces what is known under a name of settings: from each table with an index, as JSON, to
-      the identities of the columns in it. Python calls it every `cache.ttl`. */
+      the identities of the columns in it, and its revision. Python calls it every `cache.ttl`. */
   public void setIndexed(String name, String tables) throws IOException {
-    indexed.put(name, columns(Json.read(tables.getBytes(StandardCharsets.UTF_8))));
+    indexed.put(name, new Indexed(Json.read(tables.getBytes(StandardCharsets.UTF_8)), null));
     indexed.keySet().retainAll(settings.names());
-  }
-
-  private static Map columns(Map tables) {
-    Map known = new HashMap();
-    for (Iterator each = tables.keySet().iterator(); each.hasNext(); ) {
-      Object table = each.next();
-      known.put(table, new HashSet((Collection) tables.get(table)));
-    }
-    return known;
   }
 
   /** The settings of sessions by name. */
@@ -118,20 +113,24 @@ public final class IndexClient {
 
   /** Whether a table has an index, as far as is known here. */
   public boolean hasIndex(String table) {
-    return tables().containsKey(table);
+    return tables().has(table);
   }
 
   /** Whether a column is in a table's index. */
   public boolean hasIndex(String table, String column) {
-    Set columns = (Set) tables().get(table);
-    return columns != null && columns.contains(column);
+    return tables().columns(table).contains(column);
+  }
+
+  /** A text that changes whenever the columns in a table's index, or their types, do; null: it has
+      none. */
+  public String revision(String table) {
+    return tables().revision(table);
   }
 
   /** The identities of the expressions in a table's index: mostly there are none. */
   public Set expressions(String table) {
-    Set columns = (Set) tables().get(table);
     Set out = new HashSet();
-    for (Iterator each = columns == null ? out.iterator() : columns.iterator(); each.hasNext(); ) {
+    for (Iterator each = tables().columns(table).iterator(); each.hasNext(); ) {
       String column = (String) each.next();
       if (column.startsWith(EXPRESSION)) out.add(column);
     }
@@ -141,9 +140,7 @@ public final class IndexClient {
   /** Of each composite in a table's index the identities of its columns: mostly there are none. */
   public List composites(String table) {
     List out = new ArrayList();
-    Set columns = (Set) tables().get(table);
-    if (columns == null) return out;
-    for (Iterator each = columns.iterator(); each.hasNext(); ) {
+    for (Iterator each = tables().columns(table).iterator(); each.hasNext(); ) {
       String column = (String) each.next();
       if (column.startsWith(COMPOSITE)) out.add(Json.list(column.substring(COMPOSITE.length())));
     }
@@ -152,20 +149,22 @@ public final class IndexClient {
 
   /** The tables that have an index in this session's store. For settings that are new Python is
       asked; if it does not know, there are none until it says that there are. */
-  private Map tables() {
+  private Indexed tables() {
     String name = settings.name(SkippingConf.current());
-    Map known = (Map) indexed.get(name);
+    Indexed known = (Indexed) indexed.get(name);
     if (known != null) return known;
-    known = new HashMap();
     try {
       byte[] message = new MessageWriter().message(MessageWriter.question(Protocol.INDEXED));
       Map header = Answer.header(python.call(name, message, budget()));
-      if (header.get(Protocol.TABLES) != null) known = columns((Map) header.get(Protocol.TABLES));
+      Map tables = (Map) header.get(Protocol.TABLES);
+      String reason = (String) header.get(Protocol.REASON);
+      known = new Indexed(tables == null ? new HashMap() : tables, reason);
     } catch (Throwable failure) {
       Failures.passOn(failure);
+      known = new Indexed(new HashMap(), reason(failure));
     }
     Object told = indexed.putIfAbsent(name, known);
-    return told == null ? known : (Map) told;
+    return told == null ? known : (Indexed) told;
   }
 
   /** The condition on a column `ip` for a network, as Python writes it; IllegalArgumentException
@@ -210,25 +209,9 @@ public final class IndexClient {
     }
     if (!attached) return "rewrite.disable was called";
     if (!SkippingConf.isEnabled()) return SkippingConf.PREFIX + "enabled is false";
-    if (!hasIndex(table)) return absence(tables().keySet(), table);
-    if (!hasConditions) return "no condition of the query reached this scan";
+    if (!hasIndex(table)) return tables().absence(table);
+    if (!hasConditions) return NO_CONDITION;
     return null;
-  }
-
-  /** Why a table has no index. Spark moves the files of a managed Delta table that is renamed: its id
-      stays, and its index is of the root before. */
-  private static String absence(Set indexed, String table) {
-    int end = table.lastIndexOf('\n') + 1; // format, id and root are lines
-    boolean hasId = table.indexOf('\n') + 1 < end - 1;
-    for (Iterator each = indexed.iterator(); hasId && each.hasNext(); ) {
-      String other = (String) each.next();
-      if (other.startsWith(table.substring(0, end)) && other.indexOf('\n', end) < 0) {
-        return "the table has no index since it was renamed or copied: its index is of "
-            + other.substring(end)
-            + "; DESCRIBE SKIPPING INDEX ON the table says what to do";
-      }
-    }
-    return "the table has no index";
   }
 
   /** Asks what an index disproves: `message` has the table, the filters and the keys of joins. */
@@ -316,6 +299,55 @@ public final class IndexClient {
       return failure.getMessage();
     }
     return "asking the index failed: " + Failures.describe(failure);
+  }
+
+  /** The tables of a store that have an index. */
+  private static final class Indexed {
+    private final Map tables;
+    private final String reason;
+
+    /** `tables` as Python describes them; `reason` says why it knows of none, or is null. */
+    Indexed(Map tables, String reason) {
+      this.tables = new HashMap();
+      this.reason = reason;
+      for (Iterator each = tables.entrySet().iterator(); each.hasNext(); ) {
+        Map.Entry table = (Map.Entry) each.next();
+        Map index = new HashMap((Map) table.getValue());
+        index.put(Protocol.COLUMNS, new HashSet((Collection) index.get(Protocol.COLUMNS)));
+        this.tables.put(table.getKey(), index);
+      }
+    }
+
+    boolean has(String table) {
+      return tables.containsKey(table);
+    }
+
+    Set columns(String table) {
+      Map index = (Map) tables.get(table);
+      return index == null ? Collections.EMPTY_SET : (Set) index.get(Protocol.COLUMNS);
+    }
+
+    String revision(String table) {
+      Map index = (Map) tables.get(table);
+      return index == null ? null : (String) index.get(Protocol.REVISION);
+    }
+
+    /** Why a table has no index, as far as is known. Spark moves the files of a managed Delta table
+        that is renamed: its id stays, and its index is of the root before. */
+    String absence(String table) {
+      if (reason != null) return reason;
+      int end = table.lastIndexOf('\n') + 1; // format, id and root are lines
+      boolean hasId = table.indexOf('\n') + 1 < end - 1;
+      for (Iterator each = tables.keySet().iterator(); hasId && each.hasNext(); ) {
+        String other = (String) each.next();
+        if (other.startsWith(table.substring(0, end)) && other.indexOf('\n', end) < 0) {
+          return "the table has no index since it was renamed or copied: its index is of "
+              + other.substring(end)
+              + "; DESCRIBE SKIPPING INDEX ON the table says what to do";
+        }
+      }
+      return "the table has no index";
+    }
   }
 
   /** What is kept of indexes: those asked last. */

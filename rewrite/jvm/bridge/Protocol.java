@@ -40,6 +40,7 @@ public final class Protocol {
   public static final String N = "n";
   public static final String COLUMN = "column";
   public static final String COLUMNS = "columns";
+  public static final String REVISION = "revision";
   public static final String IDENTITY = "identity";
   public static final String TYPE = "type";
   public static final String BUFFERS = "buffers";

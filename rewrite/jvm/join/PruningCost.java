@@ -182,11 +182,11 @@ public final class PruningCost {
     return (long) (left.of(scan, conditions) * read.bytes());
   }
 
-  /** What history knows a question by. What keys saved before there was an index says nothing of
-      what they save with it. */
+  /** What history knows a question by. What keys saved before there was an index, or before it was
+      altered, says nothing of what they save with it. */
   private String shape(BuildSide dimension, int alike) {
     boolean isIndexed = statistics.isIndexed(read, column, dimension.columns());
-    String asked = isIndexed ? "index" : "statistics";
+    String asked = isIndexed ? client.revision(read.table()) : "statistics";
     return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
         + "\n" + alike;
   }
