@@ -342,6 +342,7 @@ SUBQUERIES = {
     "i >= (SELECT max(i) + 60 FROM few)": 1,
     "(SELECT min(id) - 20 FROM few) > id": 1,
     "ts <= (SELECT min(ts) FROM few)": 3,
+    "ts < (SELECT date(min(ts)) - 10 FROM few)": 3,  # Spark casts the date
     "s BETWEEN (SELECT min(s) FROM few) AND (SELECT min(s) FROM few WHERE i > 25)": 1,
     # Spark makes one subquery of both.
     "i BETWEEN (SELECT min(i) FROM few) AND (SELECT max(i) - 100 FROM few)": 2,
@@ -359,6 +360,29 @@ def test_a_value_that_a_subquery_gives(
     scan = fact(found, "clustered")
     assert scan.opened is not None
     assert scan.opened <= SUBQUERIES[condition] + (format == "delta" and "ts" in condition)
+
+
+CONVERTED = {
+    "ts >= (SELECT date(max(ts)) FROM few)": 1,
+    "ts >= (SELECT max(ts) FROM few) - INTERVAL 1 HOUR": 1,
+    "date(ts) >= (SELECT date(max(ts)) FROM few)": 1,
+    "id + 1 >= (SELECT max(id) FROM few)": 1,
+    "ts >= (SELECT cast(max(s) AS DATE) FROM few)": FILES,  # this cast fails, if it comes to that
+}
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+def test_a_value_of_another_type_that_a_subquery_gives(
+    spark: SparkSession, format: str, conf: dict[str, str]
+) -> None:
+    """The index is asked with what Spark makes of the value: a date as a timestamp."""
+    make_table(spark, "converted", ROWS, "ts MIN_MAX, id MIN_MAX")
+    for condition, most in CONVERTED.items():
+        found = same_rows(spark, f"SELECT * FROM converted WHERE {condition}", conf=conf)
+        scan = fact(found, "converted")
+        assert (scan.opened or 0) <= most, f"{condition}\n{scan}"
+    spark.sql("DROP SKIPPING INDEX ON converted")
+    spark.sql("DROP TABLE converted")
 
 
 def test_a_value_and_keys_together(spark: SparkSession, format: str) -> None:

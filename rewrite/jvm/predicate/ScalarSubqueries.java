@@ -3,7 +3,6 @@ package rewrite.jvm.predicate;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.execution.ScalarSubquery;
 
@@ -27,7 +26,7 @@ public final class ScalarSubqueries {
     List out = new ArrayList();
     for (int i = 0; i < conditions.size(); i++) {
       Expression condition = (Expression) conditions.get(i);
-      out.add(condition.transformUp(new ByValue()).transformUp(new Field()));
+      out.add(condition.transformUp(new ByValue()).transformUp(new Constant()));
     }
     return out;
   }
@@ -38,16 +37,21 @@ public final class ScalarSubqueries {
     }
   }
 
-  /** A field of a value: Spark makes one subquery of several on the same table. */
-  private static final class Field extends scala.runtime.AbstractPartialFunction {
+  /** What a value is made into, as Spark evaluates it for each row: a cast of a date to the
+      column's timestamp, or a field, as Spark makes one subquery of several on the same table. */
+  private static final class Constant extends scala.runtime.AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return node instanceof GetStructField && ((GetStructField) node).child() instanceof Literal;
+      return !(node instanceof Literal) && ((Expression) node).foldable();
     }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
-      GetStructField field = (GetStructField) node;
-      return new Literal(field.eval(null), field.dataType());
+      Expression constant = (Expression) node;
+      try {
+        return new Literal(constant.eval(null), constant.dataType());
+      } catch (RuntimeException failed) {
+        return node; // the query fails of it, if it comes to that
+      }
     }
   }
 

@@ -22,6 +22,7 @@ import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.IndexedColumns;
+import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.ScalarSubqueries;
@@ -89,7 +90,8 @@ public final class TableStatistics {
       List sides = ScalaInterop.list(((Expression) late.get(i)).children());
       for (int j = 0; j < sides.size(); j++) {
         Expression side = (Expression) sides.get(j);
-        if (isIndexed(read, side) || know(read, side)) return true;
+        boolean isIndexed = isIndexed(read, side) || isIndexed(read, Inversion.column(side));
+        if (isIndexed || know(read, side)) return true;
       }
     }
     return false;
