@@ -121,4 +121,6 @@ class SkippingProvider(Protocol):
         """Share of the files without a match that the tests of `leaf` are expected to keep.
 
         From 0 to 1, as far as it follows from the leaf alone. Past a half they are not asked.
+        A kind may have a method `sharper(leaf, most)`: the parameters, as a statement names them,
+        with which the share is at most `most`, or None. Explain shows them.
         """

@@ -7,6 +7,7 @@ set in bulk here, which takes a quarter to a third of the time of its `add`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -151,6 +152,13 @@ class BloomFilter:
                 return float(1 - (1 - self.fpp) ** len(keys))
             case _:
                 return 0.0
+
+    def sharper(self, leaf: Leaf, most: float) -> str | None:
+        """The greatest `fpp`, a power of ten, with which `survival` is at most `most`."""
+        if not isinstance(leaf, In) or not 0 < len(leaf.values) <= MOST_KEYS:
+            return None
+        exponent = math.floor(math.log10(1 - (1 - most) ** (1 / len(leaf.values))))
+        return f"fpp => {10.0**exponent:.{-exponent}f}"
 
     def _any_value(self) -> BitsSet:
         """The count in the header is not 0: some bit of it is set."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from providers.base import SkippingProvider
+from providers.base import Column, SkippingProvider
+from providers.errors import SettingError
 from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests, tests
 from providers.predicate import (
     And,
     Between,
     Compare,
+    Contains,
+    EndsWith,
     In,
     InNetworks,
     IsNull,
@@ -25,6 +28,7 @@ from providers.predicate import (
     fold,
     label,
 )
+from providers.registry import kinds
 from providers.simplify import simplify
 from providers.tuples import tuple_domain, tuple_type
 from providers.values import Domain
@@ -99,6 +103,7 @@ class Question:
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
         self._asked = 0
         self._further = 0
+        self._hinted: set[str] = set()
         self.unused: list[str] = []
 
     def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
@@ -139,7 +144,16 @@ class Question:
             return AllOf(answered) if answered else None
         if not legs:
             return self._labels("a condition that is never true", "", Never())
-        return AnyOf(answered) if len(answered) == len(legs) else None
+        if len(answered) < len(legs):
+            return None
+        columns = _tuple_columns(node)
+        if not columns:
+            return AnyOf(answered)
+        names = ", ".join(self._columns[column].name for column in columns)
+        parts = [text for leg in answered for text, _, _ in self.legs(leg)]
+        by = ", ".join(sorted({text.rpartition("  ")[2] for text in parts}))
+        text = f"({names}) IN ({len(legs):,} tuples)  {by}"
+        return self._labels(text, "", AnyOf(answered))
 
     def _labels(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
         self._labelled[id(part)] = (text, source, part)
@@ -160,6 +174,8 @@ class Question:
             translated = self._ask_kind(indexed, leaf, column, text)
             if translated is not None:
                 found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
+        if not found:
+            self._hint(leaf, column, text)
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
             beside = [c for c in self._definition.columns if leaf.column in c.part_identities]
             if not any(c.identity in self._columns for c in beside):
@@ -167,6 +183,22 @@ class Question:
                 only = f", only {names}" if names else ""
                 self.unused.append(f"{text}: {column.name} is not in the index{only}")
         return AllOf(tuple(found)) if found else None
+
+    def _hint(self, leaf: Leaf, column: QueryColumn, text: str) -> None:
+        """Note which index type answers a text search, if it is the only one that does."""
+        if not isinstance(leaf, Contains | EndsWith) or leaf.negated or text in self._hinted:
+            return
+        self._hinted.add(text)
+        try:
+            known = kinds(self._providers)
+        except SettingError:  # one cannot be loaded: who uses it says so
+            return
+        useful = [kind for kind in known if _answers(known[kind], leaf, column)]
+        if len(useful) == 1:
+            self.unused.append(
+                f"{text}: {useful[0]} on {column.name} can answer it: "
+                f"ALTER SKIPPING INDEX ON {self._definition.name} ADD ({column.name} {useful[0]})"
+            )
 
     def _ask_kind(
         self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
@@ -183,8 +215,12 @@ class Question:
             provider = indexed.provider(self._providers)
             survival = provider.survival(leaf)
             if survival > USELESS:
+                # Kinds from elsewhere may lack it.
+                sharper = getattr(provider, "sharper", lambda *_: None)(leaf, USELESS)
+                hint = "" if sharper is None else f"; {indexed.kind}({sharper}) can answer it"
                 self.unused.append(
                     f"{text}: {indexed.kind} would keep {survival:.0%} of the files without a match"
+                    f"{hint}"
                 )
                 return None
             translated = _rewritten(provider, leaf)
@@ -221,6 +257,34 @@ def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
             return None
         legs.append(asked)
     return AnyOf(tuple(legs))
+
+
+def _tuple_columns(node: Or) -> tuple[str, ...]:
+    """The columns that every leg of an Or compares, by equality: together its legs are tuples.
+
+    Empty where the legs are anything else, or hold keys of a join.
+    """
+    found: tuple[str, ...] = ()
+    for leg in node.legs:
+        parts = leg.legs if isinstance(leg, And) else ()
+        columns = tuple(
+            part.column
+            for part in parts
+            if isinstance(part, Compare) and part.op == "=" and not part.source
+        )
+        if len(columns) < max(2, len(parts)) or found not in ((), columns):
+            return ()
+        found = columns
+    return found
+
+
+def _answers(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) -> bool:
+    """Whether an index type, with its defaults, answers a leaf on a column."""
+    try:
+        made = provider.of((Column(column.name, column.domain),), {})
+        return made.survival(leaf) <= USELESS and made.rewrite(leaf) is not None
+    except Exception:  # a type that cannot have this column, or anything somebody's may raise
+        return False
 
 
 def _unknowns(predicate: Predicate) -> Iterator[Unknown]:

@@ -342,7 +342,7 @@ public final class JoinKeySet implements KeyValues {
     Map out = new HashMap();
     out.put("dimension", dimension);
     if (column() != null) out.put("column", Conditions.shape(column()));
-    if (areTuples) out.put("column", Conditions.shape(in.child()));
+    if (areTuples) out.put("column", TupleRow.shape(in.child()));
     if (values != null) out.put("keys", Integer.valueOf(values.size()));
     if (ranges != null) out.put("keys", Integer.valueOf(ranges.size()));
     if (ranges != null) out.put("what", "ranges");

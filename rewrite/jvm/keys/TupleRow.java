@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.Conditions;
 
 /** Several columns as one expression, whose values are tuples. */
 public final class TupleRow {
@@ -32,6 +33,16 @@ public final class TupleRow {
     DataType type = row.dataType();
     return type instanceof StructType
         && ((StructType) type).fields()[0].name().startsWith(FIELD);
+  }
+
+  /** A row in words, `(a, b)`. */
+  static String shape(Expression row) {
+    List columns = columns(row);
+    StringBuilder out = new StringBuilder("(");
+    for (int i = 0; i < columns.size(); i++) {
+      out.append(i == 0 ? "" : ", ").append(Conditions.shape((Expression) columns.get(i)));
+    }
+    return out.append(")").toString();
   }
 
   /** What a row is of. */

@@ -123,7 +123,10 @@ def test_a_question_that_would_keep_most_files_is_not_asked(
     assert len(found.disproved) > 0
     found = ask(store, definition, In("k", keys))
     assert (found.legs, len(found.disproved)) == ((), 0)
-    says = "k IN (69 keys): BLOOM_FILTER would keep 50% of the files without a match"
+    says = (
+        "k IN (69 keys): BLOOM_FILTER would keep 50% of the files without a match; "
+        "BLOOM_FILTER(fpp => 0.001) can answer it"
+    )
     assert found.unused == (says,)
     # The other legs are asked all the same, and so are the column's other kinds.
     found = ask(store, definition, And((In("k", keys), IsNull("k"))))
