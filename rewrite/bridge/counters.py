@@ -41,10 +41,12 @@ class TableCounters:
     fallbacks: Mapping[str, int]
 
     def __str__(self) -> str:
+        asked = (
+            f", {self.asked:,} asked in {self.lookup_seconds:.3f} s, skipped {self.skipped:,} of "
+            f"{self.files:,} files and {self.skipped_bytes:,} of {self.bytes:,} bytes"
+        )
         parts = [
-            f"{self.table}: {self.scans:,} scans, {self.asked:,} asked in "
-            f"{self.lookup_seconds:.3f} s, skipped {self.skipped:,} of {self.files:,} files "
-            f"and {self.skipped_bytes:,} of {self.bytes:,} bytes",
+            f"{self.table}: {self.scans:,} scans{asked if self.asked else ''}",
             *(f"{count:,} not: {reason}" for reason, count in self.fallbacks.items()),
         ]
         return "; ".join(parts)

@@ -17,36 +17,42 @@ from rewrite.observe.html import render
 from rewrite.observe.queries import active_session, plan_of
 from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
 from skipping.model.identifiers import shown_path
+from skipping.parser.lexer import first_line
 
 __all__ = [
     "Explanation",
     "explain",
     "foresee",
+    "read_action",
     "read_scans",
     "require_frame",
     "require_hooks",
     "require_settled_hooks",
+    "statement_of",
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """The scans of a DataFrame: of its last execution, or of its plan if it has not run.
 
     `execution` is the name and id that Spark gave the execution, `seconds` how long it took. They
     are None for a plan, and for what ran as an RDD (`foreach`, `rdd`), which Spark counts as no
-    execution; then the scans say what was opened. In a notebook it is drawn.
+    execution; then the scans say what was opened. `statement` is the beginning of the SQL that ran,
+    if it was SQL. In a notebook it is drawn.
     """
 
     scans: tuple[ScanPlan, ...]
     execution: tuple[str, int] | None = None
     seconds: float | None = field(default=None, compare=False)
+    statement: str | None = field(default=None, compare=False)
 
     @property
     def title(self) -> str:
         """What it is of."""
         if self.execution is not None:
-            return "execution {1} ({0})".format(*self.execution)
+            name, id = self.execution
+            return f"execution {id}" + (f": {self.statement}" if self.statement else f" ({name})")
         if any(scan.opened is not None for scan in self.scans):
             return "run as an RDD"
         return "plan (not executed; what a run would read)"
@@ -63,8 +69,12 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         name, id = self.execution or (None, None)
-        ran = {"name": name, "id": id, "seconds": self.seconds} if self.execution else None
-        return {"execution": ran, "scans": [scan.to_dict() for scan in self.scans]}
+        ran = {"name": name, "id": id, "seconds": self.seconds, "statement": self.statement}
+        scans = [scan.to_dict() for scan in self.scans]
+        return {"execution": ran if self.execution else None, "scans": scans}
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         lines = [self.title, *(map(str, self.scans) if self.scans else ["no file scan"])]
@@ -113,7 +123,20 @@ def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
     parts = [e for e in reading if e["root"] == last["root"]]
     whole = next((e for e in executions if e["id"] == last["root"]), last)
     scans = [scan for part in parts for scan in _scans(part)]
-    return Explanation(read_scans(scans), (whole["name"], whole["id"]), whole["seconds"])
+    return Explanation(
+        read_scans(scans), (read_action(whole), whole["id"]), whole["seconds"], statement_of(whole)
+    )
+
+
+def read_action(execution: Mapping[str, Any]) -> str:
+    """What ran, by the name that users know it by: `collect`, not `collectToPython`."""
+    return str(execution["name"]).removesuffix("ToPython")
+
+
+def statement_of(execution: Mapping[str, Any]) -> str | None:
+    """The beginning of the SQL that ran, without its values unless these are to be shown."""
+    text = execution.get("statement")
+    return None if text is None else first_line(text, values=execution["values"])
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -142,7 +165,8 @@ def require_frame(given: object, use: str) -> None:
     """Raise TypeError for what is no DataFrame, SessionError for one of Spark Connect."""
     if not isinstance(given, DataFrame):
         raise TypeError(
-            f"{use} takes a DataFrame or the SQL text of a query, not {type(given).__name__}"
+            f"{use} takes a DataFrame of Spark or the SQL text of a query, not a "
+            f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
         )
     if not hasattr(given, "_jdf"):
         raise SessionError(
@@ -162,12 +186,24 @@ def foresee(spark: SparkSession, plan: Any) -> Explanation:
 
 
 def _unopened(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
-    return tuple(replace(scan, opened=None, opened_bytes=None, rows=None) for scan in scans)
+    nothing: dict[str, Any] = {"opened": None, "opened_bytes": None, "rows": None}
+    return tuple(replace(scan, without_match=0, **nothing) for scan in scans)
 
 
 def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
     """The scans as Java describes them."""
     return tuple(map(_plan, scans))
+
+
+def _without_match(scan: Mapping[str, Any]) -> int:
+    """How many of the opened files had no matching row, at least.
+
+    Spark counts the rows that the filter of a whole scan left, not those of each file: fewer rows
+    than files are in no more files than rows. Only where no operator, as LIMIT, stopped early.
+    """
+    if not scan.get("drained") or "rows" not in scan:
+        return 0
+    return max(0, (scan.get("opened") or 0) - int(scan["rows"][1]))
 
 
 def _plan(scan: Mapping[str, Any]) -> ScanPlan:
@@ -194,4 +230,6 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         opened_bytes=scan.get("opened bytes"),
         format=tuple(Step(*step) for step in scan.get("format", ())),
         seconds=scan.get("seconds"),
+        cached=scan.get("cached", False),
+        without_match=_without_match(scan),
     )

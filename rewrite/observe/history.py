@@ -11,7 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rewrite.bridge.callbacks import table_key
 from rewrite.bridge.install import find_hooks
-from rewrite.observe.explain import read_scans, require_settled_hooks
+from rewrite.observe.explain import (
+    read_action,
+    read_scans,
+    require_settled_hooks,
+    statement_of,
+)
 from rewrite.observe.rows import describe_scan, rows_of
 from skipping.engines.rows import frame_of_rows
 from skipping.lookup.scan_plan import ScanPlan
@@ -24,9 +29,11 @@ __all__ = ["asked_in_vain", "history", "rows_of_history"]
 def history(spark: SparkSession) -> DataFrame:
     """The file scans of the last 100 executions of the application, oldest first, a row a scan.
 
-    `root` is the execution of the command that it is part of, or its own. `files` to
-    `disproved_bytes` are null where no index was asked, and `reason` says why. Values of conditions
-    are not in it, as in `explain`. Raises SessionError without `rewrite.enable`.
+    `root` is the execution of the command that it is part of, or its own, `statement` the
+    beginning of its SQL. `files` to `disproved_bytes` are null where no index was asked, and
+    `reason` says why. Values of conditions are not in it, as in `explain`. Scans of files that can
+    have no index, and reads of a cached frame, are left out. Raises SessionError without
+    `rewrite.enable`.
     """
     return frame_of_rows(spark, ShowHistory.schema, rows_of_history(spark))
 
@@ -34,7 +41,15 @@ def history(spark: SparkSession) -> DataFrame:
 def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple[Any, ...]]:
     """The rows of `history`; of one table by its full name, in any case, if it is given."""
     executions = json.loads(require_settled_hooks(spark).java.executions().recent())
-    described = (_describe(e, scan) for e in executions for scan in read_scans(e["scans"]))
+    statements = {execution["id"]: statement_of(execution) for execution in executions}
+    described = (
+        {
+            **_describe(execution, scan),
+            "statement": statements.get(execution["id"]) or statements.get(execution["root"]),
+        }
+        for execution in executions
+        for scan in read_scans([s for s in execution["scans"] if s["counted"]])
+    )
     return rows_of(
         ShowHistory.schema,
         (d for d in described if table is None or d["table"].casefold() == table.casefold()),
@@ -57,7 +72,7 @@ def _describe(execution: Mapping[str, Any], scan: ScanPlan) -> dict[str, Any]:
     return {
         "execution": execution["id"],
         "root": execution["root"],
-        "action": execution["name"],
+        "action": read_action(execution),
         "ended": datetime.fromtimestamp(execution["ended"] / 1_000, timezone.utc),
         "seconds": execution["seconds"],
         **describe_scan(scan),

@@ -22,6 +22,9 @@ def format_bytes(size: float) -> str:
     return f"{size:,.1f} TB"
 
 
+_BY_PARTITIONS = "by Spark's partition pruning"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step of the funnel, and what it left: files, their bytes, or rows, where that is known."""
@@ -92,7 +95,9 @@ class ScanPlan:
     `unused` says of the parts of the condition that did not help, why. `keys` are those of joins;
     `rows` are the rows that were read and those left by the filter on top of the scan. `bytes` are
     those of the `total` files. `format` are the steps that the table format took by itself before;
-    `seconds` is how long asking the index took.
+    `seconds` is how long asking the index took. A `cached` scan filled the cache that a query
+    reads: its files were opened by an earlier query. Of the opened files at least `without_match`
+    had no matching row; 0 where that is not known.
     """
 
     table: str
@@ -110,6 +115,8 @@ class ScanPlan:
     opened_bytes: int | None = field(default=None, compare=False)
     format: tuple[Step, ...] = field(default=(), compare=False)
     seconds: float | None = field(default=None, compare=False)
+    cached: bool = False
+    without_match: int = field(default=0, compare=False)
 
     @property
     def kept(self) -> int | None:
@@ -169,23 +176,34 @@ class ScanPlan:
         def gone(name: str, files: int, of: int, note: str) -> Line:
             return Line(name, files, None, note, ((of - files) / most, of / most))
 
-        counts = [(step.name, step.files) for step in self.format if step.files is not None]
-        # What the format pruned by itself, if it did.
+        counts = [
+            (f"by the table's {step.name}", step.files)
+            for step in self.format
+            if step.files is not None
+        ]
+        # No files: Spark did not list them.
+        listed = self.total if self.total is not None else self.opened or None
+        if counts and listed is not None:
+            counts.append((_BY_PARTITIONS, listed))
+        # What the format and Spark pruned by themselves, if they did.
         if counts and counts[0][1] > min(files for _, files in counts):
             before = counts[0][1]
             yield left("in the table", before, self.format[0].bytes)
-            for name, files in counts[1:]:
+            for note, files in counts[1:]:
                 if files < before:
-                    yield gone("- not read", before - files, before, f"by the table's {name}")
+                    yield gone("- not read", before - files, before, note)
                 before = files
         if self.total is not None and self.kept is not None:
             yield left("files", self.total, self.bytes)
-            for label, files in self.legs:
+            useful = [(label, files) for label, files in self.legs if files]
+            for label, files in useful:
                 yield gone("- disproved", files, self.total, f"by {label}")
-            if len(self.legs) > 1:
+            if len(useful) > 1:
                 yield gone("- disproved", self.disproved, self.total, "together")
             note = f"({self.unknown:,} of them unknown to the index)" if self.unknown else ""
             yield left("= to read", self.kept, self.kept_bytes, note)
+            if self.opened and self.opened < self.kept:
+                yield gone("- not read", self.kept - self.opened, self.kept, _BY_PARTITIONS)
         if self.opened is not None:
             yield left("opened", self.opened, self.opened_bytes if self.opened else None)
         if self.rows is not None:
@@ -195,8 +213,16 @@ class ScanPlan:
 
     def _notes(self) -> Iterator[str]:
         yield from map(str, self.keys)
+        if self.cached:
+            yield "cached: the files were opened when the cache was filled, not by this query"
+        if self.without_match:
+            least = "" if self.without_match == self.opened else "at least "
+            yield f"{least}{self.without_match:,} of the opened files had no matching row"
         if self.seconds is not None:
             yield f"asked in {self.seconds:.3f} s"
         if self.reason is not None:
             yield f"no index was asked: {self.reason}"
         yield from (f"not used: {text}" for text in self.unused)
+        useless = [label for label, files in self.legs if not files]
+        if useless:
+            yield f"pruned no file: {'; '.join(dict.fromkeys(useless))}"

@@ -13,7 +13,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Unclosed", "after_gap", "after_words", "blank_comments", "is_ours", "leading_words"]
+__all__ = [
+    "Unclosed",
+    "after_gap",
+    "after_words",
+    "blank_comments",
+    "first_line",
+    "is_ours",
+    "leading_words",
+]
 
 # White space as Spark's lexer has it; Python's \s differs in both directions.
 SPACE = "\t\n\x0b\f\r \xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
@@ -27,6 +35,8 @@ _OPAQUE = re.compile(
     r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""",
     re.DOTALL,
 )
+_NUMBER = re.compile(r"\?(?:\.\?)+")  # 2.5 is two words
+_LINE = 100  # characters of a statement in reports
 _REPORTS = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
 _MAKERS = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
 
@@ -140,3 +150,27 @@ def blank_comments(text: str) -> str:
             pieces.append(text[position])
         position = end
     return "".join(pieces)
+
+
+def first_line(text: str, *, values: bool) -> str:
+    r"""Return the beginning of a statement on one line, without comments.
+
+    Literals become `?` unless `values`: they are data.
+
+    >>> first_line("-- daily\nSELECT *\nFROM t WHERE k = 'x' AND n < 2.5", values=False)
+    'SELECT * FROM t WHERE k = ? AND n < ?'
+    """
+    try:
+        text = blank_comments(text)
+    except Unclosed as unclosed:  # where the quotes end, nobody knows
+        text = text[: unclosed.position]
+    if not values:
+        text = _NUMBER.sub("?", _OPAQUE.sub(_mask_literal, text))
+    line = " ".join(text.split())
+    return line if len(line) <= _LINE else f"{line[:_LINE]}..."
+
+
+def _mask_literal(token: re.Match[str]) -> str:
+    """A number or string as `?`; a word, or a name in backticks, as it is."""
+    is_string = token[0][-1] in "'\""
+    return "?" if is_string or token[0][0].isdigit() else token[0]

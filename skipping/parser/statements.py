@@ -344,7 +344,8 @@ class ShowHistory(_Marked):
         "execution bigint, root bigint, action string, ended timestamp, seconds double, "
         "`table` string, files bigint, disproved bigint, unknown bigint, opened bigint, "
         "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
-        "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>"
+        "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>, "
+        "statement string"
     )
     table: Name | None = None
 

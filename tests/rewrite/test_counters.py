@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -65,6 +66,20 @@ def test_the_log(spark: SparkSession, table: str, caplog: pytest.LogCaptureFixtu
         counting.log(hooks.java)
         assert not caplog.records, "nothing has changed"
     assert f"skipped {now.skipped:,} of {now.files:,} files" in str(now)
+
+
+def test_files_that_can_have_no_index_are_not_counted(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).write.csv(f"{tmp_path}/lines")
+    lines = spark.read.csv(f"{tmp_path}/lines").where("_c0 = '1'")
+    lines.collect()
+    assert rewrite.explain(lines).scans[0].opened
+    make_table(spark, "logged", "SELECT id AS _f, id FROM range(2)")
+    spark.sql("DELETE FROM logged WHERE id = 1")  # Delta reads its own log
+    spark.sql("DROP TABLE logged")
+    tables = {row.table for row in rewrite.history(spark).collect()}
+    tables |= {counters.table for counters in rewrite.counters(spark)}
+    assert "spark_catalog.default.logged" in tables
+    assert not [table for table in tables if "lines" in table or "_delta_log" in table]
 
 
 def test_prometheus(spark: SparkSession, table: str) -> None:

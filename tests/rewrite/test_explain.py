@@ -97,7 +97,7 @@ class TestExecutions:
         explanation = rewrite.explain(df)
         spark.sql("DROP TABLE IF EXISTS copy")
         assert explanation.execution is not None
-        assert str(explanation).startswith(f"execution {explanation.execution[1]} (")
+        assert str(explanation).startswith(f"execution {explanation.execution[1]}")
         assert only(explanation) == ScanPlan(
             "spark_catalog.default.facts",
             total=4,
@@ -147,6 +147,46 @@ class TestExecutions:
         assert rewrite.explain(df).execution == rewrite.explain(part).execution
 
     @pytest.mark.usefixtures("tables")
+    def test_the_statement_is_its_name(
+        self, spark: SparkSession, configured: Callable[[str, str], None]
+    ) -> None:
+        def title(df: DataFrame, action: Callable[[DataFrame], Any]) -> str:
+            action(df)
+            explanation = rewrite.explain(df)
+            assert explanation.execution is not None
+            return explanation.title.removeprefix(f"execution {explanation.execution[1]}")
+
+        text = "-- monthly\nSELECT id,\n  s FROM facts WHERE s = 'secret15' AND id < 2.5e1"
+        hidden = ": SELECT id, s FROM facts WHERE s = ? AND id < ?"
+        for action in (DataFrame.collect, DataFrame.show, DataFrame.count):
+            assert title(spark.sql(text), action) == hidden
+        made = spark.table("facts").where("s = 'secret15'")
+        assert title(made, DataFrame.collect) == " (collect)"
+        made.createOrReplaceTempView("viewed")
+        spark.sql("CREATE OR REPLACE TEMP VIEW named AS SELECT id, 'secret' FROM facts")
+        assert title(spark.table("named"), DataFrame.collect) == " (collect)"
+        last = rewrite.history(spark).collect()[-1]
+        assert (last.action, last.statement) == ("collect", None)
+        configured("spark.skipping.explain.values", "true")
+        shown = title(spark.sql(text), DataFrame.collect)
+        assert shown == ": SELECT id, s FROM facts WHERE s = 'secret15' AND id < 2.5e1"
+        assert rewrite.history(spark).collect()[-1].statement == shown[2:]
+
+    @pytest.mark.usefixtures("tables")
+    def test_what_runs_again_opens_files_again(self, spark: SparkSession) -> None:
+        df = spark.sql("SELECT * FROM facts WHERE id = 5")
+        for _ in range(2):
+            df.collect()
+            scan = only(rewrite.explain(df))
+            assert (scan.kept, scan.opened) == (1, 1)
+            assert scan.opened_bytes == scan.kept_bytes
+
+    @pytest.mark.usefixtures("tables")
+    def test_it_is_printed_by_a_shell(self, spark: SparkSession) -> None:
+        explanation = rewrite.explain("SELECT * FROM facts WHERE id = 5")
+        assert repr(explanation) == str(explanation)
+
+    @pytest.mark.usefixtures("tables")
     def test_two_of_one_text_are_told_apart(self, spark: SparkSession) -> None:
         text = "SELECT * FROM facts WHERE id = 5"
         one, other = spark.sql(text), spark.sql(text)
@@ -177,11 +217,11 @@ class TestCounts:
         )
         sized = re.compile(r"  [\d.,]+ [kM]?B$")
         lines = [sized.sub("", line) for line in str(scan).splitlines()]
+        assert lines.pop() == "  pruned no file: id > ?  MIN_MAX"
         assert re.fullmatch(r"  asked in \d+\.\d\d\d s", lines.pop())
         assert lines == [
             tables[0],
             "  files              4",
-            "  - disproved        0  by id > ?  MIN_MAX",
             "  - disproved        2  by s IN (2 keys)  VALUE_LIST",
             "  - disproved        1  by s IN (2 keys)  MIN_MAX",
             "  - disproved        2  together",
@@ -223,13 +263,78 @@ class TestCounts:
         try:
             assert only(rewrite.explain(df)).opened is None
             df.count()
+            assert not only(rewrite.explain(df)).cached
             above = df.where("k = 2")
             above.collect()
             for explanation in map(rewrite.explain, (df, above)):
                 assert explanation.execution is not None
                 assert (only(explanation).disproved, only(explanation).opened) == (3, 1)
+                assert only(explanation).cached
+            assert "the files were opened when the cache was filled" in str(rewrite.explain(above))
+            _, id = rewrite.explain(above).execution or ("", -1)
+            assert id not in {row.execution for row in rewrite.history(spark).collect()}
         finally:
             df.unpersist()
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_cached_table_is_filled_whatever_is_asked_of_it(self, spark: SparkSession) -> None:
+        whole = spark.table("facts").cache()
+        try:
+            df = whole.where("id = 5")
+            df.collect()
+            scan = only(rewrite.explain(df))
+            assert (scan.reason, scan.opened) == (
+                "a cached frame is filled with all of its rows",
+                4,
+            )
+        finally:
+            whole.unpersist()
+
+    @pytest.mark.usefixtures("tables")
+    def test_tuples_are_one_line(self, spark: SparkSession) -> None:
+        """Each of twenty by itself would be forty lines, of which none says what was skipped."""
+        tuples = ", ".join(f"({i % 3}L, 'secret{i}')" for i in range(20))
+        df = spark.sql(f"SELECT * FROM facts WHERE (k, s) IN ({tuples})")
+        df.collect()
+        scan = only(rewrite.explain(df))
+        assert scan.legs == (("(k, s) IN (20 tuples)  MIN_MAX, VALUE_LIST", 2),)
+        assert scan.opened == 2
+
+    @pytest.mark.usefixtures("tables")
+    def test_files_without_a_match(self, spark: SparkSession) -> None:
+        """Known where Spark read each row, and the filter left fewer rows than there are files."""
+
+        def explained(query: str) -> str:
+            df = spark.sql(query)
+            df.collect()
+            return str(rewrite.explain(df))
+
+        none = "SELECT {} FROM facts WHERE other IN (-1, {})"
+        for what in ("*", "count(*)"):
+            assert "\n  4 of the opened files had no" in explained(none.format(what, -2))
+            one = explained(none.format(what, 5))
+            assert "\n  at least 3 of the opened files had no matching row" in one
+        assert "had no matching row" not in explained(none.format("*", 5) + " LIMIT 1")
+        assert "had no matching row" not in explained("SELECT * FROM facts WHERE other >= 0")
+
+    @pytest.mark.usefixtures("tables")
+    @pytest.mark.parametrize("hint", ["BROADCAST(d)", "MERGE(f, d)"])
+    def test_a_join_with_an_empty_side(self, spark: SparkSession, hint: str) -> None:
+        """Adaptive execution takes the scan of the other side out of the plan."""
+        df = spark.sql(
+            f"SELECT /*+ {hint} */ f.id FROM facts f JOIN (SELECT k FROM plain WHERE other < -1) d"
+            " ON f.k = d.k"
+        )
+        df.collect()
+        scans = {scan.table: scan for scan in rewrite.explain(df).scans}
+        assert set(scans) == {"spark_catalog.default.facts", "spark_catalog.default.plain"}
+        assert scans["spark_catalog.default.plain"].opened == 2
+        fact = scans["spark_catalog.default.facts"]
+        if hint.startswith("BROADCAST"):  # else both sides are shuffled at once
+            assert (fact.opened, fact.reason) == (
+                0,
+                "Spark left it out while the query ran, as another part of the query had no rows",
+            )
 
     @pytest.mark.usefixtures("tables")
     def test_values_stay_hidden(self, spark: SparkSession) -> None:
@@ -237,9 +342,9 @@ class TestCounts:
             "SELECT * FROM facts WHERE s IN ('secret15', 'x') AND s LIKE 'secret%'"
             " AND s <> 'secret3' AND upper(s) <> 'SECRET1' AND other = 15"
         )
-        text = str(rewrite.explain(df)) + repr(rewrite.explain(df))
+        text = str(rewrite.explain(df)) + str(rewrite.explain(df).to_dict())
         df.collect()
-        text += str(rewrite.explain(df)) + repr(rewrite.explain(df))
+        text += str(rewrite.explain(df)) + str(rewrite.explain(df).to_dict())
         assert "secret" not in text.lower()
         assert "not used: other = ?: other is not in the index" in text
 
@@ -317,6 +422,11 @@ class TestReasons:
             ("other = 5", "other = ?: other is not in the index"),
             ("k > 1 OR id % 2 = 0", "id % ? = ?: no index can answer it"),
             ("s LIKE '%5'", "s LIKE '%?': VALUE_LIST has no opinion on it"),
+            (
+                "s LIKE '%secret15%'",
+                "s LIKE '%?%': NGRAM on s can answer it: ALTER SKIPPING INDEX ON "
+                "spark_catalog.default.facts ADD (s NGRAM)",
+            ),
             ("k = 1 AND upper(s) IN ('A', 'B')", "in(upper(s), ?, ?): no index can answer it"),
         ],
     )
@@ -390,6 +500,46 @@ class TestReasons:
         scan = only(rewrite.explain(df))
         assert scan.reason == "the index did not answer within spark.skipping.timeout"
         assert scan.opened == 4
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_store_that_does_not_know_is_the_reason(
+        self, spark: SparkSession, configured: Callable[[str, str], None], tmp_path: Path
+    ) -> None:
+        """Which tables have an index cannot be told: not that this one has none."""
+        (tmp_path / "damaged").write_text("this is no database" * 100)
+        configured("spark.skipping.mode", "fallback")
+        for store, why in (
+            ("opensearch://localhost:1", "http://localhost:1 cannot be reached"),
+            (f"sqlite:{tmp_path}/damaged", "file is not a database"),
+            (f"sqlite:{tmp_path}/nowhere", "nowhere"),
+            ("nonsense:x", "no store at nonsense:"),
+        ):
+            configured("spark.skipping.store", store)
+            df = spark.sql("SELECT * FROM facts WHERE id = 5")
+            for _ in ("plan", "execution"):
+                reason = only(rewrite.explain(df)).reason or ""
+                assert why in reason
+                assert reason != "the table has no index"
+                df.collect()
+
+    @pytest.mark.usefixtures("tables")
+    def test_a_stream_reads_its_batch(self, spark: SparkSession, tmp_path: Path) -> None:
+        stream = spark.readStream.table("facts").where("id = 5").writeStream
+        query = (
+            stream.format("memory")
+            .queryName("streamed")
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = [r.reason for r in rewrite.history(spark).collect() if r.table.endswith(".facts")]
+        assert found[-1] == "a stream reads all files of its batch"
+
+    def test_a_frame_of_pandas(self, spark: SparkSession) -> None:
+        frame = spark.range(3).toPandas()
+        with pytest.raises(TypeError, match=r"DataFrame of Spark .*, not a pandas\.DataFrame$"):
+            rewrite.explain(frame)  # type: ignore[arg-type]
 
     def test_no_scan_and_no_hooks(self, spark: SparkSession) -> None:
         assert str(rewrite.explain(spark.range(3))).endswith("no file scan")

@@ -135,6 +135,34 @@ class TestTheFunnel:
         funnel = only(rewrite.explain(df)).funnel
         assert [step.files for step in funnel] == [4, 2]
 
+    def test_what_spark_prunes_by_partitions(self, spark: SparkSession, tmp_path: Path) -> None:
+        """By the query's own condition, and while it runs by the other side of a join."""
+        rows = "SELECT id, int(id div 10) AS p, id % 2 AS k FROM range(40)"
+        path = f"{tmp_path}/pruned"
+        spark.sql(rows).repartition(4, "p").write.partitionBy("p").parquet(path)
+        spark.read.parquet(path).createOrReplaceTempView("pruned_files")
+        spark.sql(rows).repartition(4, "p").write.format("delta").partitionBy("p").saveAsTable(
+            "pruned"
+        )
+        spark.sql("SELECT int(id) AS p, id AS name FROM range(4)").write.saveAsTable("whose_p")
+        query = "SELECT * FROM {} t JOIN whose_p USING (p) WHERE name = 3"
+        found = {}
+        for name in ("pruned_files", "pruned"):
+            for text in (f"SELECT * FROM {name} WHERE p = 3", query.format(name)):
+                df = spark.sql(text)
+                assert len(df.collect()) == 10
+                found[text] = str(rewrite.explain(df).scans[0])
+                by = "by (Spark's partition pruning|the table's partitions)"
+                assert re.search(rf"\n  - not read +3  {by}\n", found[text]), found[text]
+        spark.sql("CREATE SKIPPING INDEX ON pruned (k VALUE_LIST)")
+        df = spark.sql(query.format("pruned") + " AND k = 1")
+        assert len(df.collect()) == 5
+        text = str(rewrite.explain(df).scans[0])
+        assert re.search(r"= to read +4 .*\n  - not read +3  by Spark's partition pruning\n", text)
+        spark.sql("DROP SKIPPING INDEX ON pruned")
+        for name in ("pruned", "whose_p"):
+            spark.sql(f"DROP TABLE {name}")
+
 
 class TestDryRun:
     def test_it_reads_no_data(self, spark: SparkSession, table: str) -> None:

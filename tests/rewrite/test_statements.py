@@ -250,7 +250,7 @@ class TestHistoryAndCounters:
         assert shown.schema == python.schema
         assert shown.collect()[-1] == python.collect()[-1]
         last = shown.collect()[-1]
-        assert (last.table, last.opened, last.action) == (FACTS, 1, "collectToPython")
+        assert (last.table, last.opened, last.action) == (FACTS, 1, "collect")
 
     def test_history_of_one_table(self, run: Callable[[str], DataFrame]) -> None:
         run("EXPLAIN SKIPPING SELECT * FROM stated_keys").collect()

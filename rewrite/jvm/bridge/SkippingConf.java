@@ -39,6 +39,11 @@ public final class SkippingConf {
     return isTrue("statistics.enabled");
   }
 
+  /** Whether explain shows the values of conditions. */
+  public static boolean showsValues() {
+    return "true".equalsIgnoreCase(get("explain.values", "false").trim());
+  }
+
   /** Whether commands look for their rows through the index. */
   public static boolean servesCommands() {
     return isTrue("dml");

@@ -90,7 +90,8 @@ public final class ScanNotes {
     }
   }
 
-  private static List leaves(SparkPlan scan) {
+  /** The leaves of the logical plan that a physical one was planned from. */
+  public static List leaves(SparkPlan scan) {
     return scan.logicalLink().isEmpty()
         ? new ArrayList()
         : ScalaInterop.list(((LogicalPlan) scan.logicalLink().get()).collectLeaves());

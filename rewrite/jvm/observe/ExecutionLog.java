@@ -12,6 +12,7 @@ import java.util.Set;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -20,6 +21,7 @@ import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.source.Sizes;
 
 /**
@@ -36,6 +38,10 @@ import rewrite.jvm.source.Sizes;
  */
 public final class ExecutionLog extends SparkListener {
   private static final int KEPT = 100;
+  private static final String EXPLAIN = "explain";
+
+  /** Characters of a statement that are kept. */
+  private static final int LONGEST = 10000;
 
   /** Of so many executions the tables are held, till somebody wants them described. */
   private static final int HELD = 10;
@@ -89,9 +95,12 @@ public final class ExecutionLog extends SparkListener {
     execution.id = end.executionId();
     execution.root = root == null ? execution.id : ((Long) root).longValue();
     execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
+    execution.statement = statement(end.qe().logical());
+    execution.showsValues = SkippingConf.showsValues();
     execution.ended = end.time();
     execution.seconds = end.duration() / 1e9;
-    execution.scans = scans.known(end.qe().executedPlan(), questions);
+    boolean isDrained = execution.name.startsWith("collect") || execution.name.equals(EXPLAIN);
+    execution.scans = scans.known(end.qe().executedPlan(), isDrained, questions);
     totals.add(execution.scans);
     addHashes(end.qe().logical(), execution.hashes);
     addHashes(end.qe().analyzed(), execution.hashes);
@@ -101,6 +110,19 @@ public final class ExecutionLog extends SparkListener {
       undescribed.addLast(execution);
       if (undescribed.size() > HELD) ((Execution) undescribed.removeFirst()).forget();
     }
+  }
+
+  /** The SQL that a plan, or all that it reads, was parsed from, as far as reports show some of it;
+      null: there is none. */
+  private static String statement(LogicalPlan plan) {
+    LogicalPlan part = plan;
+    while (part.origin().sqlText().isEmpty()) {
+      // That of a view is somebody else's.
+      if (part instanceof SubqueryAlias || part.children().size() != 1) return null;
+      part = (LogicalPlan) part.children().head();
+    }
+    String text = (String) part.origin().sqlText().get();
+    return text.substring(0, Math.min(text.length(), LONGEST));
   }
 
   private static void addHashes(LogicalPlan plan, Set hashes) {
@@ -115,7 +137,7 @@ public final class ExecutionLog extends SparkListener {
   /** Runs a query and throws its rows away where they are. A write would be planned otherwise. */
   public void run(final QueryExecution query) {
     SQLExecution$.MODULE$.withNewExecutionId(
-        query, scala.Option.apply("explain"), new scala.runtime.AbstractFunction0() {
+        query, scala.Option.apply(EXPLAIN), new scala.runtime.AbstractFunction0() {
           public Object apply() {
             return Long.valueOf(query.toRdd().count());
           }
@@ -170,6 +192,8 @@ public final class ExecutionLog extends SparkListener {
     private long id;
     private long root;
     private String name;
+    private String statement;
+    private boolean showsValues;
     private long ended;
     private double seconds;
     private List scans;
@@ -191,6 +215,8 @@ public final class ExecutionLog extends SparkListener {
       found.put("id", Long.valueOf(id));
       found.put("root", Long.valueOf(root));
       found.put("name", name);
+      found.put("statement", statement);
+      found.put("values", Boolean.valueOf(showsValues));
       found.put("ended", Long.valueOf(ended));
       found.put("seconds", Double.valueOf(seconds));
       found.put("scans", scans);

@@ -10,6 +10,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.Budgets;
 import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Conditions;
@@ -39,7 +40,7 @@ public final class ScanReport {
       List out = new ArrayList();
       for (int i = 0; i < finder.scans().size(); i++) {
         SparkPlan scan = (SparkPlan) finder.scans().get(i);
-        out.add(withRows(scan(physical.of(scan), finder.filter(scan)), scan, finder));
+        out.add(inPlan(scan(physical.of(scan), finder.filter(scan)), scan, finder));
       }
       return Json.write(out);
     } finally {
@@ -52,24 +53,35 @@ public final class ScanReport {
    *
    * <p>Nothing is asked, listed or planned. What only a look at the table can tell, as `format`, is
    * left to be described later: there is what Sizes describes. What was asked in vain is added to
-   * the questions.
+   * the questions. `isDrained`: all rows of the plan were asked for.
    */
-  public List known(SparkPlan plan, VainQuestions questions) {
+  public List known(SparkPlan plan, boolean isDrained, VainQuestions questions) {
     ScanFinder finder = new ScanFinder(plan, null);
+    if (isDrained) finder.drain(plan);
     List out = new ArrayList();
     for (int i = 0; i < finder.scans().size(); i++) {
       SparkPlan scan = (SparkPlan) finder.scans().get(i);
-      Map known = withRows(knownOf(physical.of(scan)), scan, finder);
+      Map known = inPlan(knownOf(physical.of(scan)), scan, finder);
       Object[] asked = ScanNotes.asked(scan);
       if (asked != null) questions.add(known, (String) asked[0], (List) asked[1]);
       out.add(known);
     }
+    finder.noteFilled();
     return out;
   }
 
-  private static Map withRows(Map described, SparkPlan scan, ScanFinder finder) {
+  /** Adds what the plan around a scan says of it. `counted` are those that a query reads, of what
+      may have an index: the others are in no history and no sums. */
+  private static Map inPlan(Map described, SparkPlan scan, ScanFinder finder) {
+    boolean isFilled = finder.isFilled(scan);
+    described.put("cached", Boolean.valueOf(isFilled));
+    if (isFilled) described.put("counted", Boolean.FALSE);
+    if (finder.isCached(scan) && IndexClient.NO_CONDITION.equals(described.get("reason"))) {
+      described.put("reason", "a cached frame is filled with all of its rows");
+    }
     FilterExec filter = finder.filter(scan);
     if (filter != null) described.put("rows", new Object[] {rows(scan), rows(filter)});
+    described.put("drained", Boolean.valueOf(finder.isDrained(scan)));
     return described;
   }
 
@@ -122,6 +134,7 @@ public final class ScanReport {
   private static Map named(PhysicalScan scan, Map out) {
     out.put("table", scan.name());
     out.put("without keys", ScanNotes.of(scan.node()));
+    out.put("counted", Boolean.valueOf(scan.isIndexable()));
     return out;
   }
 

@@ -23,7 +23,8 @@ public final class TableTotals {
   /** Adds the scans of one execution, as ScanReport describes them. */
   public synchronized void add(List scans) {
     for (Iterator each = scans.iterator(); each.hasNext(); ) {
-      add((Map) each.next());
+      Map scan = (Map) each.next();
+      if (Boolean.TRUE.equals(scan.get("counted"))) add(scan);
     }
   }
 

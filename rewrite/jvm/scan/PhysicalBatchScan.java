@@ -23,6 +23,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition;
+import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
@@ -61,6 +62,14 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   boolean isOfCommand() {
     return ScanSources.isOfCommand(scan.table());
+  }
+
+  boolean isStreamed() {
+    return false; // streams have a node of their own
+  }
+
+  public boolean isIndexable() {
+    return !(scan.scan() instanceof FileScan);
   }
 
   public boolean hasFilters() {
@@ -206,11 +215,10 @@ final class PhysicalBatchScan extends PhysicalScan {
   /** The files of the partitions that ran: Iceberg's own metric is of its planning. */
   private Map openedFiles() throws Exception {
     if (opened != null) return opened;
-    scala.Option splits = scan.metrics().get("numSplits");
-    if (splits.isEmpty()) return null;
+    if (scan.metrics().get("numSplits").isEmpty()) return null;
     Map files = new HashMap();
-    // Nothing ran yet, or nothing was left to read.
-    if (((Number) ((AccumulatorV2) splits.get()).value()).longValue() == 0) return files;
+    // Nothing ran yet, or nothing was left to read. Spark counts splits in a plan's first run only.
+    if (metric("numSplits") == 0 && metric("numOutputRows") == 0) return files;
     Partition[] partitions = scan.inputRDD().partitions();
     for (int i = 0; i < partitions.length; i++) {
       if (!(partitions[i] instanceof DataSourceRDDPartition)) continue;
@@ -221,6 +229,10 @@ final class PhysicalBatchScan extends PhysicalScan {
     }
     opened = files;
     return files;
+  }
+
+  private long metric(String name) {
+    return ((Number) ((AccumulatorV2) scan.metrics().apply(name)).value()).longValue();
   }
 
   public Map known() {

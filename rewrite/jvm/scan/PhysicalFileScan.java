@@ -8,9 +8,11 @@ import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.ScanFileListing;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -51,6 +53,15 @@ final class PhysicalFileScan extends PhysicalScan {
 
   boolean isOfCommand() {
     return ScanSources.isOfCommand(scan.relation());
+  }
+
+  boolean isStreamed() {
+    return scan.stream().isDefined();
+  }
+
+  public boolean isIndexable() {
+    return scan.relation().fileFormat() instanceof ParquetFileFormat
+        && !name().contains("/_delta_log");
   }
 
   /** Delta counts the rows of a MERGE's source only if the table has rows for its join. */
@@ -155,11 +166,25 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   public Object opened() {
-    return metric("numFiles");
+    return isRunAgain() ? Long.valueOf(listed().totalNumberOfFiles()) : metric("numFiles");
   }
 
   public Object openedBytes() {
-    return metric("filesSize");
+    return isRunAgain() ? Long.valueOf(listed().totalFileSize()) : metric("filesSize");
+  }
+
+  /** Whether rows came from files that Spark does not count: those of a plan it counts in its first
+      run, and sets all counts back before the next. */
+  private boolean isRunAgain() {
+    Object files = metric("numFiles");
+    Object rows = metric("numOutputRows");
+    return files != null && ((Long) files).longValue() == 0
+        && rows != null && ((Long) rows).longValue() > 0;
+  }
+
+  /** The files of the scan; they are known once it has run. */
+  private ScanFileListing listed() {
+    return scan.dynamicallySelectedPartitions();
   }
 
   private Object metric(String name) {

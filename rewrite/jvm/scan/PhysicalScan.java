@@ -18,6 +18,12 @@ public abstract class PhysicalScan {
   /** Whether it is of a table that a command changes. */
   abstract boolean isOfCommand();
 
+  /** Whether it reads the batch of a stream. */
+  abstract boolean isStreamed();
+
+  /** Whether an index can be made of what it reads: not of CSV, nor of Delta's own log. */
+  public abstract boolean isIndexable();
+
   /** Whether keys may drop rows in the files that it reads. */
   boolean filtersRows() {
     return SkippingConf.filtersRows();

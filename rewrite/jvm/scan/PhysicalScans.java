@@ -52,6 +52,9 @@ public final class PhysicalScans {
   /** Why neither an index nor the table would be asked about a scan with these conditions, and the
       keys of joins; null: one would. */
   public String refusal(PhysicalScan scan, ScanSource read, List filters, List keys) {
+    if (read == null && scan.isStreamed() && client.isOn()) {
+      return "a stream reads all files of its batch";
+    }
     if (read == null && scan.isOfCommand() && client.isOn()) {
       return SkippingConf.servesCommands()
           ? "a command writes anew what it reads here, and needs all rows"

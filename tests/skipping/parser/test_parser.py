@@ -24,6 +24,7 @@ from skipping.parser import (
     parse,
     point_at,
 )
+from skipping.parser.lexer import first_line
 
 HERE = Path(__file__).parent
 
@@ -309,3 +310,21 @@ def test_conditions_stay_as_written(condition, rest):
     create = parse(f"CREATE SKIPPING INDEX ON t (a MIN_MAX) WHERE a = 1 AND {condition}{rest}")
     assert create.where == f"a = 1 AND {condition}"
     assert ("build" in create.options) == ("build" in rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("SELECT *\n  FROM t -- of k\n WHERE k = 'a''b'", "SELECT * FROM t WHERE k = ??"),
+        ('/* { } */ select r\'\\\', "x\\"y", `k 1` from t1', "select ?, ?, `k 1` from t1"),
+        ("SELECT 1, -2.5e3, x'1F', date'2024-01-01'", "SELECT ?, -?, x?, date?"),
+        ("SELECT " + "a, " * 60, "SELECT " + ("a, " * 31) + "..."),
+        ("SELECT 'never closed", "SELECT"),
+    ],
+)
+def test_first_line_hides_literals(text: str, shown: str) -> None:
+    assert first_line(text, values=False) == shown
+
+
+def test_first_line_shows_values() -> None:
+    assert first_line("SELECT 'x',\n 2.5", values=True) == "SELECT 'x', 2.5"
