@@ -343,7 +343,7 @@ public final class IndexClient {
         if (other.startsWith(table.substring(0, end)) && other.indexOf('\n', end) < 0) {
           return "the table has no index since it was renamed or copied: its index is of "
               + other.substring(end)
-              + "; DESCRIBE SKIPPING INDEX ON the table says what to do";
+              + "; DESCRIBE SKIPPING INDEX EXTENDED says what to do";
         }
       }
       return "the table has no index";
