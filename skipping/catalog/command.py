@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ import uvicorn
 from providers.errors import SettingError, SkippingError
 from skipping.catalog.connections import Protocol
 from skipping.catalog.indexes import Indexes
+from skipping.catalog.memory import hide_memory
 from skipping.catalog.service import Limits, application
 from skipping.catalog.upstream import Upstream
 from skipping.catalog.workers import Bounds, Workers
@@ -30,7 +30,6 @@ from skipping.engines.environment import environment_store
 __all__ = ["main"]
 
 _KEY = 32
-_SET_DUMPABLE = 4  # of prctl
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -156,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_graceful_shutdown=10,
         h11_max_incomplete_event_size=64 << 10,
     )
-    _hide_memory()
+    hide_memory()
     with listening:
         host, port = listening.getsockname()[:2]
         server = _Announced(config, f"catalog: http://{host}:{port} in front of {given.upstream}")
@@ -165,12 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(each, lambda *_: None)
         asyncio.run(server.serve([listening]))
     return 0
-
-
-def _hide_memory() -> None:
-    """Keep other processes of this user, workers too, from reading this one's memory (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _settings(conf: Mapping[str, str]) -> Settings:

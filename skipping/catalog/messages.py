@@ -18,6 +18,7 @@ from skipping.catalog.bounded import read_json
 __all__ = ["Channel", "Ended", "Message"]
 
 _HEAD = struct.Struct(">I")
+_TIME = struct.Struct("@ll")  # seconds and microseconds, as sockets have them
 _PIECE = 1 << 20
 _HEAD_BYTES, _HEAD_PARTS = 32 << 20, 1_000_000
 """What the JSON of a message may have: the largest is a filter of 16 MiB."""
@@ -44,7 +45,7 @@ class Channel:
         try:
             for piece in (_HEAD.pack(len(head)) + head, *parts):
                 for start in range(0, len(piece), _PIECE):
-                    self._line.settimeout(_left(deadline))
+                    self._wait(socket.SO_SNDTIMEO, deadline)
                     self._line.sendall(memoryview(piece)[start : start + _PIECE])
         except OSError as error:
             raise Ended(type(error).__name__) from error
@@ -69,7 +70,7 @@ class Channel:
         parts: list[bytes] = []
         while size:
             try:
-                self._line.settimeout(_left(deadline))
+                self._wait(socket.SO_RCVTIMEO, deadline)
                 part = self._line.recv(min(size, _PIECE))
             except OSError as error:
                 raise Ended(type(error).__name__) from error
@@ -79,6 +80,19 @@ class Channel:
             parts.append(part)
         return b"".join(parts)
 
+    def _wait(self, option: int, deadline: float) -> None:
+        """Let the next call wait until a deadline.
+
+        By the socket's own option: `settimeout` polls, which a worker, who may have no descriptor,
+        may not.
+        """
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._line.setsockopt(
+            socket.SOL_SOCKET, option, _TIME.pack(*divmod(int(left * 1e6) + 1, 1_000_000))
+        )
+
     def shut(self) -> None:
         """End it while another thread may use it; raises OSError."""
         self._line.shutdown(socket.SHUT_RDWR)
@@ -86,10 +100,3 @@ class Channel:
     def close(self) -> None:
         """End it: the other side finds it closed."""
         self._line.close()
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left

@@ -62,7 +62,7 @@ def _written(leaf: Any) -> dict[str, Any]:
             return {"is": "in", "column": column, "values": _plain(values), "not": negated}
         case IsNull(column, negated):
             return {"is": "null", "column": column, "not": negated}
-        case StartsWith(column, prefix, negated):
+        case StartsWith(column, str() | bytes() as prefix, negated):
             prefix = prefix.hex() if isinstance(prefix, bytes) else prefix
             return {"is": "starts", "column": column, "value": prefix, "not": negated}
         case _:

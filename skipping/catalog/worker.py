@@ -11,6 +11,7 @@ socket that it is handed. It reads nothing that a stranger wrote.
 from __future__ import annotations
 
 import array
+import codecs
 import contextlib
 import gc
 import json
@@ -31,6 +32,7 @@ import pyarrow as pa
 from providers.errors import TableError, first_line
 from skipping.catalog.bounded import read_json
 from skipping.catalog.errors import Denied, Refused
+from skipping.catalog.memory import hide_memory
 from skipping.catalog.messages import Channel, Ended
 from skipping.catalog.plan import Contents, Found, Part, Planner
 from skipping.catalog.predicates import write_predicate
@@ -97,8 +99,8 @@ class Worker:
         """Why scans are not planned here, and the lists of manifests that would be read."""
         refs = table.metadata.refs.values()
         snapshots = (table.metadata.snapshot_by_id(ref.snapshot_id) for ref in refs)
-        lists = [snapshot.manifest_list for snapshot in snapshots if snapshot is not None]
-        return {"unplanned": table.unplanned, "lists": lists}, ()
+        lists = {snapshot.manifest_list for snapshot in snapshots if snapshot is not None}
+        return {"unplanned": table.unplanned, "lists": list(lists)}, ()
 
     def _plan(
         self, table: Contents, parts: Sequence[bytes]
@@ -159,12 +161,15 @@ def _object(text: bytes) -> dict[str, Any]:
 def main() -> None:
     """Fork a worker for each socket that comes over standard input, until that ends."""
     control = socket.socket(fileno=0)
+    hide_memory()  # also of the workers, from each other
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    for name in ("ascii", "hex"):  # which Python imports when they are used
+        codecs.lookup(name)
     size = _address_space()
     gc.collect()
     gc.freeze()
@@ -250,7 +255,8 @@ def _confine(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))  # those that are open
+    # None, so that one cannot be closed and another opened in its place.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
 def _address_space() -> int:

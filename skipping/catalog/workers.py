@@ -240,11 +240,10 @@ class Workers:
 
     def _make(self, key: Hashable, caller: Hashable) -> _Worker:
         """A new worker, in the place of one that is not at work if there are enough."""
-        mine = [other for other, worker in self._workers.items() if worker.caller == caller]
-        for among, most in (
-            (mine, self.bounds.of_one_caller),
-            (list(self._workers), self.bounds.workers),
-        ):
+        for of, most in (({caller}, self.bounds.of_one_caller), (None, self.bounds.workers)):
+            among = [
+                other for other, each in self._workers.items() if of is None or each.caller in of
+            ]
             if len(among) >= most:
                 idle = [other for other in among if not self._workers[other].busy]
                 if not idle:
@@ -285,7 +284,9 @@ class Workers:
                 self._forget(key)
 
     def _forget(self, key: Hashable) -> None:
-        worker = self._workers.pop(key)
+        worker = self._workers.pop(key, None)
+        if worker is None:  # all were forgotten with their starter
+            return
         worker.channel.close()
         if self._starter is not None:
             try:

@@ -99,10 +99,10 @@ def test_great_plans_come_in_pages(behind: RestCatalog, store: str, base: Number
 def test_handles_end() -> None:
     now = [0.0]
     handles = Handles(clock=lambda: now[0])
-    part = Part(7, np.array([1, 5], np.int64), b"true")
+    part = Part(7, np.array([1, 5], np.int64), b"true").pack()
     handle = handles.seal("/t", part)
     now[0] = 3_599
-    opened = handles.open("/t", handle)
+    opened = Part.unpack(handles.open("/t", handle))
     assert (opened.snapshot, opened.places.tolist(), opened.residual) == (7, [1, 5], b"true")
     for table, moment, opener in (
         ("/u", 0.0, handles),
@@ -113,6 +113,6 @@ def test_handles_end() -> None:
         with pytest.raises(Invalid):
             opener.open(table, handle)
     shared = Handles(b"k" * 32).seal("/t", part)
-    assert Handles(b"k" * 32).open("/t", shared).snapshot == 7
+    assert Handles(b"k" * 32).open("/t", shared) == part
     with pytest.raises(Invalid):
         Handles(b"l" * 32).open("/t", shared)

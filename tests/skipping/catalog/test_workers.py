@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
@@ -10,19 +11,42 @@ import re
 import socket
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from providers.predicate import Predicate, Unknown
 from skipping.catalog.avro import Decoder, read_records
@@ -33,7 +57,7 @@ from skipping.catalog.messages import Channel, Ended
 from skipping.catalog.plan import Contents
 from skipping.catalog.predicates import read_predicate, write_predicate
 from skipping.catalog.storage import storage
-from skipping.catalog.workers import Bounds, Job, Workers, check_tasks
+from skipping.catalog.workers import Bounds, Job, Workers, _Starter, check_tasks
 from skipping.tables.iceberg.filters import predicate_of
 from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
@@ -82,19 +106,58 @@ def until(holds: Any) -> None:
         time.sleep(0.05)
 
 
-def test_worker_has_nothing_to_lose(workers: Workers, tables: Tables) -> None:
-    """No environment, no files, no sockets but its own, and no right to any."""
-    assert tasks(workers, job(tables)) == 2
-    worker = Path(f"/proc/{processes(workers)[-1]}")
-    environment = (worker / "environ").read_bytes()
-    assert b"secret-of-the-service" not in environment
-    assert b"HOME=" not in environment
-    assert sorted(os.listdir(worker / "fd")) == ["0", "1", "2", "3"]
-    limits = (worker / "limits").read_text()
-    for name, most in (("Max open files", "4"), ("Max file size", "0"), ("Max core file", "0")):
-        (line,) = [line for line in limits.splitlines() if line.startswith(name)]
-        assert most in line.split(), line
-    assert "unlimited" not in next(x for x in limits.splitlines() if x.startswith("Max address"))
+TAKEN_OVER = """
+import ctypes, os, resource, socket, sys, time
+from skipping.catalog import worker
+
+def attempt(act):
+    try:
+        act()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+class TakenOver:
+    def __init__(self, channel, **_):
+        self.channel = channel
+
+    def serve(self):
+        self.channel.receive(deadline=time.monotonic() + 30)
+        limits = ("NOFILE", "FSIZE", "CORE", "AS")
+        said = {
+            "environment": sorted(os.environ),
+            "open": [n for n in range(256) if attempt(lambda: os.fstat(n)) == "done"],
+            "limits": {n: resource.getrlimit(getattr(resource, f"RLIMIT_{n}"))[1] for n in limits},
+            "dumpable": ctypes.CDLL(None).prctl(3, 0, 0, 0, 0),
+        }
+        os.close(0)
+        said["acts"] = [attempt(lambda: os.open("/", os.O_RDONLY)), attempt(socket.socket)]
+        self.channel.send(said, deadline=time.monotonic() + 30)
+
+worker.Worker = TakenOver
+worker.main()
+"""
+
+
+def test_worker_has_nothing_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever code runs in it: no environment, no file or socket, not even in place of another."""
+    monkeypatch.setenv("SKIPPING_OPENSEARCH_PASSWORD", "secret-of-the-service")
+    start = f"import sys; sys.path[:] = sys.argv[1:]\n{TAKEN_OVER}"
+    monkeypatch.setattr("skipping.catalog.workers._START", start)
+    starter = _Starter()
+    try:
+        bounds = {"memory": 2 << 30, "files": 1, "page": 1, "idle": 30}
+        channel = Channel(starter.fork({"start": 1, **bounds}), 0)
+        channel.send({}, deadline=time.monotonic() + 30)
+        said, _ = channel.receive(deadline=time.monotonic() + 30)
+    finally:
+        starter.close()
+    assert {"SKIPPING_OPENSEARCH_PASSWORD", "HOME"}.isdisjoint(said["environment"])
+    assert said["open"] == [0, 1, 2, 3]
+    assert said["limits"].pop("AS") > 2 << 30
+    assert set(said["limits"].values()) == {0}
+    assert said["dumpable"] == 0, "other workers could read its memory"
+    assert said["acts"] == ["OSError", "OSError"]
 
 
 def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) -> None:
@@ -111,6 +174,81 @@ def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) ->
     tasks(workers, job(tables, "third", "a"))
     until(lambda: first not in processes(workers))
     assert len(processes(workers)) == 3
+
+
+def test_worker_of_a_caller_makes_room_where_all_are_taken(tables: Tables) -> None:
+    """One worker ends, though both its caller and all together have as many as they may."""
+    made = Workers(Bounds(workers=4, of_one_caller=2))
+    try:
+        for caller in ("first", "second"):
+            for table in ("a", "b"):
+                tasks(made, job(tables, caller, table))
+        third = replace(job(tables, "first"), table="a third")
+        assert tasks(made, third) == 2
+        assert len(made._workers) == 4
+        assert tasks(made, third) == 2
+    finally:
+        made.close()
+
+
+def test_idle_workers_of_a_starter_that_died_are_forgotten(tables: Tables) -> None:
+    made = Workers(Bounds(idle=5.1))
+    try:
+        for caller in ("first", "second"):
+            tasks(made, job(tables, caller))
+        assert made._starter is not None
+        made._starter._process.kill()
+        made._starter._process.wait()
+        time.sleep(0.2)
+        assert tasks(made, job(tables, "third")) == 2
+    finally:
+        made.close()
+
+
+def test_worker_plans_with_values_of_every_type(workers: Workers, tables: Tables) -> None:
+    """What Python would import late, it cannot import any more in a worker."""
+    types = (
+        *(BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 3)),
+        *(DateType(), TimeType(), TimestampType(), TimestamptzType(), StringType(), UUIDType()),
+        *(FixedType(2), BinaryType()),
+    )
+    fields = [NestedField(n, f"c{n}", type) for n, type in enumerate(types, 1)]
+    parts = (PartitionField(n, 1000 + n, IdentityTransform(), f"p{n}") for n in (6, 7, 9, 13, 14))
+    day, at = datetime.date(2020, 2, 3), datetime.datetime(2020, 2, 3, 4, 5)
+    row: dict[str, Any] = {
+        f.name: value
+        for f, value in zip(
+            fields,
+            (
+                *(True, 7, 2**40, 0.5, 1 / 3, Decimal("1.125")),
+                *(day, at.time(), at, at.replace(tzinfo=datetime.timezone.utc), "é", b"u" * 16),
+                *(b"ab", b"\x00\xff"),
+            ),
+            strict=True,
+        )
+    }
+    schema = Schema(*fields)
+    table = tables.catalog.create_table("db.types", schema, partition_spec=PartitionSpec(*parts))
+    table.append(pa.Table.from_pylist([row], schema_to_pyarrow(schema, include_field_ids=False)))
+    asked = job(tables, "types", "types")
+    days = ("c7", "c8", "c9", "c10")
+    literals = {
+        **{name: row[name].isoformat() for name in days},
+        **{name: row[name].hex() for name in ("c13", "c14")},
+        "c6": str(row["c6"]),
+        "c12": str(uuid.UUID(bytes=row["c12"])),
+    }
+    for name, value in {**row, **literals}.items():
+        for type in ("eq", "lt", "not-eq", "starts-with", "is-null"):
+            filter = {"type": type, "term": name, "value": value}
+            if type == "starts-with" and name in ("c6", "c7", "c9"):
+                continue  # partitions, which are not compared so: these go to the client
+            try:
+                _, (made, *_) = workers.ask(asked, "plan", json.dumps({"filter": filter}).encode())
+            except Refused as refused:
+                raise AssertionError((filter, refused.message)) from refused
+            found = json.loads(check_tasks(made))["file-scan-tasks"]
+            assert len(found) == 1 or type != "eq", filter
 
 
 def test_worker_reads_every_codec(workers: Workers, tables: Tables) -> None:
@@ -214,12 +352,12 @@ def test_starter_that_dies_is_started_again(tables: Tables) -> None:
 
 def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
     """Who comes meanwhile is told so, and a second request of one caller waits."""
-    made = Workers(Bounds(workers=1, seconds=10))
+    made = Workers(Bounds(workers=1, seconds=90))
     reading, go = threading.Event(), threading.Event()
 
     def read(location: str) -> Iterator[bytes]:
         reading.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return plain.read(location)
 
     plain = job(tables)
@@ -229,7 +367,7 @@ def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
     try:
         for thread in threads:
             thread.start()
-        assert reading.wait(20)
+        assert reading.wait(60)
         with pytest.raises(Refused, match="too many tables") as refused:
             tasks(made, job(tables, "other"))
         assert refused.value.status == 503
