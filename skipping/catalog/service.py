@@ -20,10 +20,11 @@ from typing import Any
 
 import anyio
 import httpx
+from anyio.from_thread import run_sync as run_in_loop
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -144,11 +145,15 @@ class _Ledger:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request, the bytes it holds, and its caller: a digest of the headers that identify one."""
+    """A request, the bytes it holds, and its caller: a digest of the headers that identify one.
+
+    `payer` is whose places it takes. Whoever has a token may add headers, and be another caller.
+    """
 
     request: Request
     ledger: _Ledger
     caller: bytes
+    payer: bytes
 
     @property
     def headers(self) -> Headers:
@@ -205,7 +210,9 @@ class _Service:
         self._under_way[client] = self._under_way.get(client, 0) + 1
         ledger = _Ledger(client, self._held, self._limits)
         try:
-            response = await self._said(_Asked(request, ledger, _caller(request.headers.raw)))
+            caller = _caller(request.headers.raw)
+            payer = _payer(request.headers.raw, caller)
+            response = await self._said(_Asked(request, ledger, caller, payer))
             with anyio.move_on_after(self._limits.sending):
                 await response(scope, receive, send)
         finally:
@@ -325,7 +332,7 @@ class _Service:
         """A loaded table that says who plans its scans; as it came if that cannot be told."""
         try:
             table = await run_sync(self._opened, asked.caller, path, said, limiter=self._parsing)
-            server = await self._is_planned(table)
+            server = await self._is_planned(asked, table)
         except Exception as error:  # a table that is not understood is loaded all the same
             log.warning("a table is left to its clients: %s", type(error).__name__)
             server = False
@@ -340,15 +347,20 @@ class _Service:
 
         return await run_sync(write, limiter=self._parsing)
 
-    async def _is_planned(self, table: _Loaded) -> bool:
+    async def _is_planned(self, asked: _Asked, table: _Loaded) -> bool:
         """Whether scans of a table are planned here: it has an index, and can be read."""
         if await run_sync(self._indexes.of, table.stated, table.io, limiter=self._threads) is None:
             return False
-        said, _ = await self._ask(table, "mode", seconds=_MODE_SECONDS)
+        said, _ = await self._ask(asked, table, "mode", seconds=_MODE_SECONDS)
         lists = said.get("lists")
         if not isinstance(lists, list) or said.get("unplanned") is not None:
             return False
-        return all(isinstance(each, str) and table.io.may_read(each) for each in lists)
+
+        def may_read() -> bool:
+            return all(isinstance(each, str) and table.io.may_read(each) for each in lists)
+
+        # A table may have a hundred thousand snapshots: this is not for the thread of all requests.
+        return await run_sync(may_read, limiter=self._threads)
 
     async def _load(self, asked: _Asked, path: str) -> _Loaded | Response:
         """The table, as the upstream gives it to whoever asks, or its refusal."""
@@ -404,8 +416,8 @@ class _Service:
         if isinstance(table, Response):
             return table
         if do == "plan":
-            _, (tasks, *rest) = await self._ask(table, "plan", b"".join(parts))
-            return _json(_completed(tasks, [self._handles.seal(path, part) for part in rest]))
+            _, (tasks,) = await self._ask(asked, table, "plan", b"".join(parts))
+            return _json(tasks)
         said = await run_sync(_object, b"".join(parts), limiter=self._parsing)
         if said is None:
             raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
@@ -415,13 +427,16 @@ class _Service:
         except Invalid:
             message = "the plan task does not exist, or not any more"
             return _error(404, "NoSuchPlanTaskException", message)
-        _, (tasks,) = await self._ask(table, "tasks", page)
+        _, (tasks,) = await self._ask(asked, table, "tasks", page)
         return _json(tasks)
 
     async def _ask(
-        self, table: _Loaded, do: str, *parts: bytes, seconds: float | None = None
+        self, asked: _Asked, table: _Loaded, do: str, *parts: bytes, seconds: float | None = None
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        """What the worker of a caller and table answers, when it is the caller's turn."""
+        """What the worker of a caller and table answers, when it is the caller's turn.
+
+        Of a plan it is the answer to the client, whose bytes are held until it is taken.
+        """
 
         def find(said: Mapping[str, Any]) -> Answer | None:
             definition = self._indexes.of(table.stated, table.io)
@@ -432,20 +447,24 @@ class _Service:
             key = table.path, *table.stated.values(), table.io.place
             job = Job(table.caller, key, table.metadata, version, table.io.read, find)
             said, made = self.workers.ask(job, do, *parts, seconds=seconds)
-            if do != "mode":
-                if not made or (do == "tasks" and len(made) > 1):
-                    raise Refused(500, "ServiceFailureException", "the plan has no tasks")
-                made = [check_tasks(made[0]), *made[1:]]
-            return said, made
+            if do == "mode":
+                return said, made
+            if not made or (do == "tasks" and len(made) > 1):
+                raise Refused(500, "ServiceFailureException", "the plan has no tasks")
+            run_in_loop(asked.ledger.take, sum(map(len, made)))
+            tasks = check_tasks(made[0])
+            if do == "plan":
+                tasks = _completed(tasks, [self._handles.seal(table.path, x) for x in made[1:]])
+            return said, [tasks]
 
-        async with self._turn(table.caller):
+        async with self._turn(asked.payer):
             return await run_sync(ask, limiter=self._threads)
 
     @asynccontextmanager
-    async def _turn(self, caller: bytes) -> AsyncIterator[None]:
+    async def _turn(self, payer: bytes) -> AsyncIterator[None]:
         """A place to plan at: half of them at most are one caller's."""
         places = max(1, self._limits.plans // 2)
-        mine = self._plans_of.setdefault(caller, anyio.CapacityLimiter(places))
+        mine = self._plans_of.setdefault(payer, anyio.CapacityLimiter(places))
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + self._limits.waiting) as wait:
                 async with mine, self._plans:
@@ -455,7 +474,7 @@ class _Service:
                 raise Refused(503, "ServiceUnavailableException", "too many plans at a time")
         finally:
             if not mine.borrowed_tokens and not mine.statistics().tasks_waiting:
-                self._plans_of.pop(caller, None)
+                self._plans_of.pop(payer, None)
 
 
 def _caller(headers: Headers) -> bytes:
@@ -468,6 +487,12 @@ def _caller(headers: Headers) -> bytes:
     return digest.digest()
 
 
+def _payer(headers: Headers, caller: bytes) -> bytes:
+    """Return a digest of the caller's token, or the caller if there is none."""
+    tokens = [value.split()[-1:] for key, value in headers if key.lower() == b"authorization"]
+    return hashlib.sha256(b"".join(tokens[0])).digest() if tokens else caller
+
+
 _BODY = (b"content-length", b"transfer-encoding")
 
 
@@ -475,6 +500,8 @@ def _wrong(headers: Headers) -> str | None:
     """What is wrong with the headers of a request, if something is."""
     if {b"content-length", b"transfer-encoding"} <= {key.lower() for key, _ in headers}:
         return "a request with Content-Length and Transfer-Encoding"
+    if sum(key.lower() == b"authorization" for key, _ in headers) > 1:
+        return "a request with two Authorization headers"
     if not hops(headers) <= HOPS:
         return "a Connection header that names another header of the request"
     return None
@@ -574,4 +601,6 @@ def _json(text: bytes) -> Response:
 def _error(status: int, kind: str, message: str) -> Response:
     """As the specification has errors."""
     said = {"error": {"message": message, "type": kind, "code": status}}
-    return JSONResponse(said, status_code=status)
+    # In ASCII: a message may repeat half of a surrogate pair, which has no bytes in UTF-8.
+    text = json.dumps(said, separators=(",", ":"))
+    return Response(text, status_code=status, media_type="application/json")

@@ -225,6 +225,7 @@ def test_requests_that_two_servers_read_in_two_ways(tables: Tables) -> None:
         b"GET /v1/x HTTP/1.1\r\nHost: x\r\nConnection: x-forwarded-user\r\n"
         b"X-Forwarded-User: me\r\n\r\n",
         b"GET /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close, Authorization\r\n\r\n",
+        b"GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nauthorization: b\r\n\r\n",
     )
     with serving(tables, dict) as service:
         for head in heads:
@@ -239,9 +240,16 @@ def test_requests_that_two_servers_read_in_two_ways(tables: Tables) -> None:
             assert b'"BadRequestException"' in said
 
 
+def test_half_of_a_pair_in_a_message(tables: Tables) -> None:
+    """What the service repeats of a request may have no bytes in UTF-8."""
+    with serving(tables, lambda: tables.loaded("a")) as service:
+        status, said = plan(service, "a", "attacker", {"snapshot-id": "\ud800"})
+    assert (status, said["error"]["type"]) == (400, "BadRequestException")
+
+
 def test_memory_is_hidden_from_other_processes() -> None:
     script = (
-        "import ctypes; from skipping.catalog.command import _hide_memory; _hide_memory();"
+        "import ctypes; from skipping.catalog.memory import hide_memory; hide_memory();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     command = [sys.executable, "-c", script]

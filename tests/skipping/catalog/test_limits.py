@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -14,18 +15,21 @@ import anyio
 import httpx
 import pytest
 import uvicorn
+from anyio.to_thread import run_sync
 from pyiceberg.expressions import AlwaysTrue
 
 from skipping.catalog import connections, filters
 from skipping.catalog.entries import Entries
 from skipping.catalog.filters import Names, read_filter
 from skipping.catalog.indexes import Indexes
-from skipping.catalog.service import Limits, application
+from skipping.catalog.service import Limits, _payer, application
 from skipping.catalog.storage import storage
 from skipping.catalog.upstream import Upstream, leads_out
+from skipping.catalog.workers import Workers
 from skipping.config.settings import Settings
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.forged import Tables
 from tests.skipping.catalog.forged import upstream as forged_upstream
 from tests.skipping.catalog.running import FILES, client, make, planned, rows_of
 from tests.skipping.catalog.test_filters import metadata
@@ -74,6 +78,85 @@ def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
         await upstream.close()
 
     anyio.run(asked)
+
+
+def test_places_of_one_token(tmp_path: Path) -> None:
+    """Who adds headers, or spells the token in another way, gets no more places."""
+    tables, workers = Tables(tmp_path), Workers()
+    reading, go = threading.Semaphore(0), threading.Event()
+    answers: dict[str, int] = {}
+
+    def slow(job: Any, do: str, *parts: bytes, seconds: Any = None) -> Any:
+        if b"wait" in parts[0]:
+            reading.release()
+            assert go.wait(30)
+        return Workers.ask(workers, job, do, b"{}", seconds=seconds)
+
+    class Slow:
+        start, close, ask = workers.start, workers.close, staticmethod(slow)
+
+    async def asked(uri: str) -> None:
+        upstream = Upstream(uri, ca=None, connections=9, timeout=30)
+        made: Any = Slow()
+        indexes = Indexes(MemoryStore("places"), Settings())
+        app = application(upstream, indexes, workers=made, limits=Limits(waiting=20))
+        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+
+            async def plan(token: str, body: bytes, **headers: str) -> None:
+                headers["Authorization"] = token
+                path = "/v1/namespaces/db/tables/a/plan"
+                answer = await caller.post(path, content=body, headers=headers)
+                answers[token + headers.get("X-N", "")] = answer.status_code
+
+            async with anyio.create_task_group() as group:
+                for n in range(6):
+                    group.start_soon(partial(plan, "Bearer one", b'{"wait":1}', **{"X-N": str(n)}))
+                for _ in range(2):
+                    assert await run_sync(partial(reading.acquire, timeout=20))
+                await plan("Bearer two", b"{}")
+                assert not reading.acquire(blocking=False), "a third place of one token"
+                go.set()
+        await upstream.close()
+
+    try:
+        said = lambda: tables.loaded("a")  # noqa: E731
+        with forged_upstream({"a": said}, {"one": "a", "two": "a"}) as (uri, _):
+            anyio.run(asked, uri)
+    finally:
+        go.set()
+        workers.close()
+    assert set(answers.values()) == {200}
+    assert len(answers) == 7
+    spelled = (b"Bearer one", b"bearer  one ")
+    assert len({_payer([(b"Authorization", each)], each) for each in spelled}) == 1
+
+
+def test_answers_that_are_not_taken_are_held(tmp_path: Path) -> None:
+    """A plan counts for its client until the last byte is sent."""
+    tables = Tables(tmp_path)
+    workers = Workers()
+
+    async def asked(uri: str) -> None:
+        upstream = Upstream(uri, ca=None, connections=9, timeout=30)
+        indexes = Indexes(MemoryStore("held"), Settings())
+        limits = Limits(held_of_one_client=len(json.dumps(tables.loaded("a"))) + 600)
+        app = application(upstream, indexes, workers=workers, limits=limits)
+        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+            path = "/v1/namespaces/db/tables/a/plan"
+            headers = {"Authorization": "Bearer one"}
+            many = await caller.post(path, content=b"{}", headers=headers)
+            assert (many.status_code, "too many bytes" in many.text) == (503, True)
+            none = json.dumps({"filter": {"type": "eq", "term": "k", "value": 9}})
+            assert (await caller.post(path, content=none, headers=headers)).status_code == 200
+        await upstream.close()
+
+    try:
+        with forged_upstream({"a": lambda: tables.loaded("a")}, {"one": "a"}) as (uri, _):
+            anyio.run(asked, uri)
+    finally:
+        workers.close()
 
 
 @pytest.mark.parametrize(
