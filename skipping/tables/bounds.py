@@ -48,10 +48,12 @@ MAPPED = "mapped"
 _REPLACED = ("\ufffd", "\ufffe")
 """What JSON and Java put in the place of bytes that are no text, and the character after it."""
 
-_LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
+_LARGEST = 3.4028234663852886e38
+"""A FLOAT's, also of a column that is a DOUBLE now: above it bounds are taken for infinity."""
 
 _1973 = 94_694_400_000_000
-_10000 = 253_402_387_200_000_000  # and a day, for the last of 9999 in any zone
+_1978 = 253_402_387_200_000  # up to the year 10000 in milliseconds, and a day, for any zone
+_2200 = 7_258_118_400_000_000
 _MILLISECOND = 1_000
 
 
@@ -100,10 +102,9 @@ class BoundRule:
         if self.until is not None and upper >= self.until:
             return None
         if isinstance(lower, float) or isinstance(upper, float):
-            largest = _LARGEST[type]
             return (
-                -math.inf if lower <= -largest else lower,
-                math.inf if upper >= largest else upper,
+                -math.inf if lower <= -_LARGEST else lower,
+                math.inf if upper >= _LARGEST else upper,
             )
         low, high = lower - self._slack(lower, type), upper + self._slack(upper, type)
         if type.startswith("decimal"):
@@ -170,14 +171,15 @@ RULES = (
     BoundRule(("delta",), ("timestamp_ntz",), ("trino#31231",), margin=_MILLISECOND),
     # In milliseconds or nanoseconds where Iceberg takes microseconds: imported files.
     BoundRule(("iceberg",), ("timestamp", "timestamp_ntz"), ("iceberg#18173",), False, MAPPED),
-    # The same without a name mapping: such a bound is of January 1970, or of the far future.
-    # UniForm copies Delta's bounds, cut to the millisecond.
+    # The same without a name mapping. Milliseconds of any year up to 9999 look like times before
+    # 1978, and nanoseconds from April 1970 on like times after 2200. UniForm copies Delta's bounds,
+    # cut to the millisecond.
     BoundRule(
         ("iceberg",),
         ("timestamp", "timestamp_ntz"),
         ("delta#7444", "Altinity/ice#61", "delta#5249"),
-        since=_1973,
-        until=_10000,
+        since=_1978,
+        until=_2200,
         margin=_MILLISECOND,
     ),
     BoundRule(("delta",), ("string",), ("delta PROTOCOL.md, Per-file Statistics",)),
@@ -202,9 +204,9 @@ NOTHING = BoundRule((), (), (), False)
 class TransformRule:
     """Which values of an Iceberg partition may be those of rows that belong elsewhere.
 
-    `multiple`: those that are no multiple of the width, and all where the width is more than a
-    quarter of what the column's type holds. `within`: those further from 0 than this. `early`: 0,
-    and those below, may have rows of the unit before.
+    `multiple`: those that are no multiple of the width or not above 0, and all where the width is
+    more than a quarter of what the column's type holds. `within`: those further from 0 than this.
+    `early`: 0, and those below, may have rows of the unit before.
     """
 
     transform: str
@@ -217,8 +219,13 @@ class TransformRule:
 _ROUNDED = ("iceberg#1680", "iceberg-rust#1128", "duckdb-iceberg#1361")
 
 TRANSFORMS = (
-    # Wraps around at the smallest values, and above if the width is large; was of the wrong sign.
-    TransformRule("truncate", ("iceberg#9767", "iceberg#18111", "ClickHouse#119576"), True),
+    # Wraps around at the smallest values, and above if the width is large; was of the wrong sign;
+    # was rounded towards 0, where -5 and 5 are alike.
+    TransformRule(
+        "truncate",
+        ("iceberg#9767", "iceberg#18111", "ClickHouse#119576", "iceberg-go#603"),
+        True,
+    ),
     # Rounded towards 1970 by old writers. Iceberg's projections know that, PyIceberg's do not.
     TransformRule("year", _ROUNDED, early=True),
     TransformRule("month", _ROUNDED, early=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -134,11 +135,32 @@ def whole(bound: bytes) -> bytes:
 
 CUT = longs(lambda micros: micros // 1000 * 1000)
 MILLIS = longs(lambda micros: micros // 1000)
+NANOS = longs(lambda micros: micros * 1000)
+
+
+def as_float(bound: bytes) -> bytes:
+    """Of a column that was a FLOAT, with its largest number for infinity."""
+    return struct.pack("<f", min(LARGEST_FLOAT, *struct.unpack("<d", bound)))
+
+
+LARGEST_FLOAT = 3.4028234663852886e38
 TIME = "timestamp_micros(1786000000123456 + id * 60000000)"
 FAULTS = {
     "delta#7444": Fault("TIMESTAMP", TIME, lambda low, up: (low, CUT(up))),
     "delta#7444 ntz": Fault("TIMESTAMP_NTZ", TIME, lambda low, up: (low, CUT(up))),
     "Altinity/ice#61": Fault("TIMESTAMP", TIME, lambda low, up: (MILLIS(low), MILLIS(up)), False),
+    "Altinity/ice#61 9999": Fault(
+        "TIMESTAMP",
+        "timestamp_micros(253402214400000000 - id * 60000000)",
+        lambda low, up: (MILLIS(low), MILLIS(up)),
+        False,
+    ),
+    "iceberg#18173 1971": Fault(
+        "TIMESTAMP_NTZ",
+        "timestamp_micros(57000000000000 + id * 60000000)",
+        lambda low, up: (NANOS(low), NANOS(up)),
+        False,
+    ),
     "ClickHouse#116999": Fault(
         "DECIMAL(18,4)", "id * 3 + 0.4567", lambda low, up: (low, whole(up))
     ),
@@ -161,6 +183,11 @@ FAULTS = {
         "DOUBLE",
         "IF(id = 29, double('Infinity'), id)",
         lambda low, up: (low, struct.pack("<d", min(sys.float_info.max, *struct.unpack("<d", up)))),
+    ),
+    "gluten#9335 promoted": Fault(
+        "DOUBLE",
+        "IF(id = 29, double('Infinity'), id)",
+        lambda low, up: (as_float(low), as_float(up)),
     ),
     "ClickHouse#116604": Fault("BIGINT", "id", lambda low, up: (up, low), False),
     "none": Fault("BIGINT", "id", lambda low, up: (low, up)),
@@ -197,11 +224,8 @@ def rewrite_bounds(
     """Write the bounds of the first column of each file anew, as they are in the manifest."""
     jvm: Any = spark.sparkContext._jvm
     iceberg, buffer = jvm.org.apache.iceberg, jvm.java.nio.ByteBuffer
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
-    overwrite = loaded.newOverwrite()
-    tasks = loaded.newScan().includeColumnStats().planFiles().iterator()
-    while tasks.hasNext():
-        file = tasks.next().file()
+
+    def change(made: Any, file: Any) -> None:
         low, high = jvm.java.util.HashMap(), jvm.java.util.HashMap()
         of = iceberg.util.ByteBuffers.toByteArray
         bounds = write(
@@ -209,19 +233,29 @@ def rewrite_bounds(
         )
         low.put(1, buffer.wrap(bounds[0]))
         high.put(1, buffer.wrap(bounds[1]))
-        metrics = iceberg.Metrics(
-            file.recordCount(), None, file.valueCounts(), file.nullValueCounts(), None, low, high
-        )
+        counts = file.recordCount(), None, file.valueCounts(), file.nullValueCounts(), None
+        made.withMetrics(iceberg.Metrics(*counts, low, high))
+
+    rewrite_files(spark, table, change)
+
+
+def rewrite_files(spark: SparkSession, table: str, change: Callable[[Any, Any], None]) -> None:
+    """Write the entry of each file anew; `change` is given its builder, and the file."""
+    iceberg: Any = spark.sparkContext._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    overwrite = loaded.newOverwrite()
+    tasks = loaded.newScan().includeColumnStats().planFiles().iterator()
+    while tasks.hasNext():
+        file = tasks.next().file()
         made = (
             iceberg.DataFiles.builder(loaded.spec())
             .withPath(file.location())
             .withFormat("parquet")
             .withFileSizeInBytes(file.fileSizeInBytes())
             .withRecordCount(file.recordCount())
-            .withMetrics(metrics)
-            .build()
         )
-        overwrite.deleteFile(file).addFile(made)
+        change(made, file)
+        overwrite.deleteFile(file).addFile(made.build())
     overwrite.commit()
     spark.sql(f"REFRESH TABLE {table}")
 
@@ -260,9 +294,31 @@ def test_partitions_that_wrap_around(spark: SparkSession, iceberg: None, by: str
     spark.sql("DROP TABLE wraps")
 
 
+def test_partitions_truncated_towards_zero(spark: SparkSession, iceberg: None) -> None:
+    """-5 in the partition of 5 (iceberg-go#603)."""
+    spark.sql("DROP TABLE IF EXISTS rounds")
+    spark.sql(
+        "CREATE TABLE rounds (x BIGINT, id INT) USING iceberg PARTITIONED BY (truncate(10, x)) "
+        "TBLPROPERTIES ('write.metadata.metrics.default' = 'none')"
+    )
+    rows = "(-25L, 0), (-5L, 1), (5L, 2), (25L, 3), (35L, 4)"
+    spark.sql(f"INSERT INTO rounds SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
+
+    def round_up(made: Any, file: Any) -> None:
+        floor = int(re.findall(r"-?\d+", file.partition().toString())[0])
+        made.withPartitionPath(f"x_trunc={floor + 10 * (floor < 0)}")
+
+    rewrite_files(spark, "iceberg.default.rounds", round_up)
+    make_table(spark, "writer_keys", f"SELECT k, n, 0 AS _f FROM VALUES {rows} AS t(k, n)")
+    query = "SELECT f.id FROM rounds f JOIN writer_keys d ON f.x = d.k WHERE d.n {}"
+    assert len(same_rows(spark, query.format("< 2")).rows) == 2
+    assert same_rows(spark, query.format("= 3")).skipped
+    spark.sql("DROP TABLE rounds")
+
+
 NUMBERS = [0, 1, -1, 126, -127, 2**31 - 1, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63)]
-TIMES = [0, -1, 94_694_400_000_000, 94_694_399_999_999, 10**15 + 5, 253_402_300_799_999_999,
-         253_402_300_800_000_000, 2**63 - 1, -(2**63)]  # fmt: skip
+TIMES = [0, -1, 94_694_400_000_000, 94_694_399_999_999, 253_402_387_200_000, 10**15 + 5,
+         7_258_118_400_000_000, 2**63 - 1, -(2**63)]  # fmt: skip
 FLOATS = [0.0, -0.0, 1.5, float("nan"), float("inf"), float("-inf"), 3.4028234663852886e38,
           -3.4028234663852886e38]  # fmt: skip
 DOUBLES = [*FLOATS, 1.7976931348623157e308, -1.7976931348623157e308, 0.1]

@@ -111,13 +111,13 @@ public final class BoundRule {
         || row.get("until") != null && upper >= number("until");
   }
 
-  private Object infinite(Object bound, int sign) {
-    if (bound instanceof Float) {
-      float value = ((Float) bound).floatValue();
-      return value * sign >= Float.MAX_VALUE ? Float.valueOf(value * Float.MAX_VALUE) : bound;
-    }
-    double value = ((Double) bound).doubleValue();
-    return value * sign >= Double.MAX_VALUE ? Double.valueOf(value * Double.MAX_VALUE) : bound;
+  /** A DOUBLE's bound may be that of a FLOAT, which a column was. */
+  private static Object infinite(Object bound, int sign) {
+    if (((Number) bound).doubleValue() * sign < Float.MAX_VALUE) return bound;
+    double infinity = sign * Double.POSITIVE_INFINITY;
+    return bound instanceof Float
+        ? (Object) Float.valueOf((float) infinity)
+        : Double.valueOf(infinity);
   }
 
   private boolean isNever(Object bound) {

@@ -24,7 +24,7 @@ final class IcebergTransforms {
       Object value = rule == null ? null : partition.get(i, Object.class);
       if (!(value instanceof Number)) continue;
       if (Boolean.TRUE.equals(rule.get("multiple"))) {
-        if (isWide(part, field) || !isMultiple((Number) value, width(part))) return true;
+        if (isWide(part, field) || !isSure((Number) value, width(part))) return true;
       }
       Number within = (Number) rule.get("within");
       if (within != null && Math.abs(((Number) value).longValue()) > within.longValue()) return true;
@@ -49,10 +49,10 @@ final class IcebergTransforms {
     return false;
   }
 
-  private static boolean isMultiple(Number value, long width) {
-    if (!(value instanceof BigDecimal)) return value.longValue() % width == 0;
+  private static boolean isSure(Number value, long width) {
+    if (!(value instanceof BigDecimal)) return value.longValue() > 0 && value.longValue() % width == 0;
     BigInteger unscaled = ((BigDecimal) value).unscaledValue();
-    return unscaled.mod(BigInteger.valueOf(width)).signum() == 0;
+    return unscaled.signum() > 0 && unscaled.mod(BigInteger.valueOf(width)).signum() == 0;
   }
 
   /** `truncate` of `truncate[10]`. */
