@@ -31,7 +31,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 # A word before a quote is part of no string, but for the lone r of a raw one.
 _OPAQUE = re.compile(
-    r"""[rR]'[^']*'|[rR]"[^"]*"|[A-Za-z0-9_]+"""
+    r"""[rR]'[^']*'|[rR]"[^"]*"|[0-9]+\.[eE][0-9]+[A-Za-z]*|[A-Za-z0-9_]+"""
     r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""",
     re.DOTALL,
 )

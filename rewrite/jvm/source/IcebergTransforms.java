@@ -49,9 +49,12 @@ final class IcebergTransforms {
     return false;
   }
 
+  /** Whether a truncated value is that of all its rows. */
   private static boolean isSure(Number value, long width) {
-    if (!(value instanceof BigDecimal)) return value.longValue() > 0 && value.longValue() % width == 0;
-    BigInteger unscaled = ((BigDecimal) value).unscaledValue();
+    BigInteger unscaled =
+        value instanceof BigDecimal
+            ? ((BigDecimal) value).unscaledValue()
+            : BigInteger.valueOf(value.longValue());
     return unscaled.signum() > 0 && unscaled.mod(BigInteger.valueOf(width)).signum() == 0;
   }
 

@@ -319,6 +319,7 @@ def test_conditions_stay_as_written(condition, rest):
         ('/* { } */ select r\'\\\', "x\\"y", `k 1` from t1', "select ?, ?, `k 1` from t1"),
         ("SELECT 1, -2.5e3, x'1F', date'2024-01-01'", "SELECT ?, -?, x?, date?"),
         ("SELECT " + "a, " * 60, "SELECT " + ("a, " * 31) + "..."),
+        ("SELECT 1.e5, 1.E7D, t1.e5", "SELECT ?, ?, t1.e5"),
         ("SELECT 'never closed", "SELECT"),
     ],
 )
