@@ -241,7 +241,8 @@ def rewrite_bounds(
 
 def rewrite_files(spark: SparkSession, table: str, change: Callable[[Any, Any], None]) -> None:
     """Write the entry of each file anew; `change` is given its builder, and the file."""
-    iceberg: Any = spark.sparkContext._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    jvm: Any = spark.sparkContext._jvm
+    iceberg = jvm.org.apache.iceberg
     loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
     overwrite = loaded.newOverwrite()
     tasks = loaded.newScan().includeColumnStats().planFiles().iterator()
