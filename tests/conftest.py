@@ -61,6 +61,7 @@ EXTENDED = {
     "writes": (
         "rewrite/test_commands.py",
         "rewrite/test_dml.py",
+        "rewrite/test_fault_matrix.py",
         "rewrite/test_faults.py",
         "rewrite/test_statistics.py",
         "rewrite/iceberg/test_plans.py",

@@ -23,7 +23,7 @@ public final class Faults {
     }
     String text = "a fault in " + entry;
     if (failure.equals("link")) throw new NoSuchMethodError(text);
-    if (failure.equals("null")) throw new NullPointerException(text);
+    if (failure.equals("stack")) throw new StackOverflowError(text);
     if (failure.equals("memory")) throw new OutOfMemoryError(text);
     if (failure.equals("interrupt")) Platform.throwException(new InterruptedException(text));
     throw new IllegalStateException(text);

@@ -1,17 +1,19 @@
 """Statements while one method of ours after the other fails: rows are as without us.
 
-Run as a program with a folder and `short` or `full`; prints a report as JSON. It has a JVM of its
-own, whose copy of our classes is prepared by `FaultInjector.java`.
+Run as a program with a folder; prints a report as JSON. It has a JVM of its own, whose copy of our
+classes is prepared by `FaultInjector.java`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +32,7 @@ from tests.rewrite.differential import (
     spelled,
 )
 
+BEGUN = time.monotonic()
 FILES = 6
 FACT = f"""SELECT id, int(id % 60) AS k, concat('key ', id % 60) AS s, int(id % {FILES}) AS m,
     timestamp_seconds(86400 * (id % 60)) AS ts, repeat(sha2(string(id), 512), 20) AS pad,
@@ -161,10 +164,13 @@ EXEMPT = {
 }
 """Classes that may fail: with them fails what is ours, not a query."""
 
+FAULTS = ((0, "stack", 3), (1, "state", 3), (2, "link", 2))
+"""The calls of a method that fail (0: each), with what, and in how many statements."""
+
 
 def log(text: str) -> None:
-    """Say how far it is."""
-    print(text, file=sys.stderr, flush=True)
+    """Print how far the run is."""
+    print(f"{time.monotonic() - BEGUN:.0f} s: {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -202,7 +208,6 @@ class Report:
     runs: dict[str, int] = field(default_factory=dict)
     faults: int = 0
     idle: int = 0
-    explained: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def fail(self, text: str) -> None:
@@ -266,6 +271,7 @@ class Matrix:
         self._faults = faults
         self._report = report
         self._expected: dict[str, list[str]] = {}
+        self.seconds: dict[str, float] = {}
 
     def run(self, spark: SparkSession, statement: Statement) -> list[str]:
         rows: list[str] = []
@@ -283,7 +289,9 @@ class Matrix:
                 with settings(self._spark, {ENABLED: "false"}):
                     self._expected[statement.name] = self.run(self._spark, statement)
                 self._faults.arm("nothing", 0, "")
+                begun = time.monotonic()
                 rows = self.run(self._spark, statement)
+                self.seconds[statement.name] = time.monotonic() - begun
             except Exception as error:
                 self._report.fail(f"{statement.name} fails without a fault: {str(error)[:500]}")
                 continue
@@ -413,27 +421,24 @@ def make(spark: SparkSession) -> Iterator[Statement]:
                 yield Statement(f"{format} {mode}: {name}", (*filled, shown))
 
 
-def chosen(entry: str, names: Mapping[str, int], call: int, most: int) -> list[str]:
-    """Statements that call a method so often, in turn of each format."""
-    able = sorted(name for name, count in names.items() if count >= call)
+def choose(
+    entry: str, names: Mapping[str, int], call: int, most: int, seconds: Mapping[str, float]
+) -> list[str]:
+    """Return statements that call a method so often, of each format in turn, the faster half."""
+    able = [name for name in names if names[name] >= call and name in seconds]
     by_format: dict[str, list[str]] = {}
-    for name in able:
+    for name in sorted(able, key=lambda name: seconds[name]):
         by_format.setdefault(name.split(":")[0].split(" ")[0], []).append(name)
     # Another one for each method, so that all have their turn.
     for found in by_format.values():
-        start = sum(map(ord, entry)) % len(found)
+        start = sum(map(ord, entry)) % ((len(found) + 1) // 2)
         found[:] = found[start:] + found[:start]
-    out: list[str] = []
-    while by_format and len(out) < most:
-        for format in list(by_format):
-            out.append(by_format[format].pop(0))
-            if not by_format[format]:
-                del by_format[format]
-    return out[:most]
+    turns = zip_longest(*by_format.values())
+    return [name for turn in turns for name in turn if name is not None][:most]
 
 
-def report_of(folder: Path, most: int) -> Report:
-    """Try all; `most` statements for each method and call."""
+def report_of(folder: Path) -> Report:
+    """Try all."""
     prepared = prepare()
     spark = rewrite.session(
         SparkSession.builder.master("local[2]")
@@ -457,17 +462,17 @@ def report_of(folder: Path, most: int) -> Report:
     calls = matrix.reach(statements)
     log("all statements have run")
     report.reached = {entry: len(calls.get(entry, {})) for entry in report.entries}
-    for entry in report.entries:
-        if entry.split(".")[0] in EXEMPT:
-            continue
-        log(f"{sum(report.runs.values())} runs, {len(report.failures)} failures; now {entry}")
-        if entry.split(".")[0] in NEW_SESSION:
-            names = dict.fromkeys(["delta: join", "iceberg: join", "parquet: one value"], 1)
-        else:
+    for call, failure, most in FAULTS:
+        for entry in report.entries:
+            if entry.split(".")[0] in EXEMPT:
+                continue
             names = calls.get(entry, {})
-        for call, failure in ((1, "state"), (2, "link"), (0, "null")):
-            for name in chosen(entry, names, call, most):
+            if entry.split(".")[0] in NEW_SESSION:
+                names = dict.fromkeys(["delta: join", "iceberg: join", "parquet: one value"], 1)
+            for name in choose(entry, names, call, most, matrix.seconds):
                 matrix.check(entry, call, failure, named[name])
+        runs = sum(report.runs.values())
+        log(f"{failure} at call {call or 'each'}: {runs} runs, {len(report.failures)} failures")
     for entry, name in MAIN.items():
         matrix.check_explained(entry, named[name])
         matrix.check_raised(entry, named[name])
@@ -477,5 +482,5 @@ def report_of(folder: Path, most: int) -> Report:
 
 
 if __name__ == "__main__":
-    done = report_of(Path(sys.argv[1]), 3 if sys.argv[2] == "short" else 10**6)
+    done = report_of(Path(sys.argv[1]))
     print("report: " + json.dumps(asdict(done)))

@@ -63,9 +63,12 @@ public final class Failures {
     }
   }
 
-  /** A class or method that is not as this release knows it is no reason to fail a query. */
+  /** A class or method that is not as this release knows it is no reason to fail a query, nor is a
+      plan that is too deep for a walk of ours: Spark may have a way, or a thread, that it fits. */
   private static boolean isFatal(Throwable failure) {
-    return !NonFatal$.MODULE$.apply(failure) && !(failure instanceof LinkageError);
+    return !NonFatal$.MODULE$.apply(failure)
+        && !(failure instanceof LinkageError)
+        && !(failure instanceof StackOverflowError);
   }
 
   /** What failed, without what other threads and reflection wrap around it. */

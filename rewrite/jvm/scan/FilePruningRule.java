@@ -192,6 +192,7 @@ public final class FilePruningRule extends Rule {
         if (!waits) pruning.ask();
         return scan.pruned(pruning, waits);
       } catch (Throwable failure) {
+        keys.clear(); // they may not be those of the join: that was still to be found out
         return ScanNotes.unpruned(scan.node(), FAILED + Failures.forgive(failure));
       }
     }
