@@ -71,6 +71,11 @@ READS: dict[str, tuple[str, Mapping[str, str]]] = {
     "outer join of an aggregate": (
         "SELECT d.k, n FROM {d} d LEFT JOIN (SELECT k, count(*) AS n FROM {t} GROUP BY k) f"
         " ON f.k = d.k WHERE d.a = 3", {}),
+    "join with rows of a LIMIT": (
+        "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} WHERE a = 3 LIMIT 99) d ON f.k = d.k", {}),
+    "join with groups": (
+        "SELECT f.id, d.g FROM {t} f JOIN (SELECT k, s, max(g) AS g FROM {d} WHERE a = 3"
+        " GROUP BY k, s) d ON f.k = d.k", {}),
     "IN, EXISTS, OR": (
         "SELECT id FROM {t} f WHERE k IN (SELECT k FROM {d} WHERE a = 3 AND g = 1)"
         " OR EXISTS (SELECT 1 FROM {d} d WHERE d.k = f.k AND d.a = 4 AND d.g = 2)", {}),
