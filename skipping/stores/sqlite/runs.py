@@ -127,19 +127,31 @@ def delete(connection: sqlite3.Connection, head: Head, part: str, run: Run) -> N
 
 
 def delete_abandoned(connection: sqlite3.Connection, head: Head, most: int) -> bool:
-    """Delete up to `most` blocks of parts that the head has no more; whether some may be left."""
-    for id, part, first, length in connection.execute(
-        "SELECT id, part, first, length(checksums) FROM run WHERE index_ = ?", (head.id,)
-    ).fetchall():
+    """Delete up to `most` blocks of parts that the head has no more; whether some may be left.
+
+    A run goes with the last of its blocks: their numbers are given anew, and what names them still
+    would delete those of another index.
+    """
+    found: list[tuple[str, int, int, int]] = []
+    for row in connection.execute(
+        "SELECT part, id, first, length(checksums) / 4 FROM run WHERE index_ = ? ORDER BY part, id",
+        (head.id,),
+    ):
+        if found and row[:2] <= found[-1][:2]:  # pages that refer to each other: without end
+            raise Damaged(f"index {head.name} has a run twice: create it anew")
+        found.append(row)
+    for part, id, first, length in found:
         if part in head.sums:
             continue
-        place = first, first + length // 4, most
+        place = first, first + length
         most -= connection.execute(
             "DELETE FROM block WHERE id IN"
             " (SELECT id FROM block WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)",
-            place,
+            (*place, most),
         ).rowcount
-        if most <= 0:
+        if connection.execute(
+            "SELECT 1 FROM block WHERE id >= ? AND id < ? LIMIT 1", place
+        ).fetchone():
             return True
         connection.execute("DELETE FROM run WHERE id = ?", (id,))
     return False

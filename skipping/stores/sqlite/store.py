@@ -173,8 +173,8 @@ class SqliteStore:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
             head = open_head(connection, index)
-            gone = take(connection, head, ordinals)
-            if len(gone):
+            # A dropped index has no parts any more: what is left of it goes as it is.
+            if not head.dropped and len(gone := take(connection, head, ordinals)):
                 generation = next_generation(head.generation)
                 append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
                 head.advance(generation)

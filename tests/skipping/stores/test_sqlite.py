@@ -416,6 +416,46 @@ def test_space_is_given_back_a_little_at_a_time(
     assert _megabytes(path) < 0.1 < size
 
 
+def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks get the numbers of those deleted, between one part of giving back and the next."""
+    store = SqliteStore(path)
+    other = replace(DEFINITION, index="o", table=TableId("delta", "u", "file:/u"), name="u")
+    store.define(other, expect=None)
+    make(path)
+    with closing(sqlite3.connect(path)) as connection:
+        (blocks,) = connection.execute("SELECT count(*) FROM block").fetchone()
+    for most in range(1, blocks + 1):
+        monkeypatch.setattr(sqlite_entries, "_RECLAIMED", most)
+        shutil.copy(path, each := path.with_name(f"{most}.db"))
+        store = SqliteStore(each)
+        with monkeypatch.context() as now:
+            now.setattr(sqlite_store, "_RECLAIMING", 0.0)
+            store.define(replace(DEFINITION, dropped=True), expect=1)
+        with sqlite_schema.open_connection(each, wait=5, write=True) as connection:
+            sqlite_entries.reclaim(connection, heads.open_head(connection, "i"))
+            connection.execute("COMMIT")
+        store.write("o", entries(store.reserve("o", 10)), revision=1)
+        store.erase("i")
+        found = SqliteStore(each).disproved("o", TESTS, below=10, timeout=30)
+        assert [list(a) for a in found] == EXPECTED, most
+
+
+def test_a_dropped_index_has_nothing_to_forget(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when it is dropped while another process refreshes it."""
+    store = make(path)
+    store.remove("i", pa.array([1]))
+    monkeypatch.setattr(sqlite_store, "_RECLAIMING", 0.0)
+    store.define(replace(DEFINITION, dropped=True), expect=1)
+    store.remove("i", pa.array([2]))
+    monkeypatch.undo()
+    store.remove("i", pa.array([3]))
+    with closing(sqlite3.connect(path)) as other:
+        for table in ("entry", "run", "block"):
+            assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
 def _with_bytes(path: Path) -> SqliteStore:
     """A store with the files 0 to 9 and 10 to 19 in two writes, each with its number as bytes."""
     store = SqliteStore(path)
