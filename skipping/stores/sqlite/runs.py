@@ -39,6 +39,29 @@ _MASK = 2**63 - 1
 _AT_ONCE = 500  # rows of one statement
 
 
+@dataclass(slots=True)
+class _Room:
+    """The bytes that what is read of a part can have at most: those of the file.
+
+    Rows may share their pages in a forged file, so a few MB of it can be any number of GB.
+    """
+
+    left: int
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> _Room:
+        """That of a file."""
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        return cls(pages * size)
+
+    def take(self, bytes: int) -> None:
+        """Raise Damaged if so many more are more than there can be."""
+        self.left -= bytes
+        if self.left < 0:
+            raise Damaged("it has more bytes than its file: create the indexes anew")
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Blocks from number `first` on; `about` is what their part says of them.
@@ -52,6 +75,8 @@ class Run:
     first: int
     checksums: npt.NDArray[np.uint32]
     about: bytes
+    room: _Room  # of all runs of the part
+    read: npt.NDArray[np.bool_]  # which blocks were, and counted
 
 
 def _checksum(head: Head, part: str, row: tuple[int | bytes, ...]) -> int:
@@ -90,6 +115,7 @@ def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
     if part not in head.sums:
         return []
     rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
+    room = _Room.of(connection)
     for row in connection.execute(
         "SELECT id, generation, items, first, checksums, about FROM run"
         " WHERE index_ = ? AND part = ? ORDER BY id",
@@ -97,16 +123,18 @@ def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
     ):
         if rows and row[0] <= rows[-1][0]:  # pages that refer to each other: it would never end
             raise Damaged(f"part {part} of index {head.name} has a run twice: create it anew")
+        room.take(len(row[4]) + len(row[5]))
         rows.append(row)
     if sum(_checksum(head, part, row) for row in rows) & _MASK != head.sums.get(part, 0):
         raise Damaged(
             f"part {part} of index {head.name} is not what was written: it is damaged, or a copy "
             "made while it was written; create the indexes anew"
         )
-    found = [
-        Run(id, generation, items, first, np.frombuffer(checksums, "<u4"), about)
-        for id, generation, items, first, checksums, about in rows
-    ]
+    found = []
+    for id, generation, items, first, packed, about in rows:
+        checksums = np.frombuffer(packed, "<u4")
+        read = np.zeros(len(checksums), np.bool_)
+        found.append(Run(id, generation, items, first, checksums, about, room, read))
     end = 0
     for run in sorted(found, key=lambda run: run.first):
         if run.first < end:  # a few blocks would be as many as the runs say
@@ -172,6 +200,9 @@ def blocks(
             number = id - run.first
             if type(data) is not bytes or zlib.crc32(data) != run.checksums[number]:
                 raise Damaged(f"block {id} is not what was written: create the indexes anew")
+            if not run.read[number]:
+                run.read[number] = True
+                run.room.take(len(data))
             found += 1
             yield number, data
         if found != len(some):

@@ -10,9 +10,11 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -343,3 +345,39 @@ def test_runs_that_share_blocks_are_damaged(tmp_path: Path) -> None:
         heads.save(connection, head)
     with pytest.raises(Damaged, match="a block twice"):
         forged.ask(path)
+
+
+def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
+    """A file of some KB could be any number of MB: each row names the pages of its end."""
+    path = tmp_path / "store.db"
+    forged.make(path)
+    # Of both SQLite keeps 589 bytes in the row, and the rest in one page, or in three.
+    large, small = b"<large>" + bytes(12_853), b"<small>" + bytes(4_670)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        head = heads.open_head(connection, "i")
+        runs.add(connection, head, "s4_filter", [large, *[small] * 60], generation=1, items=1)
+        run = runs.runs(connection, head, "s4_filter")[-1]
+        sums = zlib.crc32(large).to_bytes(4, "little") * 61
+        row = (run.id, run.generation, run.items, run.first, sums, run.about)
+        connection.execute("UPDATE run SET checksums = ? WHERE id = ?", (sums, run.id))
+        head.sums["s4_filter"] += runs._checksum(head, "s4_filter", row)
+        row = (*row[:4], run.checksums.tobytes(), run.about)
+        head.sums["s4_filter"] -= runs._checksum(head, "s4_filter", row)
+        head.sums["s4_filter"] &= runs._MASK
+        heads.save(connection, head)
+        connection.execute("VACUUM")  # no page has what was there before
+        assert connection.execute("PRAGMA page_size").fetchone() == (4_096,)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"<large>") - 8  # the size of the row, in two bytes, its number, a header
+    size, kept = data[at : at + 2], data[at + 3 : at + 3 + 589 + 4]
+    while (at := data.find(b"<small>", at)) >= 0:
+        data[at - 7 : at - 5] = size
+        data[at - 4 : at - 4 + len(kept)] = kept
+    path.write_bytes(data)
+    with closing(sqlite3.connect(path)) as connection:
+        head = heads.open_head(connection, "i")
+        run = runs.runs(connection, head, "s4_filter")[-1]
+        read = (block for n in range(61) for _, block in runs.blocks(connection, run, [n]))
+        assert all(block == large for block in islice(read, 20))
+        with pytest.raises(Damaged, match="more bytes than its file"):
+            list(read)
