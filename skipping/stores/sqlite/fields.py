@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from providers.errors import Damaged, StoreError
 from skipping.stores import IDENTITY, Catalogue, Generation, Told
-from skipping.stores.entries import is_scalar
+from skipping.stores.entries import compact, is_scalar
 from skipping.stores.sqlite.heads import Head
 from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_stream
@@ -82,7 +82,7 @@ def replace_rows(
 
 
 def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) -> None:
-    packed = []
+    packed, rows = [], compact(rows)  # not a message for each row that was written alone
     for start in range(0, len(rows), _ROWS):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:

@@ -442,6 +442,17 @@ def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
         assert [list(a) for a in found] == EXPECTED, most
 
 
+def test_rows_written_one_by_one_are_read_together(path: Path) -> None:
+    store = make(path, files=1)
+    for _ in range(7):
+        store.write("i", entries(store.reserve("i", 1)), revision=1)
+    with closing(sqlite3.connect(path)) as other:
+        sql = "SELECT data FROM block b JOIN run r ON r.first = b.id WHERE part IN ('files', 's1')"
+        for (data,) in other.execute(sql).fetchall():
+            _, *batches = pa.ipc.MessageReader.open_stream(data)
+            assert len(batches) == 1
+
+
 def test_a_dropped_index_has_nothing_to_forget(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when it is dropped while another process refreshes it."""
     store = make(path)
