@@ -29,7 +29,7 @@ from skipping.stores.sqlite.fields import (
     table_of,
 )
 from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import delete_abandoned, stored_bytes
+from skipping.stores.sqlite.runs import delete_abandoned
 from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
 
 __all__ = [
@@ -253,12 +253,12 @@ def reclaim(connection: sqlite3.Connection, head: Head) -> bool:
     return left
 
 
-def entries_of(connection: sqlite3.Connection, head: Head) -> Iterator[pa.Table]:
-    """The whole entries in the order of their ordinals, some thousand at a time."""
+def entries_of(connection: sqlite3.Connection, head: Head, bytes: int) -> Iterator[pa.Table]:
+    """The whole entries, which have so many bytes, some thousand at a time, in order."""
     gone = removed_of(connection, head)
     files = table_of(connection, head, FILES)
     # Each of these reads all terms: with a million files, 4,096 at a time took an hour.
-    most = max(_FILES, _TOGETHER * len(files) // (stored_bytes(connection, head.id) + 1))
+    most = max(_FILES, _TOGETHER * len(files) // (bytes + 1))
     for start in range(0, len(files), most):
         some = files.slice(start, most)
         some = some.filter(pa.array(~np.isin(some["ordinal"].to_numpy(), gone)))

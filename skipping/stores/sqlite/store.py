@@ -239,8 +239,10 @@ class SqliteStore:
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
+            head = open_head(connection, index)
+            bytes = stored_bytes(connection, head.id)  # rows without end, if it is forged
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
-            yield from entries_of(connection, open_head(connection, index))
+            yield from entries_of(connection, head, bytes)
 
     def disproved(
         self,

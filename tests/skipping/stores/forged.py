@@ -11,6 +11,7 @@ import json
 import random
 import shutil
 import sqlite3
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -101,6 +102,33 @@ def forge(path: Path, part: str, change: Change) -> None:
         )
         heads.save(connection, head)
         connection.execute("COMMIT")
+
+
+def make_endless(path: Path, index: str) -> None:
+    """Make pages of one of SQLite's indexes name the same pages again and again: rows without end.
+
+    A page of the first level names the last page 41 times, one of the next level that page, ...
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        ((root,),) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
+        ).fetchall()
+    data, size = path.read_bytes(), 4_096
+    pages = [data[at : at + size] for at in range(0, len(data), size)]
+    made = leaf = pages[root - 1]
+    first = int.from_bytes(leaf[8:10], "big")
+    cell = leaf[first : first + 1 + leaf[first]]
+    for _ in range(7):
+        pages.append(made)
+        body = (len(pages).to_bytes(4, "big") + cell) * 40
+        at = [size - len(body) + n * (4 + len(cell)) for n in range(40)]
+        made = struct.pack(">BHHHBI40H", 2, 0, 40, at[0], 0, len(pages), *at)
+        made += bytes(size - len(made) - len(body)) + body
+    pages[root - 1] = made
+    header = bytearray(pages[0])
+    header[28:32], header[92:96] = len(pages).to_bytes(4, "big"), header[24:28]
+    path.write_bytes(b"".join([bytes(header), *pages[1:]]))
 
 
 def ask(path: Path) -> list[object]:

@@ -381,3 +381,16 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
         assert all(block == large for block in islice(read, 20))
         with pytest.raises(Damaged, match="more bytes than its file"):
             list(read)
+
+
+@pytest.mark.parametrize("name", ["entry_identity", "run_part"])
+def test_rows_without_end_end_with_the_time(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "store.db"
+    forged.make(path)
+    forged.make_endless(path, name)
+    store = SqliteStore(path, patience=0.5)
+    for use in (lambda: store.size("i"), lambda: list(store.entries("i"))):
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="did not answer within"):
+            use()
+        assert time.monotonic() - began < 30
