@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -394,3 +395,6 @@ def test_rows_without_end_end_with_the_time(tmp_path: Path, name: str) -> None:
         with pytest.raises(StoreError, match="did not answer within"):
             use()
         assert time.monotonic() - began < 30
+    began = time.monotonic()
+    store.define(replace(DEFINITION, dropped=True), expect=1)
+    assert time.monotonic() - began < 30
