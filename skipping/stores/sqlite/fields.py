@@ -82,7 +82,8 @@ def replace_rows(
 
 
 def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) -> None:
-    packed, rows = [], compact(rows)  # not a message for each row that was written alone
+    packed = []
+    rows = compact(rows)  # not a message for each row that was written alone
     for start in range(0, len(rows), _ROWS):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
