@@ -37,7 +37,7 @@ test: lint types jars  ## lint, types, import law, and a test of every rule, kin
 
 SHARE := extended
 
-test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables, long
+test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables, long, foreign
 	$(PYTEST) -m "($(SHARE)) and not soak"
 
 test-all: test test-extended  ## everything but the soak

@@ -129,6 +129,7 @@ EXTENDED = {
         "skipping/streaming/test_iceberg.py",
         "skipping/streaming/test_opensearch.py",
     ),
+    "foreign": ("rewrite/test_spark_suite.py",),
 }
 """What `make test` leaves to `make test-extended`, in the shares that CI takes in turn. Each rule,
 kind, format, store and join form has its tests among the others. Single tests of other files name
