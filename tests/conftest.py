@@ -131,7 +131,7 @@ EXTENDED = {
     ),
     "foreign": ("rewrite/test_spark_suite.py",),
 }
-"""What `make test` leaves to `make test-extended`, in the shares that CI takes in turn. Each rule,
+"""What `make test` leaves to `make test-extended`, in shares; CI runs `conditions`. Each rule,
 kind, format, store and join form has its tests among the others. Single tests of other files name
 their share as a mark."""
 
