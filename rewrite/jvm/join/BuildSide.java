@@ -32,6 +32,10 @@ import rewrite.jvm.source.ScanSources;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
 public class BuildSide {
+  /** Whether keys are collected whatever they cost. Tests of results set it: most of their tables
+      are too small for any benefit. */
+  static boolean isCostIgnored;
+
   /** How many times greater a scan must be than a dimension without a condition: one that Spark
       broadcasts anyway, and one that is read again. */
   private static final int SMALL = 10;
@@ -198,7 +202,7 @@ public class BuildSide {
 
   /** Why it is not likely to have fewer keys than a scan of so many bytes; null: it is. */
   public String refusal(scala.math.BigInt bytes) {
-    return selective() || isSmall(bytes) || PruningCost.isCostIgnored
+    return selective() || isSmall(bytes) || isCostIgnored
         ? null
         : name() + " has no condition, and is not small against " + bytes + " bytes";
   }

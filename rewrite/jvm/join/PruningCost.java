@@ -24,10 +24,6 @@ public final class PruningCost {
   /** Where the bounds of more files overlap, a few keys are in nearly all of them. */
   private static final double MOST_OVERLAP = 0.9;
 
-  /** Whether keys are collected whatever they cost. Tests of results set it: most of their tables
-      are too small for any benefit. */
-  static boolean isCostIgnored;
-
   private final IndexClient client;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
@@ -117,7 +113,7 @@ public final class PruningCost {
     if (read.files() < 2) return "the scan has a single file";
     refusal = dimension.refusal(scala.math.BigInt.apply(read.bytes()));
     if (refusal != null) return refusal;
-    if (alike > 1 && !dimension.selective() && !isCostIgnored) {
+    if (alike > 1 && !dimension.selective() && !BuildSide.isCostIgnored) {
       return dimension.name() + " has no condition, and Spark reads the scan once for " + alike
           + " parts";
     }
@@ -140,7 +136,7 @@ public final class PruningCost {
 
   /** What earlier keys of the dimension say against it; null: nothing. */
   public String history(BuildSide dimension, int alike) {
-    if (isCostIgnored) return null;
+    if (BuildSide.isCostIgnored) return null;
     return feedback.refusal(
         shape(dimension, alike), String.valueOf(dimension.price()), alike);
   }
@@ -172,7 +168,7 @@ public final class PruningCost {
   }
 
   private static boolean isDear(scala.math.BigInt price, long bytes) {
-    if (isCostIgnored) return false;
+    if (BuildSide.isCostIgnored) return false;
     scala.math.BigInt twice = price.$times(scala.math.BigInt.apply(2));
     return twice.compareTo(scala.math.BigInt.apply(bytes)) >= 0;
   }
