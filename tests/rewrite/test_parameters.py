@@ -152,6 +152,6 @@ def test_errors_point_into_the_text_as_it_was_written(spark: SparkSession) -> No
         spark.sql(text, args={"x": "a value that is longer than its marker"})
     (context,) = unknown.value.getQueryContext()
     assert text[context.startIndex() : context.stopIndex() + 1] == context.fragment() == "nope"
-    for wrong in ("SELEC :x", f"SELECT :x FROM {DELTA} WHERE", f"OPTIMIZE :x {DELTA}"):
+    for wrong in ("SELEC :x", f"SELECT :x FROM {DELTA} WHERE (", f"OPTIMIZE :x {DELTA}"):
         with pytest.raises(ParseException):
             spark.sql(wrong, args={"x": 1})
