@@ -311,7 +311,8 @@ def test_partitions_truncated_towards_zero(spark: SparkSession, iceberg: None) -
 
     rewrite_files(spark, "iceberg.default.rounds", round_up)
     make_table(spark, "writer_keys", f"SELECT k, n, 0 AS _f FROM VALUES {rows} AS t(k, n)")
-    query = "SELECT f.id FROM rounds f JOIN writer_keys d ON f.x = d.k WHERE d.n {}"
+    # Between two bounds: for equal keys, Spark itself drops the partition of -5 at run time.
+    query = "SELECT f.id FROM rounds f JOIN writer_keys d ON f.x BETWEEN d.k AND d.k WHERE d.n {}"
     assert len(same_rows(spark, query.format("< 2")).rows) == 2
     assert same_rows(spark, query.format("= 3")).skipped
     spark.sql("DROP TABLE rounds")
