@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from rewrite.bridge import compiled
+from rewrite.bridge import class_cache
 
 __all__ = ["Jars"]
 
@@ -39,7 +39,7 @@ class Jars:
 
     def settings(self) -> dict[str, str]:
         """What takes the place of `spark.jars.packages`, if all jars are here as they were."""
-        kept = None if self._key is None else compiled.load(self._key, _KIND)
+        kept = None if self._key is None else class_cache.load(self._key, _KIND)
         if kept is None:
             return {}
         sizes: dict[str, int] = json.loads(kept["jars.json"])
@@ -55,7 +55,7 @@ class Jars:
         found = (spark.sparkContext.getConf().get("spark.jars") or "").split(",")
         sizes = {location: _size(location) for location in found}
         if None not in sizes.values():
-            compiled.save(self._key, {"jars.json": json.dumps(sizes).encode()}, _KIND)
+            class_cache.save(self._key, {"jars.json": json.dumps(sizes).encode()}, _KIND)
         self._key = None
 
 

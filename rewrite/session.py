@@ -29,7 +29,7 @@ from rewrite.preflight import (
     require_java,
     require_session,
 )
-from skipping.build.interrupts import run_interruptibly
+from skipping.indexing.interrupts import run_interruptibly
 from skipping.parser import is_ours
 from skipping.progress import in_notebook
 from skipping.requirements import require_delta

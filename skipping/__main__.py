@@ -180,9 +180,9 @@ def _copy(source: str, target: str) -> int:
 
 def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
     """Those of these tables, or all of the store's, each found by its root."""
-    from skipping.engines.deltalake import delta_path_source
-    from skipping.engines.environment import environment_store, stored_root
-    from skipping.engines.folder import folder_path, folder_source
+    from skipping.sources.deltalake import delta_path_source
+    from skipping.sources.environment import environment_store, stored_root
+    from skipping.sources.folder import folder_path, folder_source
 
     def open(path: str) -> SkippingIndex:
         path = os.path.abspath(path) if os.path.isdir(path) else path
@@ -237,13 +237,13 @@ def _refresh(named: Mapping[str, Callable[[], SkippingIndex]]) -> int:
 
 
 def _all(spark: SparkSession) -> list[Definition]:
-    from skipping.engines.spark import settings_of, store_of
+    from skipping.sources.spark import settings_of, store_of
 
     return _definitions(store_of(spark, settings_of(spark)))
 
 
 def _open_stored(spark: SparkSession, definition: Definition) -> SkippingIndex:
-    from skipping.engines.stored import stored_name
+    from skipping.sources.stored import stored_name
 
     return SkippingIndex.on(spark, stored_name(spark, definition))
 

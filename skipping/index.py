@@ -21,10 +21,8 @@ from providers.errors import (
     TableError,
 )
 from providers.predicate import And, In, Predicate
-from skipping.build.refresh import Pending, find_gaps, find_pending, list_files, refresh
-from skipping.build.vacuum import vacuum
 from skipping.config.options import IndexOptions
-from skipping.define import (
+from skipping.indexing.definitions import (
     add_columns,
     alter_definition,
     carry_over,
@@ -39,19 +37,22 @@ from skipping.define import (
     require_answerable,
     require_readable,
 )
-from skipping.engines.open import open_source
-from skipping.engines.source import Source
-from skipping.facts import as_html, describe, is_replaced, standing
+from skipping.indexing.describe import as_html, describe, is_replaced, standing
+from skipping.indexing.refresh import Pending, find_gaps, find_pending, list_files, refresh
+from skipping.indexing.vacuum import vacuum
+from skipping.lookup.composites import joined_tuples
 from skipping.lookup.lookup import invalidate
-from skipping.lookup.query import Asking
+from skipping.lookup.query import IndexQuery
 from skipping.lookup.scan_plan import ScanPlan
-from skipping.lookup.tuples import joined_tuples
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser import ColumnSpec
 from skipping.parser.condition import Strings, require_same_strings
 from skipping.parser.fragments import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop
+from skipping.scans.open import open_scan
+from skipping.sources.base import Source
+from skipping.sources.open import open_source
 from skipping.stores import IDENTITY, IndexStore, identities
 from skipping.stores.open import missing_folder
 from skipping.tables import Table
@@ -66,10 +67,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from skipping.advise.analyze import Advice
-    from skipping.tables.iceberg.scan import IndexedScan
-    from skipping.tables.joined import Joined
-    from skipping.tables.scan import FileScan
-    from skipping.tables.verification import Verification
+    from skipping.scans.file_scan import FileScan
+    from skipping.scans.iceberg_scan import IndexedScan
+    from skipping.scans.join import Joined
+    from skipping.scans.verification import Verification
 
 __all__ = ["Index"]
 
@@ -243,7 +244,7 @@ class Index:
         run = partial(self._refresh, token, limit, until, retry=retry)
         if self._source.spark is None:
             return run()
-        from skipping.build.interrupts import run_interruptibly  # Spark's
+        from skipping.indexing.interrupts import run_interruptibly  # Spark's
 
         return run_interruptibly(self._source.spark, run)
 
@@ -344,7 +345,7 @@ class Index:
         known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         if predicate is not None:
-            gone = self._asking.disproved(predicate, self.table.columns())
+            gone = self._query.disproved(predicate, self.table.columns())
             files = files.filter(pa.array([f not in gone for f in identities(files)], pa.bool_()))
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
@@ -355,7 +356,7 @@ class Index:
         made of `providers`: leaves name columns as SQL does, values are Python's
         (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array. Anything else is a TypeError.
         """
-        return self._asking.plan(predicate, self.table)
+        return self._query.plan(predicate, self.table)
 
     def why(self, predicate: Predicate | str) -> pa.Table:
         """The files of the table's newest version, and what disproves each for a predicate.
@@ -365,7 +366,7 @@ class Index:
         disproves the file. A file whose `disproved` is false survived: no label is true, or, under
         an OR, not all are. The predicate is that of `lookup`.
         """
-        return self._asking.why(predicate, self.table)
+        return self._query.why(predicate, self.table)
 
     def scan(
         self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
@@ -397,7 +398,7 @@ class Index:
             options["row_filter"] = row_filter
         if keys is not None:
             options["keys"] = keys
-        return self._asking.scan(self.table, options)
+        return open_scan(self._query, self.table, **options)
 
     def verify(self, row_filter: Any = "", **options: Any) -> Verification:
         """Read, of a `scan`, also the files that are left out: none may hold a matching row.
@@ -426,7 +427,7 @@ class Index:
         then the dimension's but its keys, with the suffix where the table has that name. Takes what
         `scan` does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
         """
-        from skipping.tables.joined import Joined, as_table
+        from skipping.scans.join import Joined, as_table
 
         names = {on: on} if isinstance(on, str) else on
         pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
@@ -473,12 +474,12 @@ class Index:
         return as_html(facts)
 
     @property
-    def _asking(self) -> Asking:
+    def _query(self) -> IndexQuery:
         spark, settings = self._source.spark, self._source.settings()
         if spark is None:
-            return Asking(self.store, self.definition, settings)
+            return IndexQuery(self.store, self.definition, settings)
         zone = spark.conf.get("spark.sql.session.timeZone")
-        return Asking(self.store, self.definition, settings, zone, _strings(spark))
+        return IndexQuery(self.store, self.definition, settings, zone, _strings(spark))
 
 
 def _strings(spark: SparkSession) -> Strings:

@@ -92,7 +92,7 @@ def test_every_page_is_in_the_site_and_the_readme() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, DOCS / "flows.svg"], ids=lambda page: page.name)
 def test_files_that_are_named_are_there(page: Path) -> None:
-    """Paths from the top, as `skipping/build/refresh.py`; `make x`; `python -m x`."""
+    """Paths from the top, as `skipping/indexing/refresh.py`; `make x`; `python -m x`."""
     text = page.read_text()
     folders = "providers|skipping|rewrite|tests|notebooks|docs"
     for named in re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.]*\w)", prose(page)):

@@ -80,8 +80,8 @@ def test_no_import_hides_from_the_import_law() -> None:
     assert {str(p.relative_to(ROOT)) for p in sources() if hidden.search(p.read_text())} == {
         "skipping/__init__.py",  # the public names, when they are first used
         "skipping/__main__.py",  # the program may start the server, which is above the library
-        "skipping/build/preflight.py",  # whether executors have other people's packages
-        "skipping/tables/engine_scan.py",  # the engine that the user asked for
+        "skipping/indexing/preflight.py",  # whether executors have other people's packages
+        "skipping/scans/engines.py",  # the engine that the user asked for
     }
 
 

@@ -26,14 +26,14 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from skipping import SkippingIndex
-from skipping.build.refresh import current_columns, unnumbered
-from skipping.build.sketch import Work, sketch_files
-from skipping.build.spark import opens
-from skipping.build.spark_reader import ReaderBuild
-from skipping.build.storage import session_storage
-from skipping.build.whole_files import WholeFileBuild
+from skipping.indexing.refresh import current_columns, unnumbered
+from skipping.indexing.sketch import Work, sketch_files
+from skipping.indexing.spark import opens
+from skipping.indexing.spark_reader import ReaderBuild
+from skipping.indexing.storage import session_storage
+from skipping.indexing.whole_files import WholeFileBuild
 from tests.rewrite.differential import skips
-from tests.skipping.build.test_reader_build import spelled
+from tests.skipping.indexing.test_reader_build import spelled
 from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies
 from tests.skipping.streaming.conftest import caught_up, until

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 import skipping
 from providers.errors import NoStore, SkippingError, StoreError
 from rewrite.bridge import protocol
-from rewrite.bridge.folder import Folder
+from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import Reader, read_message
 from rewrite.bridge.shadow import Asked, Shadow
 from skipping.config.settings import SETTINGS, Settings

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 
-from rewrite.bridge import compiled
+from rewrite.bridge import class_cache
 
 __all__ = ["Classes"]
 
@@ -68,10 +68,10 @@ def _load(gateway: Any) -> Any:
     sources = {path: path.read_text("utf-8") for path in sorted(_SOURCES.rglob("*.java"))}
     formats = {mark: found for mark, name in _FORMATS.items() if (found := _origin(parent, name))}
     key = _key(jvm, parent, sources, formats)
-    classes = compiled.load(key)
+    classes = class_cache.load(key)
     if classes is None:
         classes = _compile(gateway, parent, sources, tuple(formats))
-        compiled.save(key, classes)
+        class_cache.save(key, classes)
     resources = jvm.java.util.HashMap()
     for name, code in classes.items():
         resources.put(name, code)

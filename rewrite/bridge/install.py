@@ -22,11 +22,11 @@ from rewrite.bridge.authentication import Guarded, authenticate, make_secret, se
 from rewrite.bridge.callbacks import Answers, Statements, describe_indexes
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.counters import Counting
-from rewrite.bridge.folder import Folder
+from rewrite.bridge.message_files import Folder
 from rewrite.bridge.shadow import Shadow
 from skipping.config.settings import Settings
-from skipping.engines.spark import settings_of, store_of
 from skipping.lookup.lookup import Lookup
+from skipping.sources.spark import settings_of, store_of
 from skipping.tables.bounds import rules_as_json
 
 __all__ = ["Hooks", "analysed", "find_hooks"]

@@ -33,7 +33,7 @@ from providers.predicate import (
 from providers.tuples import encode_tuples
 from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import protocol
-from skipping.lookup.networks import network_predicate
+from skipping.filters.networks import network_predicate
 from skipping.lookup.translate import QueryColumn, composite_column
 from skipping.model.definition import IndexedColumn
 

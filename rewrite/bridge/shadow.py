@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from providers.predicate import Predicate
-from skipping.audit import recheck
-from skipping.engines.stored import stored_name
+from skipping.advise.sampled_verification import recheck
 from skipping.lookup.lookup import Finding, Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition
+from skipping.sources.stored import stored_name
 from skipping.stores import find_identities
 from skipping.tables.open import open_table
 

@@ -18,10 +18,10 @@ from rewrite.observe.explain import (
     statement_of,
 )
 from rewrite.observe.rows import describe_scan, rows_of
-from skipping.engines.rows import frame_of_rows
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import TableId
 from skipping.parser import ShowHistory
+from skipping.sources.rows import frame_of_rows
 
 __all__ = ["asked_in_vain", "history", "rows_of_history"]
 

@@ -28,11 +28,11 @@ from skipping.advise.recommend import (
     spell_column,
 )
 from skipping.advise.sample import FILES, Sample, choose_files, measure_files
-from skipping.build.sketch import Work
-from skipping.engines.spark import settings_of
+from skipping.indexing.sketch import Work
 from skipping.lookup.format import format_value
 from skipping.model.definition import IndexedColumn
 from skipping.parser.condition import LONGEST
+from skipping.sources.spark import settings_of
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import combine
 from skipping.tables.open import open_table

@@ -17,7 +17,7 @@ from providers.predicate import Compare, Leaf
 from providers.tuples import decode_tuple
 from skipping.advise.questions import Draw, ask, kept_by_bounds, kept_by_tests, mean, sketches_of
 from skipping.advise.sample import Sample
-from skipping.build.sketch import Work
+from skipping.indexing.sketch import Work
 
 __all__ = ["Baseline", "ColumnKinds", "Planned", "TableItself"]
 

@@ -19,11 +19,11 @@ from providers.base import Column, Field, Layout, Param
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
 from skipping.advise.sample import COUNTED, KEYS, Sample, some_of
-from skipping.build.expressions import ExpressionBuild
-from skipping.build.refresh import unnumbered
-from skipping.build.sketch import Work
+from skipping.indexing.expressions import ExpressionBuild
+from skipping.indexing.parquet_columns import indexed_domain
+from skipping.indexing.refresh import unnumbered
+from skipping.indexing.sketch import Work
 from skipping.model.definition import IndexedColumn
-from skipping.parquet.columns import indexed_domain
 from skipping.stores import IDENTITY
 
 __all__ = ["measure_expression"]

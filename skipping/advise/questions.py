@@ -23,7 +23,7 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import AnyOf, IndexPredicate, disproved, map_tests
 from providers.predicate import Between, Compare, Contains, In, Leaf
 from skipping.advise.sample import Sample
-from skipping.build.sketch import Work, entry_schema
+from skipping.indexing.sketch import Work, entry_schema
 from skipping.lookup.translate import USELESS
 from skipping.stores import IDENTITY
 

@@ -29,7 +29,7 @@ from skipping.advise.questions import (
     values,
 )
 from skipping.advise.sample import Sample
-from skipping.build.sketch import Work
+from skipping.indexing.sketch import Work
 from skipping.model.identifiers import sql_name
 from skipping.parser.literals import split_parts
 from skipping.tables import TableColumn

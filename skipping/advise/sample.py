@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
-from skipping.build.sketch import Work, entry_schema, make_entries, sketch_columns
-from skipping.build.spark import opens
-from skipping.build.storage import session_storage
-from skipping.build.tasks import as_task
-from skipping.parquet.columns import find, indexed_domain
-from skipping.parquet.reader import ROWS, Chunk, Unreadable, part_of, read_columns
+from skipping.indexing.parquet_columns import find, indexed_domain
+from skipping.indexing.parquet_reader import ROWS, Chunk, Unreadable, part_of, read_columns
+from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch_columns
+from skipping.indexing.spark import opens
+from skipping.indexing.storage import session_storage
+from skipping.indexing.tasks import as_task
 from skipping.progress import progress
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn

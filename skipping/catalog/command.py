@@ -25,7 +25,7 @@ from skipping.catalog.service import Limits, application
 from skipping.catalog.upstream import Upstream
 from skipping.catalog.workers import Bounds, Workers
 from skipping.config.settings import PREFIX, Settings, variable
-from skipping.engines.environment import environment_store
+from skipping.sources.environment import environment_store
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ from skipping.catalog.predicates import read_predicate
 from skipping.catalog.storage import Storage
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import shared_lookup
-from skipping.lookup.query import Asking
+from skipping.lookup.query import IndexQuery
 from skipping.model.definition import Definition
 from skipping.stores import IndexStore
 from skipping.tables.iceberg.metadata import table_id
@@ -77,7 +77,7 @@ class Indexes:
         """What the index says of a predicate, as a worker sends it; None if it says nothing."""
         try:
             predicate, columns = read_predicate(said)
-            found = Asking(self._store, definition, self._settings).find(predicate, columns)
+            found = IndexQuery(self._store, definition, self._settings).find(predicate, columns)
         except Exception as error:  # reading never fails because of an index
             self._warn(error)
             return None

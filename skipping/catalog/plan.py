@@ -55,10 +55,10 @@ from skipping.catalog.entries import (
 from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import Mask, matching
+from skipping.filters.pyiceberg import Reading, predicate_of
 from skipping.stores import identities
 from skipping.tables import Columns
 from skipping.tables.iceberg.bounds import TrustedBounds
-from skipping.tables.iceberg.filters import Reading, predicate_of
 from skipping.tables.iceberg.metadata import Metadata
 
 __all__ = ["Contents", "Find", "Found", "Part", "Planner"]

@@ -26,10 +26,7 @@ from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, file_rows
 from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
-from skipping.define import drop_kind, number_columns, orphan_hint, set_options
-from skipping.engines.rows import frame_of_rows
-from skipping.engines.spark import settings_of, store_of
-from skipping.engines.stored import stored_name
+from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
 from skipping.model.identifiers import (
@@ -65,6 +62,9 @@ from skipping.parser import (
 from skipping.parser.literals import split_parts
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
 from skipping.skipping_index import SkippingIndex
+from skipping.sources.rows import frame_of_rows
+from skipping.sources.spark import settings_of, store_of
+from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import job_name, keep, leave, recover, streams

@@ -26,7 +26,7 @@ from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
 from skipping.stores import Catalogue, IndexStore
 from skipping.stores.entries import bitmap_of, compact
-from skipping.stores.forking import Lock
+from skipping.stores.fork_safety import Lock
 from skipping.stores.single_flight import SingleFlight
 
 __all__ = ["Finding", "Known", "Leg", "Lookup", "invalidate", "shared_lookup"]

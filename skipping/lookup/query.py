@@ -1,21 +1,18 @@
-"""Asking one index from Python: predicates on column names, answers about files."""
+"""Query one index from Python: predicates on column names, results about files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import TableError
 from providers.predicate import Predicate, map_leaves
 from skipping.config.settings import Settings
-from skipping.lookup.bind import Binding
-from skipping.lookup.conditions import as_predicate
+from skipping.filters.sql import as_predicate
+from skipping.lookup.binding import Binding
 from skipping.lookup.lookup import Finding, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
@@ -25,15 +22,11 @@ from skipping.stores import Identity, IndexStore, find_identities, identities
 from skipping.stores.entries import bitmap_of
 from skipping.tables import Columns, Table
 
-if TYPE_CHECKING:
-    from skipping.tables.iceberg.scan import IndexedScan
-    from skipping.tables.scan import FileScan
-
-__all__ = ["Asking"]
+__all__ = ["IndexQuery"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class IndexQuery:
     """One index as it is now. Raises StoreError, and DefinitionError for what does not fit.
 
     A predicate may be SQL text; then `zone` is the session's time zone, if there is a session, and
@@ -85,14 +78,6 @@ class Asking:
     def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:
         """A predicate as it is evaluated: identities of columns, and normalised values."""
         return self._bound(predicate, columns)[0]
-
-    def scan(self, table: Table, options: Mapping[str, Any]) -> IndexedScan | FileScan:
-        """A scan of a table without Spark, less the files without a match."""
-        scan = getattr(table, "scan", None)
-        if scan is None:
-            raise TableError(f"{table.name} was opened with Spark: query it there")
-        scanned: IndexedScan | FileScan = scan(self, **options)
-        return scanned
 
     def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""

@@ -32,8 +32,8 @@ from providers.registry import kinds
 from providers.simplify import simplify
 from providers.tuples import tuple_domain, tuple_type
 from providers.values import Domain
+from skipping.lookup.composites import Composite, with_tuples
 from skipping.lookup.format import format_leaf
-from skipping.lookup.tuples import Composite, with_tuples
 from skipping.model.definition import Definition, IndexedColumn
 
 __all__ = ["USELESS", "QueryColumn", "Question", "composite_column"]

@@ -2,7 +2,7 @@
 
 A condition stands in the store, where others may write. So it is read by a grammar that knows
 comparisons, null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants,
-and what is handed to Spark or PyIceberg is made of this tree (`skipping.tables.conditions`).
+and what is handed to Spark or PyIceberg is made of this tree (`skipping.tables.spark_where`).
 """
 
 from __future__ import annotations

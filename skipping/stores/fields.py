@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
-from skipping.stores.forking import Lock
+from skipping.stores.fork_safety import Lock
 from skipping.stores.single_flight import SingleFlight
 from skipping.stores.slices import Slices, TooLarge
 

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 from providers.errors import SettingError
 from skipping.stores import IndexStore
 from skipping.stores.fields import KEPT
-from skipping.stores.forking import Lock
+from skipping.stores.fork_safety import Lock
 from skipping.stores.memory.store import MemoryStore
-from skipping.stores.opensearch.access import SCHEMES, Access, server
+from skipping.stores.opensearch.credentials import SCHEMES, Access, server
 from skipping.stores.sqlite.store import SqliteStore
 
 __all__ = ["missing_folder", "open_store"]

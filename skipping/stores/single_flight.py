@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as OutOfTime  # the built-in one sin
 from typing import Generic, TypeVar, cast
 
 from providers.errors import StoreError
-from skipping.stores.forking import Lock, reset_after_fork
+from skipping.stores.fork_safety import Lock, reset_after_fork
 
 __all__ = ["SingleFlight"]
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from providers.errors import DefinitionError
 from skipping.config.options import IndexOptions
 from skipping.config.settings import PREFIX
-from skipping.engines.spark import CHECKPOINTS, checkpoint_roots, default_checkpoint
-from skipping.engines.stored import hadoop_path, is_under
 from skipping.model.definition import IndexId
+from skipping.sources.spark import CHECKPOINTS, checkpoint_roots, default_checkpoint
+from skipping.sources.stored import hadoop_path, is_under
 
 __all__ = ["checkpoint_of", "require_checkpoint"]
 

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError, NoStore, SkippingError, TableError
 from skipping.config.options import IndexOptions
-from skipping.engines.spark import settings_of, store_of
-from skipping.engines.stored import stored_name
 from skipping.index import Index
 from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
+from skipping.sources.spark import settings_of, store_of
+from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import LEAVING, Maintainer

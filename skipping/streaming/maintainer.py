@@ -29,7 +29,7 @@ from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
 from skipping.parser.errors import mask_controls
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import checkpoint_of
-from skipping.streaming.keeper import Keeper
+from skipping.streaming.scheduler import Keeper
 from skipping.streaming.source import FileEvents
 
 __all__ = ["LEAVING", "Maintainer"]

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
-from skipping.engines.rows import frame_of_rows
 from skipping.index import Index
+from skipping.sources.rows import frame_of_rows
 
 __all__ = ["FileEvents"]
 

@@ -6,7 +6,7 @@ Files travel as Arrow tables with the columns of FILES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
@@ -14,12 +14,11 @@ from typing import ClassVar, Protocol, TypeAlias
 import pyarrow as pa
 
 from providers.errors import DefinitionError
-from providers.predicate import Predicate
 from skipping.model.definition import Expression, TableId
 from skipping.parser.literals import split_parts
-from skipping.stores import Identity
+from skipping.tables.filesystem import Locate
 
-__all__ = ["FILES", "VARIANT", "Asked", "Columns", "Table", "TableColumn"]
+__all__ = ["FILES", "VARIANT", "Columns", "Table", "TableColumn", "TableSnapshot"]
 
 FILES = pa.schema(
     [
@@ -141,16 +140,6 @@ class Columns(Mapping[str, TableColumn]):
         raise DefinitionError(f"no column {name}: there are {', '.join(self._columns)}")
 
 
-class Asked(Protocol):
-    """An index as scans without Spark ask it."""
-
-    def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:
-        """A predicate with identities of columns and normalised values; raises for a wrong one."""
-
-    def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
-        """The files without a match; raises StoreError."""
-
-
 class Table(Protocol):
     """A format read through its log, or, where it has none, through what Spark lists."""
 
@@ -188,3 +177,28 @@ class Table(Protocol):
 
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether some version of the table that can still be read may have it."""
+
+
+class TableSnapshot(Protocol):
+    """One version of a table that is read without Spark: its columns, its files, their rows."""
+
+    @property
+    def columns(self) -> Columns:
+        """The leaf columns."""
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+
+    @property
+    def vectors(self) -> Mapping[str, pa.Array]:
+        """By path, for each row of a file whether it is live; others have all of theirs."""
+
+    def files(self) -> pa.Table:
+        """The live files (FILES)."""
+
+    def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
+        """Top-level columns of a file by name, as the table has them; dead rows among them.
+
+        Raises TableError for a column that cannot be read exactly.
+        """

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from providers.errors import TableError, first_line
 from skipping.model.identifiers import sql_name
 from skipping.tables import Table
-from skipping.tables.delta import DeltaTable
+from skipping.tables.delta.spark import DeltaTable
 from skipping.tables.iceberg.spark import IcebergTable
-from skipping.tables.parquet import ParquetTable
+from skipping.tables.parquet.spark import ParquetTable
 
 __all__ = ["open_table"]
 

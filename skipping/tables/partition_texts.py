@@ -9,7 +9,7 @@ __all__ = ["partition_texts"]
 
 
 def partition_texts(values: pa.ChunkedArray) -> list[str | None]:
-    """Values of a column as `partition_value` of `skipping.parquet` reads them."""
+    """Values of a column as `partition_value` of `skipping.indexing` reads them."""
     plain = values.cast(pa.string())
     if pa.types.is_floating(values.type):
         spelled = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}

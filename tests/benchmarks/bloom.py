@@ -103,7 +103,7 @@ def _ask(random: np.random.Generator, sizes: tuple[int, ...]) -> None:
                 expected = KIND.survival(In("k", pa.array(range(count))))
                 name = f"{files:,} x {count}"
                 rows.append((name, *times, f"{kept:.3f} of {expected:.3f}", f"{room:.0f}"))
-    heading("Asking, ms", values_of_a_file=FULL, bytes_of_a_filter=len(some[0]), rounds=ROUNDS)
+    heading("IndexQuery, ms", values_of_a_file=FULL, bytes_of_a_filter=len(some[0]), rounds=ROUNDS)
     table(("files x keys", "evaluator", "memory", "SQLite", "kept", "bytes a file"), rows)
 
 

@@ -8,7 +8,7 @@ direct     Python opens the files, with what the session knows
 whole      Spark fetches whole files, small ones
 columns    Spark's own Parquet reader
 
-ours       MIN_MAX and VALUE_LIST of each column, by `skipping.build.spark`
+ours       MIN_MAX and VALUE_LIST of each column, by `skipping.indexing.spark`
 read       Spark reads the same columns and throws them away
 aggregate  Spark groups by file: min, max and collect_set, as Flint builds
 objects    rows become Python objects, kept in sets; on a tenth of the files, its time taken by ten
@@ -27,10 +27,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from skipping.build.sketch import Build, Work
-from skipping.build.spark import SparkBuild
-from skipping.build.spark_reader import ReaderBuild
-from skipping.build.whole_files import WholeFileBuild
+from skipping.indexing.sketch import Build, Work
+from skipping.indexing.spark import SparkBuild
+from skipping.indexing.spark_reader import ReaderBuild
+from skipping.indexing.whole_files import WholeFileBuild
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
 from skipping.tables.open import open_table

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tqdm import tqdm
 
 from skipping import SkippingIndex
-from skipping.build.refresh import refresh
-from skipping.build.sketch import Build, Work
+from skipping.indexing.refresh import refresh
+from skipping.indexing.sketch import Build, Work
 from skipping.model.definition import Versioned
 from skipping.stores import IDENTITY
 from tests.benchmarks.metrics import Read, reads

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from rewrite.bridge.authentication import Guarded, make_secret
 from rewrite.bridge.compiler import Classes
-from rewrite.bridge.folder import Folder
+from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import _array, read_message
 from tests.benchmarks.report import heading, interleaved, ratio, table
 from tests.benchmarks.session import benchmark_session

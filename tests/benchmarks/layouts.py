@@ -20,8 +20,8 @@ from typing import ClassVar
 import numpy as np
 from pyroaring import BitMap
 
-from skipping.stores.opensearch.access import Access
 from skipping.stores.opensearch.client import Body, Client
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.scripts import bitmap, bitmap_words
 from tests.benchmarks.report import heading, spread, table
 from tests.benchmarks.synthetic import (

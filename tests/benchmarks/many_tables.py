@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from skipping import SkippingIndex
-from skipping.define import set_options
+from skipping.indexing.definitions import set_options
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.streaming.jobs import keep, leave_all

@@ -81,7 +81,7 @@ def main(scale: float = 1, files: int = 200) -> None:
         table((f"files that are left of {files} for", *head[1:]), lines)
 
     lines = [(name, spread(seconds, 1, 1e3)) for name, seconds in _asking().items()]
-    heading("Asking", files=MANY, keys=ASKED, rounds=9)
+    heading("IndexQuery", files=MANY, keys=ASKED, rounds=9)
     table(("kind, of numbers", "ms"), lines)
 
 

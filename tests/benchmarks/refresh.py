@@ -145,8 +145,8 @@ def _timing() -> Iterator[dict[str, float]]:
     """Seconds by part of a refresh; a part may hold another."""
     import time
 
-    from skipping.build import spark as build
-    from skipping.tables import delta
+    from skipping.indexing import spark as build
+    from skipping.tables.delta import spark as delta
 
     spent: dict[str, float] = {}
 

@@ -42,17 +42,17 @@ from pyroaring import BitMap
 from providers import BloomFilter, Column, Domain
 from rewrite.bridge.callbacks import Answers, table_key
 from rewrite.bridge.protocol import CURRENT
-from skipping.build.refresh import refresh
-from skipping.build.sketch import Work
-from skipping.build.vacuum import vacuum
 from skipping.config.settings import Settings
-from skipping.engines.source import Source
 from skipping.index import Index
+from skipping.indexing.refresh import refresh
+from skipping.indexing.sketch import Work
+from skipping.indexing.vacuum import vacuum
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, IndexedColumn, TableId, Versioned
+from skipping.sources.base import Source
 from skipping.stores import IndexStore
 from skipping.stores.memory.store import MemoryStore
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables import FILES, Columns, TableColumn

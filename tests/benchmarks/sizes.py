@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from skipping.model.definition import Definition, TableId
 from skipping.stores import IDENTITY
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import KEYS, SHARED, bytes_on_disk, cluster, entries, server

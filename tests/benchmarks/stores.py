@@ -19,7 +19,7 @@ import pyarrow as pa
 from providers.index_predicate import Contains, ContainsRange, FieldCompare, Overlaps, Test
 from skipping.model.definition import Definition, TableId
 from skipping.stores import IndexStore
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, spread, table
@@ -60,7 +60,7 @@ def main(*sizes: int) -> None:
                     asked.append((f"{files:,} {question}, {name}", files - least, *shown))
     heading("Writing, s, and reading all of the catalogue, ms", entries_a_write=PART)
     table(("files, store", "write, s", "catalogue, ms"), written)
-    heading("Asking for what is disproved, ms; no two questions are equal", warm_runs=WARM)
+    heading("IndexQuery for what is disproved, ms; no two questions are equal", warm_runs=WARM)
     table(("files, question, store", "left", "first", "later"), asked)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SessionError
-from rewrite.bridge import compiled
+from rewrite.bridge import class_cache
 from rewrite.preflight import ICEBERG_JAR
 
 TABLES = {"delta": "default", "iceberg": "ice.db.deep", "parquet": "default"}
@@ -114,8 +114,8 @@ def main(folder: Path, name: str) -> None:
     os.environ.pop("PYSPARK_PYTHON", None)
     spark = started(folder, name)
     loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
-    (entry,) = compiled.folder().glob("*.zip")
-    classes = compiled.load(entry.stem) or {}
+    (entry,) = class_cache.folder().glob("*.zip")
+    classes = class_cache.load(entry.stem) or {}
     seen: dict[str, Any] = {
         "jars": spark.sparkContext._jsc.sc().listJars().mkString(" "),
         "found": {

@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge import compiled, compiler, install
+from rewrite.bridge import class_cache, compiler, install
 from rewrite.bridge.install import find_hooks
 from tests.rewrite.differential import (
     ENABLED,
@@ -223,7 +223,7 @@ class Report:
 
 def prepare() -> dict[str, Any]:
     """Have the classes of the next session prepared; filled once it has begun."""
-    load, compile, make_secret = compiled.load, compiler._compile, install.make_secret
+    load, compile, make_secret = class_cache.load, compiler._compile, install.make_secret
     found: dict[str, Any] = {}
 
     def injected(classes: dict[str, bytes]) -> dict[str, bytes]:
@@ -261,8 +261,8 @@ def prepare() -> dict[str, Any]:
 
     cast("Any", install).make_secret = secret
     # Neither is what a later session should find on the disk.
-    cast("Any", compiled).load = loaded
-    cast("Any", compiled).save = lambda *_: None
+    cast("Any", class_cache).load = loaded
+    cast("Any", class_cache).save = lambda *_: None
     cast("Any", compiler)._compile = lambda *given: injected(compile(*given))
     return found
 

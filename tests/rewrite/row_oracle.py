@@ -23,10 +23,10 @@ from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import compiler, protocol
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.messages import Reader, read_message
-from skipping.build.sketch import Work, make_entries, sketch
+from skipping.indexing.parquet_reader import Chunk, Part
+from skipping.indexing.sketch import Work, make_entries, sketch
 from skipping.lookup.translate import Question
 from skipping.model.definition import Definition, IndexedColumn, TableId
-from skipping.parquet.reader import Chunk, Part
 from skipping.tables import TableColumn
 
 _loaders: dict[int, Any] = {}

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from rewrite.bridge.authentication import Guarded, make_secret
 from rewrite.bridge.compiler import Classes
-from rewrite.bridge.folder import Folder
 from rewrite.bridge.install import find_hooks
+from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import read_message
 from skipping.config.settings import Settings
 from tests.rewrite.differential import settings

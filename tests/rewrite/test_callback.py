@@ -30,7 +30,7 @@ from rewrite.bridge import authentication
 from rewrite.bridge import callbacks as bridge
 from rewrite.bridge.authentication import Guarded, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements
-from rewrite.bridge.folder import Folder
+from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import Reader, read_message
 from rewrite.bridge.protocol import CURRENT
 from skipping.config.settings import Settings
@@ -313,7 +313,7 @@ class TestFolder:
             place.unlink(missing_ok=True)
 
     def test_it_goes_with_the_process(self) -> None:
-        code = "from rewrite.bridge.folder import Folder; print(Folder().path)"
+        code = "from rewrite.bridge.message_files import Folder; print(Folder().path)"
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         assert not Path(run.stdout.strip()).exists()

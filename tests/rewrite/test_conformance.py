@@ -6,7 +6,7 @@ Where each of the lines 1 to 28 and 39 to 47 is shown:
   42, 45, 49, 53; in `test_top_rows.py`: 50; in `test_other_writers.py`: 54, 55.
 * `tests/providers`: every line on values, nulls and predicates for every kind, without Spark; 15
   (a file with no rows, which Spark does not write) and 16.
-* `tests/skipping/parquet/test_reading.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy
+* `tests/skipping/indexing/test_parquet_reader.py`: 7, 10, 14, 27, 40 for the reader (INT96, legacy
   calendars, field ids, names in two cases) and writers other than Spark.
 * `tests/skipping/stores`: 36, 42 and 43 as far as a store is concerned.
 * `tests/rewrite/test_static.py` and `test_commands.py`: 21, 23, 25, 30, 31, 34 in full;

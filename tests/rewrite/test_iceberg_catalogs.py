@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from skipping import SkippingIndex
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from tests.rest_catalog import RestCatalog
 
 KINDS = ("rest", "jdbc", "hive")

@@ -21,7 +21,7 @@ import skipping
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.errors import Conflict, DefinitionError, StatementError, StoreError, TableError
 from skipping import ScanPlan, SkippingIndex
-from skipping.build.spark import SparkBuild
+from skipping.indexing.spark import SparkBuild
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
 

@@ -22,10 +22,10 @@ from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.config.options import IndexOptions
-from skipping.engines.spark import settings_of, store_of
-from skipping.engines.stored import stored_name
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.sources.spark import settings_of, store_of
+from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
 from skipping.streaming.jobs import keep_all, leave

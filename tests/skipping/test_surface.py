@@ -13,7 +13,7 @@ import pytest
 import providers
 import rewrite
 import skipping
-from skipping.engines.spark import default_location
+from skipping.sources.spark import default_location
 
 
 class TestSurface:

@@ -153,7 +153,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return out.append('"').toString();
   }
 
-  /** A partition value as skipping/tables/parquet.py writes it. */
+  /** A partition value as skipping/tables/parquet/spark.py writes it. */
   private static String text(InternalRow values, int i, DataType type) {
     if (values.isNullAt(i)) return null;
     Object value = values.get(i, type);

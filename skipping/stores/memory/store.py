@@ -30,8 +30,8 @@ from skipping.stores.entries import (
     is_scalar,
     take_rows,
 )
-from skipping.stores.forking import Lock
-from skipping.stores.generations import next_generation, rewound_error
+from skipping.stores.epochs import next_generation, rewound_error
+from skipping.stores.fork_safety import Lock
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
 __all__ = ["Index", "MemoryStore"]

@@ -23,11 +23,11 @@ from opensearchpy.exceptions import SerializationError, TransportError
 from opensearchpy.serializer import JSONSerializer
 
 from providers.errors import StoreError
-from skipping.stores.forking import Lock
+from skipping.stores.fork_safety import Lock
 from skipping.stores.opensearch import limits
-from skipping.stores.opensearch.access import STORE, Access
-from skipping.stores.opensearch.pauses import Pauses
-from skipping.stores.opensearch.wire import TooMuch, Wire
+from skipping.stores.opensearch.circuit_breaker import Pauses
+from skipping.stores.opensearch.credentials import STORE, Access
+from skipping.stores.opensearch.http import TooMuch, Wire
 
 __all__ = ["PAGE_SIZE", "Body", "Client", "Refused"]
 

@@ -33,7 +33,7 @@ from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_where, is_scalar
 from skipping.stores.fields import Fields, apply_change
-from skipping.stores.opensearch.bits import read_slices
+from skipping.stores.opensearch.bitmap_fields import read_slices
 from skipping.stores.opensearch.client import Body, Refused
 from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
 from skipping.stores.opensearch.index import Entries

@@ -15,9 +15,9 @@ from providers.errors import Damaged, StoreError
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
-from skipping.stores.generations import alike, rewound_error
-from skipping.stores.opensearch.attempts import LostHistory
+from skipping.stores.epochs import alike, rewound_error
 from skipping.stores.opensearch.client import PAGE_SIZE, Body, Client, Refused
+from skipping.stores.opensearch.commits import LostHistory
 from skipping.stores.opensearch.documents import (
     Found,
     decode_values,
@@ -27,7 +27,7 @@ from skipping.stores.opensearch.documents import (
     types_of,
 )
 from skipping.stores.opensearch.names import name_fields
-from skipping.stores.opensearch.pages import NUMBER, PAGE, unpack_pages
+from skipping.stores.opensearch.packed_entries import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import Head
 
 __all__ = ["ORDER", "Entries"]

@@ -27,10 +27,10 @@ from typing import Any
 from providers.errors import Conflict, NoStore, StoreError
 from skipping.model.definition import IndexId, TableId
 from skipping.stores import Generation
-from skipping.stores.generations import REMEMBERED
+from skipping.stores.epochs import REMEMBERED
 from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body, Client, Refused
-from skipping.stores.opensearch.wire import TooMuch
+from skipping.stores.opensearch.http import TooMuch
 
 __all__ = ["FORMAT", "Foreign", "Head", "Registry"]
 

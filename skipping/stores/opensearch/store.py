@@ -26,15 +26,15 @@ from skipping.model.definition import Definition, IndexId, Revision, State, Vers
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.epochs import rewound_error
 from skipping.stores.fields import KEPT, Fields
-from skipping.stores.generations import rewound_error
-from skipping.stores.opensearch.access import Access
-from skipping.stores.opensearch.attempts import Attempt, attempt
 from skipping.stores.opensearch.client import Client
+from skipping.stores.opensearch.commits import Attempt, attempt
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.documents import documents, identities, name_of, types_of
 from skipping.stores.opensearch.evaluate import Answers
 from skipping.stores.opensearch.index import Entries
-from skipping.stores.opensearch.pages import pages
+from skipping.stores.opensearch.packed_entries import pages
 from skipping.stores.opensearch.registry import Foreign, Head, Registry
 
 __all__ = ["OpenSearchStore"]

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from providers.errors import Damaged, StoreError
 from skipping.stores import IDENTITY, Generation, find_identities, identities
 from skipping.stores.entries import is_scalar, portions, sketches
-from skipping.stores.sqlite.bytes import insert_bytes, sweep_bytes, values_of
+from skipping.stores.sqlite.bit_slices import insert_bytes, sweep_bytes, values_of
 from skipping.stores.sqlite.fields import (
     FILES,
     TYPES,
@@ -28,9 +28,9 @@ from skipping.stores.sqlite.fields import (
     replace_rows,
     table_of,
 )
-from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import delete_abandoned
-from skipping.stores.sqlite.terms import insert_terms, postings_of, sweep_terms
+from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
+from skipping.stores.sqlite.segments import delete_abandoned
 
 __all__ = [
     "Placed",

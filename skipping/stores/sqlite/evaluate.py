@@ -35,11 +35,11 @@ from providers.index_predicate import (
 )
 from skipping.stores import Catalogue
 from skipping.stores.entries import answerable, bitmap_where
-from skipping.stores.sqlite.bytes import holds_for_some_key, read_groups
+from skipping.stores.sqlite.bit_slices import holds_for_some_key, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
-from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.terms import match_keys, match_range
+from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.inverted_index import match_keys, match_range
 
 __all__ = ["Snapshot"]
 

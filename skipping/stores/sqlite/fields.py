@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from providers.errors import Damaged, StoreError
 from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import compact, is_scalar
-from skipping.stores.sqlite.heads import Head
-from skipping.stores.sqlite.runs import Run, add, blocks, delete, runs, small_runs
+from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_stream
 
 __all__ = [

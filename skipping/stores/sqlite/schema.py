@@ -35,7 +35,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from providers.errors import Damaged, NoStore, StoreError
-from skipping.stores.forking import Gate
+from skipping.stores.fork_safety import Gate
 from skipping.stores.sqlite.permissions import require_trusted, require_trusted_folder, side_files
 
 __all__ = [

@@ -23,9 +23,9 @@ from skipping.model.lease import Lease
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, Told
 from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.epochs import next_generation, rewound_error
 from skipping.stores.fields import KEPT, Fields, apply_change
-from skipping.stores.generations import next_generation, rewound_error
-from skipping.stores.sqlite import heads
+from skipping.stores.sqlite import index_rows
 from skipping.stores.sqlite.entries import (
     entries_of,
     find_holders,
@@ -37,9 +37,9 @@ from skipping.stores.sqlite.entries import (
 )
 from skipping.stores.sqlite.evaluate import Snapshot
 from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
-from skipping.stores.sqlite.heads import Head, open_head
-from skipping.stores.sqlite.runs import stored_bytes
+from skipping.stores.sqlite.index_rows import Head, open_head
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
+from skipping.stores.sqlite.segments import stored_bytes
 
 __all__ = ["SqliteStore"]
 
@@ -75,7 +75,7 @@ class SqliteStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         with self._reading(wait=timeout) as connection:
-            rows = heads.heads(connection)
+            rows = index_rows.heads(connection)
         found = tuple(
             _versioned(row)
             if isinstance(row, Head)
@@ -91,7 +91,7 @@ class SqliteStore:
         """That of an index; None if it was erased, or never was here."""
         with self._reading(wait=timeout) as connection:
             try:
-                head = heads.find_head(connection, index)
+                head = index_rows.find_head(connection, index)
             except Damaged as error:
                 return Versioned(Definition.unreadable(index, str(error)), 0)
         return None if head is None else _versioned(head)
@@ -101,7 +101,7 @@ class SqliteStore:
         if expect is None and not self._path.exists():
             create(self._path)
         with self._writing() as connection:
-            revision = heads.define(connection, definition, expect)
+            revision = index_rows.define(connection, definition, expect)
         if expect is not None:
             self._reclaim(definition.index)
         else:
@@ -117,9 +117,9 @@ class SqliteStore:
         """Say how it stands."""
         with self._writing() as connection:
             head = open_head(connection, index)
-            heads.require(head, token)
+            index_rows.require(head, token)
             head.state = state.to_json()
-            heads.save(connection, head)
+            index_rows.save(connection, head)
 
     def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
         """Who keeps it up to date."""
@@ -131,7 +131,7 @@ class SqliteStore:
     ) -> None:
         """Write a lease if it still is `expect`; raises Conflict if not."""
         with self._writing(wait=timeout) as connection:
-            heads.hold(connection, index, lease, expect)
+            index_rows.hold(connection, index, lease, expect)
 
     def reserve(self, index: IndexId, n: int) -> range:
         """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
@@ -141,7 +141,7 @@ class SqliteStore:
             if n < 0 or start + n > ORDINALS:
                 raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
             head.next += n
-            heads.save(connection, head)
+            index_rows.save(connection, head)
             return range(start, start + n)
 
     def write(
@@ -158,7 +158,7 @@ class SqliteStore:
             head = open_head(connection, index)
             if head.dropped or head.revision != revision:
                 raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
-            heads.require(head, token)
+            index_rows.require(head, token)
             ordinals = entries["ordinal"].to_numpy()
             if len(ordinals) and ordinals.max() >= head.next:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
@@ -167,7 +167,7 @@ class SqliteStore:
             stored = store_sketches(connection, head, entries, placed, generation)
             if stored or len(placed.created):
                 head.advance(generation)
-            heads.save(connection, head)
+            index_rows.save(connection, head)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
@@ -179,7 +179,7 @@ class SqliteStore:
                 append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
                 head.advance(generation)
                 sweep(connection, head, removed_of(connection, head))
-                heads.save(connection, head)
+                index_rows.save(connection, head)
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
@@ -189,7 +189,7 @@ class SqliteStore:
             if not head.dropped:
                 raise StoreError(f"index {index} is live: drop it before it is erased")
             head.definition, head.fields, head.sums = None, {}, {}
-            heads.save(connection, head)
+            index_rows.save(connection, head)
         self._fields.drop(index)
         self._reclaim(index)
 

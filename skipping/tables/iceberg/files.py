@@ -61,7 +61,7 @@ def data_files(
 
 
 def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | None]:
-    """Partition values as `partition_values` of `skipping.parquet` reads them; none if unsure.
+    """Partition values as `partition_values` of `skipping.indexing` reads them; none if unsure.
 
     They are Arrow's, or Python's as manifests have them: days and microseconds are numbers.
     """

@@ -35,11 +35,12 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as PyIceberg
-from pyparsing import ParseBaseException
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import IcebergBaseModel
 
-from providers.errors import DefinitionError, StatementError, TableError, first_line
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
 from skipping.parser.condition import (
@@ -56,16 +57,23 @@ from skipping.parser.condition import (
     Operand,
     parse_condition,
 )
-from skipping.tables import Asked, Columns
+from skipping.tables import Columns
 from skipping.tables.filesystem import locate
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata
-from skipping.tables.iceberg.scan import IndexedScan, parsed
 
-__all__ = ["PyIcebergTable"]
+__all__ = ["PyIcebergTable", "parse_metadata"]
 
 _AT_ONCE = 16
 """Manifests that are read at a time."""
+
+
+def parse_metadata(metadata: TableMetadata) -> Metadata:
+    """Return the metadata that PyIceberg loaded, parsed as its file is.
+
+    `TableMetadata.model_dump_json` refuses format version 3, as if to write it.
+    """
+    return Metadata(IcebergBaseModel.model_dump_json(metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +95,15 @@ class PyIcebergTable:
     @property
     def id(self) -> TableId:
         """The UUID and the location that the metadata has."""
-        return parsed(self._newest().metadata).id
+        return parse_metadata(self._newest().metadata).id
 
     def version(self) -> int:
         """The last sequence number; raises TableError if the table is gone."""
-        return parsed(self._newest().metadata).version
+        return parse_metadata(self._newest().metadata).version
 
     def columns(self) -> Columns:
         """The columns of the current schema."""
-        return parsed(self._newest().metadata).columns()
+        return parse_metadata(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The data files (FILES) of the table, of its branches and of its tags.
@@ -105,7 +113,7 @@ class PyIcebergTable:
         condition on this table.
         """
         table = self._newest()
-        metadata = parsed(table.metadata)
+        metadata = parse_metadata(table.metadata)
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
             raise TableError(f"{self.name} has no version {version}, or no longer has it")
@@ -121,7 +129,7 @@ class PyIcebergTable:
         None if one was expired meanwhile, and in a v1 table.
         """
         table = self._newest()
-        metadata = parsed(table.metadata)
+        metadata = parse_metadata(table.metadata)
         snapshots = metadata.between(since, until)
         if snapshots is None:
             return None
@@ -137,29 +145,9 @@ class PyIcebergTable:
     def retained(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
         table = self._newest()
-        metadata = parsed(table.metadata)
+        metadata = parse_metadata(table.metadata)
         known = _files(table, metadata, metadata.snapshots, _is_live)
         return pc.is_in(paths, value_set=known["path"].combine_chunks())
-
-    def scan(self, index: Asked, **options: Any) -> DataScan:
-        """`Table.scan` of the table as it was given, less the files that are disproved.
-
-        `keys`, and a `row_filter` that is an expression of another library, are ours. Raises
-        StatementError for text that PyIceberg does not read.
-        """
-        keys, given = options.pop("keys", None), options.get("row_filter", "")
-        if isinstance(given, str | BooleanExpression):
-            given = ""
-        else:
-            del options["row_filter"]
-        try:
-            scan = self.table.scan(**options)
-        except ParseBaseException as error:  # whose text has the whole grammar
-            raise StatementError(
-                f"PyIceberg cannot read the filter {options['row_filter']!r}: it takes text in "
-                "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
-            ) from error
-        return IndexedScan.of(scan, index.disproved, row_filter=given, keys=keys)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
         """The file system of a path, with the table's own credentials, and the path in it."""

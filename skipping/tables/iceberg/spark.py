@@ -19,10 +19,10 @@ from skipping.model.definition import TableId
 from skipping.parser.literals import quote
 from skipping.tables import FILES, Columns
 from skipping.tables.computed import Computing
-from skipping.tables.conditions import spark_condition
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata, Snapshot
 from skipping.tables.spark_schema import translate_errors
+from skipping.tables.spark_where import spark_condition
 
 __all__ = ["IcebergTable"]
 

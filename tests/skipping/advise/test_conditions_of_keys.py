@@ -8,7 +8,7 @@ import pytest
 from providers import Between, Compare, In
 from providers.predicate import Leaf
 from skipping.advise.analyze import _conditions
-from skipping.lookup.conditions import as_predicate
+from skipping.filters.sql import as_predicate
 from skipping.parser.condition import LONGEST
 from skipping.tables import Columns, TableColumn
 

@@ -58,7 +58,7 @@ from skipping.catalog.plan import Contents
 from skipping.catalog.predicates import read_predicate, write_predicate
 from skipping.catalog.storage import storage
 from skipping.catalog.workers import Bounds, Job, Workers, _Starter, check_tasks
-from skipping.tables.iceberg.filters import predicate_of
+from skipping.filters.pyiceberg import predicate_of
 from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
 TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}

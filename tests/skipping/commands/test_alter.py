@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex
-from skipping.build.spark import SparkBuild
+from skipping.indexing.spark import SparkBuild
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.export import export, scratch
 

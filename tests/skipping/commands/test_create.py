@@ -17,7 +17,7 @@ from providers.errors import (
     SkippingError,
     StatementError,
 )
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from tests.skipping.commands.samples import UUID, facts, fresh, indexes, opened, refused, scan, word
 
 

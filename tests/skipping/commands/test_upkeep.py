@@ -16,8 +16,8 @@ from providers.errors import (
     StoreError,
 )
 from skipping import SkippingIndex
-from skipping.build.spark import SparkBuild
-from skipping.engines.spark import settings_of, store_of
+from skipping.indexing.spark import SparkBuild
+from skipping.sources.spark import settings_of, store_of
 from tests.skipping.commands.samples import facts, fresh, indexes, make, opened, refused, scan, word
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from providers import And, Compare, Domain, In, IsNull, Predicate, bloom_filter
 from providers.errors import DefinitionError
-from skipping.build.sketch import Work, entry_schema, sketch_files
-from skipping.define import number_columns
+from skipping.indexing.definitions import number_columns
+from skipping.indexing.sketch import Work, entry_schema, sketch_files
 from skipping.lookup.lookup import Finding, Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId

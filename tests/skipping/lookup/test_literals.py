@@ -31,7 +31,7 @@ from providers.errors import DefinitionError
 from providers.literals import normalise_leaf
 from providers.predicate import And, Or
 from providers.values import arrow_type, encode
-from skipping.lookup.bind import Binding
+from skipping.lookup.binding import Binding
 from skipping.tables import Columns, TableColumn
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")

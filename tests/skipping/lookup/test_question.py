@@ -12,9 +12,9 @@ import pytest
 from providers import And, Between, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.predicate import map_leaves
 from rewrite.bridge.messages import Reader
-from skipping.build.refresh import _without_unknown_parts
-from skipping.build.sketch import Work, entry_schema, sketch_files
-from skipping.lookup.bind import Binding
+from skipping.indexing.refresh import _without_unknown_parts
+from skipping.indexing.sketch import Work, entry_schema, sketch_files
+from skipping.lookup.binding import Binding
 from skipping.lookup.lookup import Finding, Lookup
 from skipping.lookup.translate import MOST_LEAVES
 from skipping.model.definition import Definition, IndexedColumn, TableId

@@ -24,7 +24,7 @@ from skipping.parser.condition import (
     TupleMembership,
     parse_condition,
 )
-from skipping.tables.conditions import spark_condition
+from skipping.tables.spark_where import spark_condition
 
 A, B = ColumnName(("a",)), ColumnName(("b", "c d"))
 ONE = Constant(1)

@@ -12,8 +12,8 @@ from providers import Or, Predicate, Unknown
 from providers.predicate import InNetworks, Leaf, leaves, negate
 from providers.simplify import simplify
 from skipping import in_network
-from skipping.lookup.conditions import as_predicate
-from skipping.lookup.networks import network_predicate
+from skipping.filters.networks import network_predicate
+from skipping.filters.sql import as_predicate
 from skipping.parser.condition import LONGEST, Negation, parse_condition
 from skipping.parser.errors import StatementError
 from skipping.parser.networks import network_of

@@ -20,7 +20,7 @@ import pytest
 
 from skipping.stores import IndexStore
 from skipping.stores.memory.store import MemoryStore
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.opensearch import Node

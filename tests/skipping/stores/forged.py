@@ -29,7 +29,7 @@ from providers.index_predicate import (
     Overlaps,
     Test,
 )
-from skipping.stores.sqlite import heads, runs
+from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.small import DEFINITION
 
@@ -83,8 +83,8 @@ def forge(path: Path, part: str, change: Change) -> None:
     """Change the blocks of the newest run of a part, and all checksums of them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        head = heads.open_head(connection, "i")
-        run = runs.runs(connection, head, part)[-1]
+        head = index_rows.open_head(connection, "i")
+        run = segments.runs(connection, head, part)[-1]
         data = [
             block
             for (block,) in connection.execute(
@@ -93,14 +93,14 @@ def forge(path: Path, part: str, change: Change) -> None:
             )
         ]
         changed, about = change(data, run.about)
-        runs.delete(connection, head, part, run)
-        runs.add(
+        segments.delete(connection, head, part, run)
+        segments.add(
             *(connection, head, part, changed),
             generation=run.generation,
             items=run.items,
             about=about,
         )
-        heads.save(connection, head)
+        index_rows.save(connection, head)
         connection.execute("COMMIT")
 
 

@@ -15,7 +15,7 @@ from providers.errors import StoreError
 from providers.index_predicate import Contains, FieldCompare
 from skipping.config.options import IndexOptions
 from skipping.stores.memory.store import MemoryStore
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.proxy import Answer, Front
 from tests.skipping.stores.samples import ask, bits, bounds, definition, entries, filters

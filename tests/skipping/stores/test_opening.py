@@ -15,9 +15,9 @@ from pyspark import SparkConf
 
 from providers.errors import SettingError
 from skipping.config.settings import Settings
-from skipping.engines.spark import store_of
+from skipping.sources.spark import store_of
 from skipping.stores.open import open_store
-from skipping.stores.opensearch.access import INSECURE, PASSWORD, STORE, USER, Access
+from skipping.stores.opensearch.credentials import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.store import OpenSearchStore
 
 

@@ -15,7 +15,7 @@ import pytest
 from providers.errors import Conflict, StoreError
 from skipping.model.definition import State
 from skipping.stores.opensearch import scripts as opensearch_scripts
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch import Node
 from tests.skipping.stores.cluster import answers, at, make, ordinals

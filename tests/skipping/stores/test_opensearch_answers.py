@@ -31,8 +31,8 @@ from providers.index_predicate import (
 from skipping.stores import IDENTITY, Catalogue
 from skipping.stores.copy import Copied, copy
 from skipping.stores.open import open_store
-from skipping.stores.opensearch import pages as opensearch_pages
-from skipping.stores.opensearch.access import PASSWORD, STORE, USER, Access
+from skipping.stores.opensearch import packed_entries
+from skipping.stores.opensearch.credentials import PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
@@ -145,7 +145,7 @@ def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
 
 
 def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opensearch_pages, "_FILES", 4)
+    monkeypatch.setattr(packed_entries, "_FILES", 4)
     store = make(opensearch, files=0)
     fields = ["s1_known", "s1_low", "s2_known", "s3_raw", "s3_known", "s9_none"]
 

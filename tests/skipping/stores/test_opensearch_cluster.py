@@ -14,7 +14,7 @@ import pytest
 
 from providers.errors import StoreError
 from providers.index_predicate import Contains, FieldCompare, Test
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch import Node, nodes
 from tests.skipping.stores.samples import bits, definition, entries

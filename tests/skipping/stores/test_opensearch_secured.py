@@ -23,7 +23,7 @@ from providers.values import Domain
 from skipping.lookup.lookup import Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn, State
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch_secured import SecuredNode
 from tests.skipping.stores.samples import bounds, definition, entries

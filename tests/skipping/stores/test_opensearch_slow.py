@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from providers.errors import StoreError
+from skipping.stores.opensearch import http as opensearch_http
 from skipping.stores.opensearch import limits
-from skipping.stores.opensearch import wire as opensearch_wire
-from skipping.stores.opensearch.access import Access
+from skipping.stores.opensearch.circuit_breaker import Pauses
 from skipping.stores.opensearch.client import Client
-from skipping.stores.opensearch.pauses import Pauses
+from skipping.stores.opensearch.credentials import Access
+from skipping.stores.opensearch.http import Wire
 from skipping.stores.opensearch.store import OpenSearchStore
-from skipping.stores.opensearch.wire import Wire
 from tests.skipping.stores.rogue import LATE, rogue
 
 SLACK = 1.0  # seconds, on a machine that is busy with other tests
@@ -136,7 +136,7 @@ def test_a_name_that_is_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None
         lines = [wire(f"stalls{n}.example:9") for n in range(20)]
         took = [asked(line, 0.05) for line in [*lines, *lines]]
         assert max(took) < 0.05 + SLACK
-        assert threading.active_count() <= before + opensearch_wire._LOOKUPS
+        assert threading.active_count() <= before + opensearch_http._LOOKUPS
         with pytest.raises(StoreError, match="look-ups are still going on"):
             lines[-1].exchange("GET", "/x", None, {}, deadline=time.monotonic() + 5)
     finally:

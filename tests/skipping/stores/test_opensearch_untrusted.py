@@ -17,7 +17,7 @@ from skipping.lookup.lookup import Lookup
 from skipping.model.definition import TableId
 from skipping.stores import IDENTITY, slices
 from skipping.stores.opensearch import limits
-from skipping.stores.opensearch.pages import PAGE, unpack_pages
+from skipping.stores.opensearch.packed_entries import PAGE, unpack_pages
 from skipping.stores.opensearch.scripts import bitmap_words
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals

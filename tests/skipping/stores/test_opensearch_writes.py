@@ -14,7 +14,7 @@ import pytest
 
 from providers.errors import Conflict, NoStore, StoreError
 from skipping.model.definition import TableId
-from skipping.stores.opensearch.attempts import Attempt, attempt
+from skipping.stores.opensearch.commits import Attempt, attempt
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals

@@ -19,7 +19,7 @@ from skipping.lookup.lookup import Lookup
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore
-from skipping.stores.generations import next_generation
+from skipping.stores.epochs import next_generation
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import bounds, definition, entries

@@ -23,9 +23,8 @@ from providers.evaluate import disproved_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.model.definition import Definition, IndexedColumn, State, TableId
 from skipping.stores import IDENTITY
-from skipping.stores.sqlite import bytes as sqlite_bytes
+from skipping.stores.sqlite import bit_slices, evaluate, index_rows
 from skipping.stores.sqlite import entries as sqlite_entries
-from skipping.stores.sqlite import evaluate, heads
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite import store as sqlite_store
 from skipping.stores.sqlite.store import SqliteStore
@@ -184,8 +183,12 @@ def test_a_row_that_no_release_wrote_disables_its_own_index(
     store.define(other, expect=None)
     with closing(sqlite3.connect(path, isolation_level=None)) as forger:
         forger.execute(f"UPDATE index_ SET {column} = ? WHERE name = 'i'", (value,))
-        (row,) = forger.execute(f"SELECT {heads._COLUMNS} FROM index_ WHERE name = 'i'").fetchall()
-        forger.execute("UPDATE index_ SET checksum = ? WHERE name = 'i'", (heads.digest(*row),))
+        (row,) = forger.execute(
+            f"SELECT {index_rows._COLUMNS} FROM index_ WHERE name = 'i'"
+        ).fetchall()
+        forger.execute(
+            "UPDATE index_ SET checksum = ? WHERE name = 'i'", (index_rows.digest(*row),)
+        )
     assert {v.value.index: v.value.fault is None for v in store.definitions()} == {
         "i": False,
         "j": True,
@@ -434,7 +437,7 @@ def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
             now.setattr(sqlite_store, "_RECLAIMING", 0.0)
             store.define(replace(DEFINITION, dropped=True), expect=1)
         with sqlite_schema.open_connection(each, wait=5, write=True) as connection:
-            sqlite_entries.reclaim(connection, heads.open_head(connection, "i"))
+            sqlite_entries.reclaim(connection, index_rows.open_head(connection, "i"))
             connection.execute("COMMIT")
         store.write("o", entries(store.reserve("o", 10)), revision=1)
         store.erase("i")
@@ -514,10 +517,10 @@ def test_bits_that_take_too_long_are_given_up_and_not_the_question(
 
 def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several groups and slices, and asked below a bound, as the evaluator says."""
-    monkeypatch.setattr(sqlite_bytes, "_FILES", 64)
-    monkeypatch.setattr(sqlite_bytes, "_SLICE", 24)
-    monkeypatch.setattr(sqlite_bytes, "_AT_ONCE", 3_000)
-    monkeypatch.setattr(sqlite_bytes, "_TURNED", 4_096)
+    monkeypatch.setattr(bit_slices, "_FILES", 64)
+    monkeypatch.setattr(bit_slices, "_SLICE", 24)
+    monkeypatch.setattr(bit_slices, "_AT_ONCE", 3_000)
+    monkeypatch.setattr(bit_slices, "_TURNED", 4_096)
     random = np.random.default_rng(3)
     store = SqliteStore(path)
     store.define(DEFINITION, expect=None)

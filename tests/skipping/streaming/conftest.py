@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import NoStore
 from skipping import SkippingIndex
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from tests.rewrite.differential import same_rows
 from tests.skipping.export import export, scratch
 

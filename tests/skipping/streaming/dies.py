@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from skipping import SkippingIndex
-from skipping.build.spark import SparkBuild
+from skipping.indexing.spark import SparkBuild
 from skipping.model.definition import State
 from skipping.stores.sqlite import store as sqlite
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.tables.delta import DeltaTable
+from skipping.tables.delta.spark import DeltaTable
 
 
 def _die() -> None:

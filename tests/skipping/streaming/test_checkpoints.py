@@ -15,7 +15,7 @@ import skipping
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex
 from skipping.config.options import IndexOptions
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from skipping.streaming.checkpoints import checkpoint_of, require_checkpoint
 from skipping.streaming.jobs import job_name
 from skipping.streaming.maintainer import Maintainer

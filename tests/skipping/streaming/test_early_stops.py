@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from skipping.streaming import jobs
 from skipping.streaming.source import FileEvents
 from tests.skipping.streaming.conftest import QUICK, until

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from providers.predicate import Compare
 from skipping import SkippingIndex
-from skipping.define import set_options
+from skipping.indexing.definitions import set_options
 from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import jobs, maintainer
 from skipping.streaming.maintainer import Maintainer

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from providers import Compare, IsNull
 from skipping import SkippingIndex
-from skipping.engines.spark import settings_of, store_of
+from skipping.sources.spark import settings_of, store_of
 from skipping.stores import identities
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore

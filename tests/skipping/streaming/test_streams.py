@@ -18,10 +18,10 @@ from pyspark.sql.streaming import StreamingQuery
 import skipping
 from providers.errors import StatementError, StoreError
 from skipping import SkippingIndex
-from skipping.build.spark import SparkBuild
-from skipping.define import set_options
-from skipping.engines.spark import settings_of, store_of
+from skipping.indexing.definitions import set_options
+from skipping.indexing.spark import SparkBuild
 from skipping.model.lease import Lease
+from skipping.sources.spark import settings_of, store_of
 from skipping.streaming.jobs import Stream, job_name
 from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from skipping.tables import FILES, Table
-from skipping.tables.deltalake.table import DeltaLakeTable
+from skipping.tables.delta.deltalake import DeltaLakeTable
 from skipping.tables.open import open_table
 
 _numbers = itertools.count()

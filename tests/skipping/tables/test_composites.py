@@ -15,9 +15,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from providers.errors import DefinitionError
 from skipping import SkippingIndex
-from skipping.build.sketch import Work, sketch_files
-from skipping.define import number_columns
-from skipping.parquet.reader import TUPLES, Chunk, read_columns
+from skipping.indexing.definitions import number_columns
+from skipping.indexing.parquet_reader import TUPLES, Chunk, read_columns
+from skipping.indexing.sketch import Work, sketch_files
 from skipping.parser.fragments import column_specs
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
-from skipping.parquet.reader import Unreadable, read_columns
-from skipping.tables.delta import resolve_path
+from skipping.indexing.parquet_reader import Unreadable, read_columns
+from skipping.tables.delta.spark import resolve_path
 from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL, Delta, paths
 

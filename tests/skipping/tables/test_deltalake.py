@@ -27,9 +27,9 @@ from providers.errors import (
 )
 from skipping import SkippingIndex
 from skipping.__main__ import main
-from skipping.engines.deltalake import delta_path_source
+from skipping.sources.deltalake import delta_path_source
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables.deltalake.table import DeltaLakeTable
+from skipping.tables.delta.deltalake import DeltaLakeTable
 from tests.skipping.tables.formats import SPECIAL, paths
 from tests.skipping.tables.local import COLUMNS, rows
 from tests.skipping.tables.made_delta import hand_made, local, make
@@ -234,7 +234,7 @@ class TestIndex:
             threading.Event().wait(0.2)
             return file
 
-        monkeypatch.setattr("skipping.build.local.sketch_files", sketch)
+        monkeypatch.setattr("skipping.indexing.local.sketch_files", sketch)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):

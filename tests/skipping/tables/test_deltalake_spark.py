@@ -16,13 +16,13 @@ import rewrite
 from providers import Compare
 from providers.errors import DefinitionError
 from skipping import SkippingIndex
-from skipping.audit import recheck
-from skipping.lookup.bind import Binding
-from skipping.parquet.partition_values import partition_value
+from skipping.advise.sampled_verification import recheck
+from skipping.indexing.partition_values import partition_value
+from skipping.lookup.binding import Binding
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables.delta import DeltaTable as SparkDelta
-from skipping.tables.deltalake.table import DeltaLakeTable
+from skipping.tables.delta.deltalake import DeltaLakeTable
+from skipping.tables.delta.spark import DeltaTable as SparkDelta
 from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL
 from tests.skipping.tables.local import COLUMNS, rows

@@ -32,12 +32,12 @@ from providers.errors import (
 )
 from skipping import SkippingIndex
 from skipping.__main__ import main
-from skipping.parquet.columns import Found
-from skipping.parquet.reader import find_place
+from skipping.filters.polars import is_elementwise
+from skipping.indexing.parquet_columns import Found
+from skipping.indexing.parquet_reader import find_place
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import TableColumn
-from skipping.tables.folder.table import ParquetFolder
-from skipping.tables.polars_expressions import is_elementwise
+from skipping.tables.parquet.pyarrow import ParquetFolder
 from tests.object_store import ACCESS, BUCKET, SECRET, ObjectStore
 from tests.skipping.tables.formats import paths
 from tests.skipping.tables.local import COLUMNS, plain, rows

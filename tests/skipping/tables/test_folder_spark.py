@@ -17,9 +17,9 @@ import rewrite
 from providers.errors import DefinitionError, TableError
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables.folder.listing import list_folder
-from skipping.tables.folder.table import ParquetFolder
 from skipping.tables.open import open_table
+from skipping.tables.parquet.listing import list_folder
+from skipping.tables.parquet.pyarrow import ParquetFolder
 from tests.skipping.tables.formats import SPECIAL
 from tests.skipping.tables.local import COLUMNS, rows
 from tests.skipping.tables.test_deltalake_spark import a_filter

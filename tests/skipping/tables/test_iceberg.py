@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from providers import Compare
 from providers.errors import TableError
 from skipping import SkippingIndex
-from skipping.parquet.reader import Unreadable, read_columns
+from skipping.indexing.parquet_reader import Unreadable, read_columns
 from skipping.stores import identities
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.iceberg.pyiceberg import PyIcebergTable

@@ -30,8 +30,8 @@ from providers.errors import (
 )
 from skipping import SkippingIndex
 from skipping.__main__ import main
-from skipping.build.sketch import Work, sketch_files
 from skipping.config.settings import Settings
+from skipping.indexing.sketch import Work, sketch_files
 from skipping.lookup import lookup
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY, identities

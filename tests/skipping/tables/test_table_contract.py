@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError, StatementError, TableError
-from skipping.parquet.reader import Unreadable, read_columns
+from skipping.indexing.parquet_reader import Unreadable, read_columns
 from tests.skipping.tables.formats import FORMATS, SPECIAL, Format, paths
 
 

@@ -1,0 +1,1 @@
+"""Filters of SQL, Arrow, Polars and PyIceberg as predicates of the index."""

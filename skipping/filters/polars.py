@@ -1,0 +1,265 @@
+"""Filters as Polars evaluates them (`polars.Expr`), as predicates for an index.
+
+Polars compares as Spark does: NaN is the greatest value and equals itself, -0.0 equals 0.0, text is
+ordered by its bytes, and what is compared with null is null, which a filter drops. The rules, with
+what would be lost without them:
+
+=============================  =====================================================================
+literals                       A plain number takes the column's type, or both take a wider one:
+                               only integers beside integers, and floats that the column's type has
+                               exactly, are compared as they stand.
+`is_in`                        A null in the list is passed over, so `~x.is_in([1, None])` returns
+                               2; with `nulls_equal` nulls are values. Of its opposite nulls and
+                               zeros are asked for, too.
+non-booleans                   `&`, `|` and `~` of numbers are those of their bits: unknown.
+=============================  =====================================================================
+
+Functions, casts, arithmetic, comparisons of two columns and everything else are unknown: not
+skipped by, and evaluated all the same. An expression is read as Polars serialises it to JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from providers.predicate import (
+    OPPOSITE,
+    And,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+from skipping.filters.arrow import Comparison
+from skipping.tables import TableColumn
+
+__all__ = ["is_elementwise", "translate_polars"]
+
+_OPS: dict[str, Op] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_INTEGERS = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
+_ELEMENTWISE = {
+    "Boolean": {
+        "Not",
+        "IsNull",
+        "IsNotNull",
+        "IsNan",
+        "IsNotNan",
+        "IsFinite",
+        "IsIn",
+        "IsBetween",
+        "AnyHorizontal",
+        "AllHorizontal",
+    },
+    "StringExpr": {"StartsWith", "EndsWith", "Contains", "Uppercase", "Lowercase", "LenBytes"},
+}
+"""Functions that look at one row; an aggregate in a filter looks at all."""
+_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
+    "StartsWith": StartsWith,
+    "EndsWith": EndsWith,
+    "Contains": Contains,
+}
+
+
+def is_elementwise(expression: Any) -> bool:
+    """Whether an expression is known to look at one row only."""
+    try:
+        return all(map(_looks_at_one_row, _nodes(_tree(expression))))
+    except Exception:  # another release may write otherwise
+        return False
+
+
+def translate_polars(expression: Any, columns: Mapping[str, TableColumn]) -> Predicate:
+    """What holds for each row that an expression is true of; `columns` by their names there."""
+    try:
+        return _Rows(columns).predicate(_tree(expression), wanted=True)
+    except Exception as error:  # another release may write otherwise
+        return Unknown(f"an expression of Polars: {error}")
+
+
+def _tree(expression: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may change: then it is unknown
+        return json.loads(expression.meta.serialize(format="json"))
+
+
+def _nodes(tree: Any) -> Iterator[Any]:
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        ((kind, inner),) = node.items()
+        match kind:
+            case "BinaryExpr":
+                todo += [inner["left"], inner["right"]]
+            case "Function":
+                todo += inner["input"]
+            case "Cast":
+                todo.append(inner["expr"])
+            case "Alias":
+                todo.append(inner[0])
+
+
+def _looks_at_one_row(node: Any) -> bool:
+    ((kind, inner),) = node.items()
+    if kind == "Function":
+        family, name = _function(inner)
+        return name in _ELEMENTWISE.get(family, ())
+    if kind == "Literal":
+        # A Series has rows of its own, but for one list of values (`Series.implode`).
+        return set(inner) <= {"Dyn", "Scalar"} or _is_one_list(_read_series(inner["Series"]))
+    return kind in ("BinaryExpr", "Column", "Cast")
+
+
+def _function(inner: Any) -> tuple[str, str]:
+    if not isinstance(inner["function"], dict):
+        return "", str(inner["function"])
+    ((family, name),) = inner["function"].items()
+    return family, next(iter(name)) if isinstance(name, dict) else str(name)
+
+
+class _Rows:
+    def __init__(self, columns: Mapping[str, TableColumn]) -> None:
+        self._columns = columns
+
+    def predicate(self, node: Any, *, wanted: bool) -> Predicate:
+        """Holds for each row of which the node is true, or, with `wanted` False, is false."""
+        ((kind, inner),) = node.items()
+        if kind == "BinaryExpr":
+            return self._binary(inner["op"], inner["left"], inner["right"], wanted)
+        if kind == "Function":
+            return self._called(inner, wanted)
+        if kind == "Column":
+            column = self._column(node)
+            if column is not None and pa.types.is_boolean(column.type):
+                return Compare(column.name, "=", wanted)
+        return Unknown(f"{kind} as a condition")
+
+    def _binary(self, op: str, left: Any, right: Any, wanted: bool) -> Predicate:
+        if op in ("And", "LogicalAnd", "Or", "LogicalOr"):
+            legs = tuple(self.predicate(leg, wanted=wanted) for leg in (left, right))
+            return And(legs) if op.endswith("And") == wanted else Or(legs)
+        if op not in _OPS:
+            return Unknown(f"{op} in Polars")
+        compared = _OPS[op]
+        if "Literal" in left:
+            left, right, compared = right, left, _FLIPPED[compared]
+        return self._compared(left, compared if wanted else OPPOSITE[compared], right)
+
+    def _compared(self, left: Any, op: Op, right: Any) -> Predicate:
+        column = self._column(left)
+        if column is None or "Literal" not in right:
+            return Unknown("a comparison that is not of a column with a constant")
+        value = _value(right["Literal"], column)
+        if value is None:
+            return Unknown(f"{column.name} beside another type")
+        return column.compare(op, value)
+
+    def _called(self, inner: Any, wanted: bool) -> Predicate:
+        (family, name), arguments = _function(inner), inner["input"]
+        if (family, name) == ("Boolean", "Not"):
+            return self.predicate(arguments[0], wanted=not wanted)
+        if (family, name) in (("Boolean", "AnyHorizontal"), ("Boolean", "AllHorizontal")):
+            legs = tuple(self.predicate(leg, wanted=wanted) for leg in arguments)
+            return And(legs) if (name == "AllHorizontal") == wanted else Or(legs)
+        column = self._column(arguments[0])
+        if column is None:
+            return Unknown(f"{name} of what is no column")
+        match family, name:
+            case "Boolean", "IsNull" | "IsNotNull":
+                return IsNull(column.name, negated=(name == "IsNotNull") == wanted)
+            case "Boolean", "IsNan" if wanted and column.floats:
+                return column.nan()
+            case "Boolean", "IsIn" if inner["function"]["Boolean"]["IsIn"]["nulls_equal"] is False:
+                return _listed(column, arguments[1], wanted)
+            case "Boolean", "IsBetween" if wanted:
+                closed = inner["function"]["Boolean"]["IsBetween"]["closed"]
+                low: Op = ">=" if closed in ("Both", "Left") else ">"
+                high: Op = "<=" if closed in ("Both", "Right") else "<"
+                first = self._compared(arguments[0], low, arguments[1])
+                return And((first, self._compared(arguments[0], high, arguments[2])))
+            case "StringExpr", "StartsWith" | "EndsWith" | "Contains" if pa.types.is_string(
+                column.type
+            ):
+                text = _value(arguments[1]["Literal"], column)
+                exact = name != "Contains" or inner["function"]["StringExpr"][name]["literal"]
+                if text is not None and exact is True:
+                    return _TEXTS[name](column.name, text.as_py(), negated=not wanted)
+        return Unknown(f"{name} of {column.name}")
+
+    def _column(self, node: Any) -> Comparison | None:
+        if "Column" not in node or node["Column"] not in self._columns:
+            return None
+        column = Comparison(self._columns[node["Column"]])
+        return column if column.known else None
+
+
+def _value(literal: Any, column: Comparison) -> pa.Scalar | None:
+    """A literal as a value that the column is compared with exactly; None if it is none."""
+    ((form, inner),) = literal.items()
+    kind: str
+    value: Any
+    ((kind, value),) = inner.items() if isinstance(inner, dict) else ((inner, None),)
+    scalar: pa.Scalar | None = None
+    if (form, kind) == ("Dyn", "Int") or kind in _INTEGERS:
+        scalar = pa.scalar(int(value), pa.uint64() if int(value) >= 2**63 else pa.int64())
+    elif (form, kind) == ("Dyn", "Float") or kind in ("Float32", "Float64"):
+        scalar = pa.scalar(float(value), pa.float64())
+        with np.errstate(over="ignore"):
+            narrowed = float(np.float32(value))
+        if column.type == pa.float32() and narrowed != value:
+            return None
+    elif kind in ("Str", "String"):
+        scalar = pa.scalar(str(value))
+    elif kind == "Boolean" and isinstance(value, bool):
+        scalar = pa.scalar(value)
+    elif kind == "Date":
+        scalar = pa.scalar(int(value), pa.int32()).cast(pa.date32())
+    return None if scalar is None else column.value(scalar)
+
+
+def _read_series(written: Any) -> pa.Array:
+    (batch,) = ipc.open_stream(bytes(written)).read_all().to_batches()
+    return batch.column(0)
+
+
+def _is_one_list(values: pa.Array) -> bool:
+    return len(values) == 1 and (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+    )
+
+
+def _listed(column: Comparison, node: Any, wanted: bool) -> Predicate:
+    literal = node["Literal"]
+    if "Series" in literal:
+        values = _read_series(literal["Series"])
+        if not _is_one_list(values) or not values.is_valid()[0].as_py():
+            return Unknown(f"{column.name} in a Series")
+        values = values.flatten()
+    else:
+        values = _read_series(literal["Scalar"]["List"])
+    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
+        values = values.cast(pa.string())
+    listed = column.listed(values.drop_null())
+    if listed is None or column.type == pa.float32():
+        return Unknown(f"{column.name} in a list of {values.type}")
+    if wanted:
+        return In(column.name, listed)
+    if column.floats:
+        listed = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
+    if not len(listed):
+        return Unknown(f"{column.name} not in a list")
+    return Or((In(column.name, listed, negated=True), IsNull(column.name)))

@@ -1,0 +1,335 @@
+"""A condition's text as a predicate: `"user = 'u1' AND day > '2024-01-31'"`.
+
+Values are what Spark compares the column with: text beside a date or a time is cast to that, and
+times without a zone are those of the session's. What depends on more than that is Unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from providers.predicate import (
+    OPPOSITE,
+    And,
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Leaf,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    negate,
+)
+from providers.predicate import Unknown as Unanswerable
+from skipping.filters.networks import network_predicate
+from skipping.parser import condition as tree
+from skipping.parser.condition import (
+    Condition,
+    Constant,
+    Operand,
+    Strings,
+    parse_condition,
+    require_same_strings,
+)
+from skipping.parser.literals import join_name
+from skipping.tables import Columns, TableColumn
+
+__all__ = ["as_predicate"]
+
+_FLIPPED: dict[str, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2})"
+    r"(?:[T ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?(?:(Z)|([+-]\d{2}):(\d{2}))?)?",
+    re.ASCII,
+)
+_FURTHEST = timedelta(hours=18)
+"""How far from UTC Java's zones are."""
+
+
+def as_predicate(
+    given: object,
+    columns: Columns,
+    *,
+    zone: str | None = None,
+    strings: Strings | None = None,
+) -> Predicate:
+    """A predicate as it is, or what SQL text says of the columns of a table.
+
+    Text is what WHERE of CREATE SKIPPING INDEX takes; `zone` is the session's time zone, None
+    where there is no session. `strings`: how the session's Spark reads those; such as it reads
+    otherwise than we do are refused. Raises StatementError for other text, DefinitionError for a
+    column that is not there, TypeError for what is neither.
+    """
+    if isinstance(given, str):
+        if strings is not None:
+            require_same_strings(given, strings)
+        return _Translation(columns, _zone(zone)).predicate(parse_condition(given), negated=False)
+    if isinstance(given, And | Or | Leaf | Unanswerable):
+        return given
+    raise TypeError(
+        "a predicate is SQL text such as \"user = 'u1'\", or made of Compare, In, IsNull, "
+        f"StartsWith, EndsWith, Contains, And and Or of providers, not {type(given).__name__}"
+    )
+
+
+class _UnclearError(Exception):
+    """A value depends on more than is known here."""
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # one of Java's own, such as GMT+8
+        return None
+
+
+class _Translation:
+    def __init__(self, columns: Columns, zone: tzinfo | None) -> None:
+        self._columns = columns
+        self._zone = zone
+
+    def predicate(self, node: Condition, *, negated: bool) -> Predicate:
+        """Negations go down to the leaves, as nulls satisfy neither a leaf nor its opposite."""
+        try:
+            return self._predicate(node, negated)
+        except _UnclearError as why:
+            return Unanswerable(str(why))
+
+    def _predicate(self, node: Condition, negated: bool) -> Predicate:
+        match node:
+            case tree.Negation(leg):
+                return self.predicate(leg, negated=not negated)
+            case tree.Both(legs) | tree.Either(legs):
+                below = tuple(self.predicate(leg, negated=negated) for leg in legs)
+                return And(below) if isinstance(node, tree.Both) is not negated else Or(below)
+            case tree.Comparison():
+                return self._comparison(node, negated)
+            case tree.TupleMembership():
+                return self._tuples(node, negated)
+        operand, refuses = node.operand, node.negated is not negated
+        if not isinstance(operand, tree.ColumnName):
+            return Unanswerable("a test of a constant")
+        column = self._columns.resolve(join_name(operand.parts))
+        match node:
+            case tree.NullTest():
+                return IsNull(column.name, negated=refuses)
+            case tree.Like(_, pattern, escape):
+                if column.type != "string":
+                    return Unanswerable(f"{column.name} LIKE, which is no text")
+                return _like(column.name, pattern, escape, refuses)
+            case tree.RLike(_, pattern):
+                asked = network_predicate(column.name, pattern)
+                if refuses or asked is None or column.type != "string":
+                    return Unanswerable(f"{column.name} {'NOT ' if refuses else ''}RLIKE")
+                return And((asked, Unanswerable(f"how addresses of {column.name} are spelled")))
+            case tree.Membership(_, values):
+                return self._among(column, values, refuses)
+            case tree.Between(_, low, high):
+                return self._between(column, low, high, refuses)
+
+    def _comparison(self, node: tree.Comparison, negated: bool) -> Predicate:
+        left, op, right = node.left, node.op, node.right
+        if isinstance(left, Constant) and isinstance(right, tree.ColumnName):
+            left, right = right, left
+            op = _FLIPPED.get(op, op)
+        if not isinstance(left, tree.ColumnName) or not isinstance(right, Constant):
+            return Unanswerable("a comparison that is not of a column with a constant")
+        column = self._columns.resolve(join_name(left.parts))
+        value = self._value(right, column)
+        if op != "<=>":
+            return Compare(column.name, OPPOSITE[op] if negated else op, value)
+        if value is None:
+            return IsNull(column.name, negated=negated)
+        if negated:
+            return Or((Compare(column.name, "!=", value), IsNull(column.name)))
+        return Compare(column.name, "=", value)
+
+    def _between(
+        self, column: TableColumn, low: Operand, high: Operand, refuses: bool
+    ) -> Predicate:
+        if not isinstance(low, Constant) or not isinstance(high, Constant):
+            return Unanswerable(f"{column.name} BETWEEN other columns")
+        name, least, most = column.name, self._value(low, column), self._value(high, column)
+        if refuses:
+            return Or((Compare(name, "<", least), Compare(name, ">", most)))
+        return And((Compare(name, ">=", least), Compare(name, "<=", most)))
+
+    def _among(self, column: TableColumn, values: Sequence[Operand], refuses: bool) -> Predicate:
+        constants = [value for value in values if isinstance(value, Constant)]
+        if len(constants) < len(values):
+            return Unanswerable(f"{column.name} IN other columns")
+        # Without ANSI a list with text is compared as text: dates are spelled alike, times are not.
+        keys: Any = [
+            self._value(c, column)
+            if c.type is not None or (column.type == "date" and _is_date(c.value))
+            else self._untyped(c, column)
+            for c in constants
+        ]
+        return In(column.name, keys, refuses)
+
+    def _tuples(self, node: tree.TupleMembership, negated: bool) -> Predicate:
+        """Each tuple by itself. Nothing of its opposite: that is true of nulls, too."""
+        if node.negated is not negated:
+            return Unanswerable("NOT IN of tuples")
+        legs: list[list[Predicate]] = [[] for _ in node.rows]
+        for operand, given in zip(node.operands, zip(*node.rows, strict=True), strict=True):
+            if not isinstance(operand, tree.ColumnName):
+                return Unanswerable("a tuple with a constant")
+            column = self._columns.resolve(join_name(operand.parts))
+            if not _is_alike(given, column):
+                return Unanswerable(f"{column.name} in tuples with values of several types")
+            listed: Any = self._among(column, given, False)
+            for leg, value in zip(legs, listed.values, strict=True):
+                leg.append(Compare(column.name, "=", value))
+        return Or(tuple(And(tuple(leg)) for leg in legs))
+
+    def _untyped(self, constant: Constant, column: TableColumn) -> Any:
+        """A value that stays as it is; a number would be taken for days or microseconds."""
+        if _has_time(column.type) and not isinstance(constant.value, str | None):
+            raise _UnclearError(f"{column.name} beside a number, which is no {column.type}")
+        return constant.value
+
+    def _value(self, constant: Constant, column: TableColumn) -> Any:
+        """What the column is compared with; text that is no plain date or time stays as it is."""
+        value, type = constant.value, constant.type
+        if not isinstance(value, str) or (type is None and not _has_time(column.type)):
+            return self._untyped(constant, column)
+        moment = _moment(value)
+        if moment is None:
+            if type is None:
+                return value
+            raise _UnclearError(f"{column.name} and {type} '{value}', which is not written in full")
+        if type == "date" or (type is None and column.type == "date"):
+            return self._midnight(moment.date()) if column.type == "timestamp" else moment.date()
+        return self._as_column(moment, type, column)
+
+    def _midnight(self, day: date) -> date:
+        """Of a day, where that is known: in the session's zone."""
+        if self._zone is None:
+            return day
+        return datetime(day.year, day.month, day.day, tzinfo=self._zone)
+
+    def _as_column(self, moment: datetime, literal: str | None, column: TableColumn) -> Any:
+        """A time as one of a column: an instant, or what a clock shows in the session's zone."""
+        if column.type == "timestamp":
+            if moment.tzinfo is None or literal == "timestamp_ntz":
+                return moment.replace(tzinfo=self._zone)
+            return moment
+        if literal in (None, "timestamp_ntz"):
+            # A cast to a time without a zone does not look at one.
+            return moment.replace(tzinfo=None)
+        if column.type == "date":
+            return self._beside_days(moment, column.name)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=self._zone)
+
+    def _beside_days(self, moment: datetime, name: str) -> datetime:
+        """An instant that days are compared with: each as the first moment of it."""
+        if self._zone is not None:
+            local = moment if moment.tzinfo is None else moment.astimezone(self._zone)
+            first = datetime(local.year, local.month, local.day, tzinfo=self._zone)
+            if first.astimezone(timezone.utc).astimezone(self._zone) != first:
+                raise _UnclearError(f"{name} and a day that begins after midnight")
+        return moment
+
+
+def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
+    """Whether values are of one type, so that the column in a tuple is compared as it is alone."""
+    constants = [value for value in given if isinstance(value, Constant)]
+    types = {(type(value.value), value.type) for value in constants}
+    if len(constants) < len(given) or len(types) > 1 or constants[0].value is None:
+        return False
+    if isinstance(constants[0].value, str) and constants[0].type is None:
+        is_date = column.type == "date" and all(_is_date(value.value) for value in constants)
+        return column.type == "string" or is_date
+    return True
+
+
+def _moment(text: str) -> datetime | None:
+    """A day, or a time with its zone if it has one; None for what is not written in full."""
+    found = _TIME.fullmatch(text.strip(" \t\n\r\v\f"))
+    if found is None:
+        return None
+    day, time, fraction, is_utc, hours, minutes = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day} {time or '00:00:00'}")
+    except ValueError:  # the 30th of February, or 25 o'clock
+        return None
+    moment = moment.replace(microsecond=int((fraction or "").ljust(6, "0")))
+    if is_utc:
+        return moment.replace(tzinfo=timezone.utc)
+    if hours is None:
+        return moment
+    sign = -1 if hours[0] == "-" else 1
+    offset = timedelta(hours=int(hours), minutes=sign * int(minutes))
+    if int(minutes) > 59 or abs(offset) > _FURTHEST:
+        return None
+    return moment.replace(tzinfo=timezone(offset))
+
+
+def _has_time(type: str) -> bool:
+    return type in ("date", "timestamp", "timestamp_ntz")
+
+
+def _is_date(value: object) -> bool:
+    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
+    """Exact where a pattern is one text with % at its ends, or none; else what its texts demand.
+
+    That is beside what no leaf says, for who evaluates rows by it. Of a negation there is nothing:
+    what fails the pattern may have all of its texts.
+    """
+    texts, signs = _split(pattern, escape)
+    exact = _with_one_text(column, texts, signs)
+    if exact is not None:
+        return negate(exact) if refuses else exact
+    first, *inner, last = texts
+    legs: list[Predicate] = [StartsWith(column, first)] if first else []
+    legs += [Contains(column, text) for text in inner if text]
+    legs += [EndsWith(column, last)] if last else []
+    if refuses or not legs:
+        return Unanswerable(f"{column} {'NOT ' if refuses else ''}LIKE this pattern")
+    return And((*legs, Unanswerable(f"the rest of a pattern of {column} LIKE")))
+
+
+def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> Leaf | None:
+    match texts, signs:
+        case [text], []:
+            return Compare(column, "=", text)
+        case [prefix, ""], ["%"]:
+            return StartsWith(column, prefix)
+        case ["", suffix], ["%"]:
+            return EndsWith(column, suffix)
+        case ["", text, ""], ["%", "%"]:
+            return Contains(column, text)
+    return None
+
+
+def _split(pattern: str, escape: str) -> tuple[list[str], list[str]]:
+    """The texts of a pattern, and the sign between each two of them."""
+    texts = [""]
+    signs: list[str] = []
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == escape:
+            texts[-1] += pattern[at + 1 : at + 2]
+            at += 2
+            continue
+        if pattern[at] == "%" and signs and signs[-1] == "%" and not texts[-1]:
+            pass  # %% is %
+        elif pattern[at] in "%_":
+            signs.append(pattern[at])
+            texts.append("")
+        else:
+            texts[-1] += pattern[at]
+        at += 1
+    return texts, signs

@@ -1,0 +1,406 @@
+"""Read the indexed columns of one physical Parquet file as Spark would, without Spark.
+
+A file gives chunks of normalised values (`providers.values`), or says of a column that nothing is
+known of it, and why. What cannot be read exactly as Spark reads it is never guessed. Deletion
+vectors are passed over on purpose: a restored version shows the deleted rows again.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from providers.errors import first_line
+from providers.tuples import encode_tuples
+from providers.values import encode
+from skipping.indexing.parquet_columns import Found, UnknownError, find, indexed_domain
+from skipping.tables import TableColumn
+from skipping.tables.filesystem import Locate, is_as_listed, locate
+
+__all__ = [
+    "SETTLED",
+    "Chunk",
+    "Part",
+    "Place",
+    "Unreadable",
+    "find_place",
+    "is_read",
+    "part_of",
+    "parts_of",
+    "read_columns",
+    "read_content",
+    "require_settled",
+    "stored",
+    "unread_parts",
+]
+
+ROWS = 1 << 16
+"""Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
+
+WHOLE = 1 << 20
+"""Bytes of a file up to which one request for all of it is less than one for each of its parts."""
+
+TUPLES = 1 << 26
+"""Bytes of the tuples of a chunk, about: each repeats values that a dictionary has once."""
+
+_FAR = (1 << 63) // 1000
+"""Milliseconds whose microseconds do not fit 64 bits."""
+
+SETTLED = 2.0
+"""Seconds after which a write is sure to show in a modification time, as coarse as those are."""
+
+
+class Chunk:
+    """Some rows of one column, normalised: ask for as little as the kinds of the column need."""
+
+    __slots__ = ("_distinct", "_values", "column", "nulls")
+
+    def __init__(self, column: TableColumn, values: pa.Array, nulls: int) -> None:
+        self.column = column
+        self.nulls = nulls
+        self._values = values
+        self._distinct: pa.Array | None = None
+
+    @property
+    def values(self) -> pa.Array:
+        """Those that were read, null-free; of text that came dictionary-coded each once."""
+        return self._values
+
+    def distinct(self, most: int | None = None) -> pa.Array:
+        """The distinct values, null-free, in no order. Hashes every value once.
+
+        Where there are more than `most`, maybe not all, but more than that, with the least and the
+        greatest: of a column with too many values only the first of every chunk are hashed.
+        """
+        if self._distinct is None and most is not None and 2 * most < len(self._values):
+            first = pc.unique(self._values.slice(0, 2 * most))
+            if len(first) > most:
+                return pc.unique(pa.concat_arrays([first, self.extremes()]))
+        if self._distinct is None:
+            self._distinct = pc.unique(self._values)
+        return self._distinct
+
+    def extremes(self) -> pa.Array:
+        """The least and the greatest value, or nothing; 20 to 200 times cheaper than `distinct`."""
+        if not len(self._values):
+            return self._values
+        bounds = pc.min_max(self._values)
+        low, high = bounds["min"], bounds["max"]
+        return pa.array([low] if low == high else [low, high], self._values.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Nothing is known of the column in this file, whatever chunks of it came before.
+
+    `of_file`: the file could not be read at all, now; another time it may.
+    """
+
+    column: TableColumn
+    reason: str
+    of_file: bool = False
+
+
+Part: TypeAlias = Chunk | Unreadable
+
+Place: TypeAlias = Found | Unreadable | None
+"""Where a column is in a file; None where all rows read null."""
+
+
+def read_columns(
+    path: str,
+    columns: Sequence[TableColumn],
+    *,
+    size: int | None = None,
+    modified: int | None = None,
+    locate: Locate = locate,
+) -> Iterator[Part]:
+    """Read the columns of a file; every column yields a chunk or is said to be unreadable.
+
+    `path` is spelled as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). With
+    `size`, a file of another length is unreadable; with `modified` (milliseconds), one of another
+    modification time, before or after, and one so young that its next write could go unseen.
+    Memory: one row group of these columns, compressed, and ROWS rows. Raises TableError for storage
+    that Arrow cannot open; one bad file never raises.
+    """
+    filesystem, inner = locate(path)
+    return _guarded(filesystem, inner, tuple(columns), size, modified)
+
+
+def _guarded(
+    filesystem: pafs.FileSystem,
+    inner: str,
+    columns: Sequence[TableColumn],
+    size: int | None,
+    modified: int | None,
+) -> Iterator[Part]:
+    try:
+        if modified is not None:
+            before = _modified(filesystem, inner)
+            require_settled(before, modified)
+        with filesystem.open_input_file(inner) as source:
+            if size is not None and source.size() != size:
+                raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
+            local = filesystem.type_name == "local"
+            if not local and source.size() <= WHOLE:
+                yield from _read(pa.BufferReader(source.read_buffer()), columns, local=True)
+            else:
+                yield from _read(source, columns, local=local)
+        if modified is not None and _modified(filesystem, inner) != before:
+            raise UnknownError("it was written while it was read")
+    except Exception as error:
+        yield from _failed(columns, error)
+
+
+def read_content(
+    content: pa.Buffer,
+    columns: Sequence[TableColumn],
+    *,
+    size: int,
+    found: int | None = None,
+    modified: int | None = None,
+) -> Iterator[Part]:
+    """Read the columns of a file whose bytes are all here; in all else as `read_columns`.
+
+    `found` is the file's time in nanoseconds when they were fetched, looked at with `modified`.
+    """
+    try:
+        if modified is not None:
+            require_settled(found or 0, modified)
+        if len(content) != size:
+            raise UnknownError(f"it has {len(content)} bytes, the table says {size}")
+        yield from _read(pa.BufferReader(content), columns, local=True)
+    except Exception as error:
+        yield from _failed(columns, error)
+
+
+def _failed(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unreadable]:
+    # Anything a broken file can make a decoder do costs its skipping, never the build.
+    # Storage may answer another time, content of the right size will never be better.
+    passing = not isinstance(error, pa.ArrowInvalid)
+    for column in columns:
+        yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
+
+
+def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
+    return int(filesystem.get_file_info(inner).mtime_ns or 0)
+
+
+def require_settled(found: int, listed: int) -> None:
+    """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
+    if not is_as_listed(found, listed):
+        raise UnknownError("it was written since it was listed")
+    if time.time() * 1_000 < listed + SETTLED * 1_000:
+        raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")
+
+
+def _short(error: Exception) -> str:
+    text = first_line(error)
+    return text if isinstance(error, UnknownError) else f"{type(error).__name__}: {text}"
+
+
+def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool) -> Iterator[Part]:
+    open_file = functools.partial(
+        pq.ParquetFile,
+        source,
+        coerce_int96_timestamp_unit="us",  # nanoseconds would wrap beyond 1677 and 2262
+        pre_buffer=not local,  # fewer, larger requests where each of them costs
+    )
+    file = open_file()
+    read = [each for column in columns for each in stored(column)]
+    places = {each.identity: _proleptic(find_place(file, each)) for each in read}
+    yield from unread_parts(columns, places, file.metadata.num_rows)
+    found = [place for place in places.values() if isinstance(place, Found)]
+    if not file.num_row_groups:
+        return
+    file = open_file(metadata=file.metadata, read_dictionary=_in_dictionaries(file, found))
+    left = [column for column in columns if is_read(column, places)]
+    int96 = [place for place in found if place.int96]
+    coarse = open_file(metadata=file.metadata, coerce_int96_timestamp_unit="ms") if int96 else None
+    for group in range(file.num_row_groups):
+        if coarse is not None:
+            for place in int96:
+                if is_read(place.column, places) and _is_far(coarse, group, place):
+                    why = "it holds INT96 timestamps that Arrow cannot read"
+                    places[place.column.identity] = Unreadable(place.column, why)
+            gone = [column for column in left if not is_read(column, places)]
+            yield from unread_parts(gone, places, 0)
+            left = [column for column in left if column not in gone]
+        # Where names have dots this may select more than was asked for, never less.
+        asked = {each.identity for column in left for each in stored(column)}
+        names = sorted({".".join(p.path) for p in found if p.column.identity in asked})
+        for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
+            arrays = {
+                p.column.identity: _array(p, batch) for p in found if p.column.identity in asked
+            }
+            for part in parts_of(left, places, arrays):
+                if isinstance(part, Unreadable):
+                    left.remove(part.column)
+                yield part
+
+
+def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
+    """Whether a time in a row group, which is read in milliseconds, does not fit microseconds.
+
+    Spark writes the Julian day as a signed number, which Arrow takes for an unsigned one: before
+    4714 BC and from the year 290,000 on it comes out 11 million years later. As microseconds that
+    wraps around, to any time. To decode milliseconds as well takes a tenth of the time.
+    """
+    for batch in file.iter_batches(ROWS, [group], [".".join(place.path)], use_threads=False):
+        latest = pc.max(_array(place, batch).cast(pa.int64())).as_py()
+        if latest is not None and latest > _FAR:
+            return True
+    return False
+
+
+def find_place(file: pq.ParquetFile, column: TableColumn) -> Place:
+    """Where a column is in a file, or why that is not known."""
+    try:
+        return find(file, column)
+    except UnknownError as unknown:
+        return Unreadable(column, str(unknown))
+
+
+def _proleptic(place: Place) -> Place:
+    # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
+    if isinstance(place, Found) and place.column.proleptic:
+        return replace(place, oldest=None)
+    return place
+
+
+def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
+    array = batch.column(place.path[0])
+    if len(place.path) > 1:
+        # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
+        array = pc.struct_field(array, list(place.path[1:]))
+    return array
+
+
+def stored(column: TableColumn) -> tuple[TableColumn, ...]:
+    """The columns of a file that a column is made of: itself, or those of a composite."""
+    return column.reads if column.is_composite else (column,)
+
+
+def is_read(column: TableColumn, places: Mapping[str, Place]) -> bool:
+    """Whether a file has all columns that a column is made of."""
+    return all(isinstance(places[each.identity], Found) for each in stored(column))
+
+
+def unread_parts(
+    columns: Sequence[TableColumn], places: Mapping[str, Place], rows: int
+) -> Iterator[Part]:
+    """What is known of columns before a value is read; at least one part of each.
+
+    With no rows a column is known and has no values, and so it is where it is not in the file.
+    """
+    for column in columns:
+        found = [places[each.identity] for each in stored(column)]
+        unreadable = next((place for place in found if isinstance(place, Unreadable)), None)
+        if unreadable is not None:
+            yield replace(unreadable, column=column)
+        else:
+            nulls = rows if None in found else 0
+            yield Chunk(column, pa.array([], indexed_domain(column).stored), nulls)
+
+
+def parts_of(
+    columns: Sequence[TableColumn], places: Mapping[str, Place], arrays: Mapping[str, pa.Array]
+) -> Iterator[Part]:
+    """Some rows of columns all of whose `stored` are in the file: `arrays` by identity."""
+    for column in tuple(columns):
+        found = [places[each.identity] for each in stored(column)]
+        parts = [(p, arrays[p.column.identity]) for p in found if isinstance(p, Found)]
+        if column.is_composite:
+            yield from _tuples_of(column, parts)
+        else:
+            yield part_of(*parts[0])
+
+
+def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> Iterator[Part]:
+    for place, array in parts:
+        if place.oldest is not None:
+            part = part_of(place, array)
+            if isinstance(part, Unreadable):
+                yield replace(part, column=column)
+                return
+    try:
+        values = [_normalised(array) for _, array in parts]
+        width = sum(_widest(of) for of, _ in values)
+        step = max(1, TUPLES // max(width, 1))
+        for start in range(0, len(parts[0][1]), step):
+            rows = [_rows(of, which, start, step) for of, which in values]
+            tuples = encode_tuples(rows)
+            yield Chunk(column, tuples.drop_null(), tuples.null_count)
+    except pa.ArrowException as error:
+        yield Unreadable(column, f"a value cannot be normalised: {_short(error)}")
+
+
+def _normalised(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """The values, and of a dictionary's which of them each row has."""
+    if pa.types.is_dictionary(array.type):
+        return encode(_without_views(array.dictionary)), array.indices
+    return encode(_without_views(array)), None
+
+
+def _widest(values: pa.Array) -> int:
+    """The bytes of the longest of some values in a tuple, about."""
+    if pa.types.is_integer(values.type) or not len(values):
+        return 8
+    return 4 + int(pc.max(pc.binary_length(values)).as_py() or 0)
+
+
+def _rows(values: pa.Array, which: pa.Array | None, start: int, count: int) -> pa.Array:
+    if which is None:
+        return values.slice(start, count)
+    return values.take(which.slice(start, count))
+
+
+def part_of(place: Found, array: pa.Array) -> Part:
+    """Some rows of a column, normalised, unless a value cannot be."""
+    nulls = array.null_count
+    try:
+        if pa.types.is_dictionary(array.type):
+            dictionary = _without_views(array.dictionary)
+            values = encode(dictionary.take(pc.unique(array.indices.drop_null())))
+        else:
+            array = _without_views(array)
+            values = encode(array.drop_null() if nulls else array)
+    except pa.ArrowInvalid as error:
+        return Unreadable(place.column, f"a value cannot be normalised: {_short(error)}")
+    chunk = Chunk(place.column, values, nulls)
+    if place.oldest is not None and len(values) and chunk.extremes()[0].as_py() < place.oldest:
+        return Unreadable(place.column, "it holds old dates, maybe of another calendar")
+    return chunk
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    """Text as Arrow's functions take it: Polars and DuckDB leave in a file that they had views."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    return array.cast(pa.binary()) if pa.types.is_binary_view(array.type) else array
+
+
+def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:
+    """Text columns that are dictionary-coded throughout: their values are read once each.
+
+    The footer does not say so of the pages, so it is told by the size: a dictionary has up to a
+    megabyte, its indices up to 18 bits, and plain text takes 4 bytes a value before its own.
+    """
+    names = {".".join(place.path) for place in found}
+    group = file.metadata.row_group(0)
+    return [
+        chunk.path_in_schema
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema in names
+        and chunk.physical_type == "BYTE_ARRAY"
+        and chunk.has_dictionary_page
+        and chunk.total_uncompressed_size <= (5 << 18) + 3 * chunk.num_values
+    ]

@@ -1,0 +1,88 @@
+"""Whether the executors can build at all, asked once before a build: one small job, a clear error.
+
+A task that cannot import this package fails with a stack trace of Spark's Python worker, after as
+many tries as the cluster allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkException, PySparkImportError
+from pyspark.sql import SparkSession
+
+from providers.base import SkippingProvider
+from providers.errors import SessionError
+from skipping.requirements import INSTALL
+
+__all__ = ["require_executors"]
+
+_NEEDED = ("skipping.indexing.sketch",)
+
+_dumps: Callable[[object], bytes] = cloudpickle.dumps
+
+_able: WeakKeyDictionary[SparkContext, set[bytes]] = WeakKeyDictionary()
+"""Of each context the kinds that its executors were found able to build."""
+
+
+def require_executors(
+    spark: SparkSession,
+    providers: Sequence[SkippingProvider],
+    *,
+    modules: Sequence[str] = _NEEDED,
+) -> None:
+    """Raise SessionError, naming the fix, if tasks cannot import `modules` or use these kinds.
+
+    What was found once for a Spark context is not asked again.
+    """
+    able = _able.setdefault(spark.sparkContext, set())
+    asked = {_dumps((tuple(modules), provider)) for provider in providers} - able
+    if not asked:
+        return
+    reasons = _reasons(spark, [_dumps(list(modules)), *(_dumps(each) for each in providers)])
+    if reasons:
+        raise SessionError(
+            f"the executors cannot build an index: {'; '.join(reasons)}. Install there what is "
+            "installed on the driver, or ship it in spark.archives, and name the Python that has "
+            "it in PYSPARK_PYTHON"
+        )
+    able |= asked
+
+
+def _reasons(spark: SparkSession, needed: list[bytes]) -> list[str]:
+    def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Nothing of this package may be needed to get so far: it is what may be missing.
+        import importlib
+        import pickle
+
+        import pyarrow
+
+        for _ in batches:
+            failed = []
+            try:
+                for name in pickle.loads(needed[0]):
+                    importlib.import_module(name)
+                for kind in needed[1:]:
+                    pickle.loads(kind).collector()
+            except Exception as error:
+                failed.append(f"{type(error).__name__}: {error}")
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(failed, "string")], ["reason"])
+
+    slots = spark.sparkContext.defaultParallelism
+    slotwise = spark.range(slots, numPartitions=slots)
+    try:
+        probed = slotwise.mapInArrow(probe, "reason string")
+    except PySparkImportError as error:
+        # It is this process that lacks what Spark wants, pandas above all, and no executor.
+        raise SessionError(f"{str(error).rstrip('.')}: {INSTALL}") from error
+    try:
+        rows = probed.collect()
+    except (PySparkException, Py4JError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        causes = [line for line in lines if line.startswith("Caused by: ")]
+        return [(causes or lines or [type(error).__name__])[-1]]
+    return sorted({row["reason"] for row in rows})

@@ -1,0 +1,172 @@
+"""Sketch files on Spark: the file list is distributed, the tasks read Parquet as Arrow themselves.
+
+No row is shuffled and none becomes a Python object; what comes back is one row a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from providers.errors import TableError
+from skipping.indexing.expressions import ExpressionBuild, merge
+from skipping.indexing.preflight import require_executors
+from skipping.indexing.sketch import Work, entry_schema, is_unread, make_entries, sketch_files
+from skipping.indexing.spark_reader import ReaderBuild
+from skipping.indexing.storage import Storage, root_of, session_storage
+from skipping.indexing.tasks import as_task
+from skipping.indexing.whole_files import SMALL, WholeFileBuild
+from skipping.tables.filesystem import Locate, locate
+
+__all__ = ["SparkBuild", "opens"]
+
+MADE = 64 << 20
+"""Bytes of entries that come to the driver at once, about: so much of its memory a build takes.
+
+What the first batch has, of so many files at most, is not known before."""
+
+READ = 1 << 30
+"""Bytes of files of a slot's share of a batch: small files are more, as each batch is a job."""
+
+SLOT = (128, 1024)
+"""Files of a slot's share, at least and at most, of a batch whose entries have no known size."""
+
+_WAITING = 16
+_HELD = 1 << 30
+"""Bytes of files that a task reads at the same time; of these it holds a row group's columns."""
+
+
+class SparkBuild:
+    """Builds in tasks of a Spark session, a job for each batch of files.
+
+    Python opens the files itself, as the session's configuration says, which is the fastest. Those
+    that it cannot open are left to Spark, which fetches small ones whole, and columns of others.
+    """
+
+    def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
+        """`dated`: the files' stamps are modification times (`Table.has_log`)."""
+        self._spark = spark
+        self._dated = dated
+
+    def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
+        require_executors(self._spark, [w.provider for w in work])
+        stored = [w for w in work if w.column.expression is None]
+        computed = [w for w in work if w.column.expression is not None]
+        compute = ExpressionBuild(self._spark, dated=self._dated)
+        if not stored:
+            yield from compute(files, computed)
+            return
+        for entries in self._stored(files, stored):
+            some = [entries]
+            if computed and len(entries):
+                some += compute(entries.select(files.column_names), computed)
+            yield merge(some, work)
+
+    def locate(self, path: str) -> tuple[FileSystem, str]:
+        """The file system of a file as the session has it; raises TableError."""
+        return session_storage(self._spark, pa.chunked_array([[path]]))(path)
+
+    def _stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        slots = self._spark.sparkContext.defaultParallelism
+        mean = max(1, (pc.sum(files["size"]).as_py() or 0) // max(len(files), 1))
+        least, most = (slots * each for each in SLOT)
+        usual = max(min(max(slots * READ // mean, least), most), len(files) // 20)
+        size, start = min(usual, most), 0
+        while start < len(files):
+            some = files.slice(start, size)
+            made = 0
+            for entries in self._some(some, work, slots):
+                made += entries.nbytes
+                yield entries
+            start += size
+            size = max(slots, min(usual, MADE * len(some) // max(made, 1)))
+
+    def _some(self, files: pa.Table, work: Sequence[Work], slots: int) -> Iterator[pa.Table]:
+        # Asked for each batch: keys that a session is given may be good for an hour.
+        storage = session_storage(self._spark, files["path"])
+        if any(w.column.opened for w in work):
+            near = _opened(storage, files["path"])
+            yield from self._by_spark(files.filter(pc.invert(near)), work)
+            files = files.filter(near)
+        if not len(files):
+            return
+        entries = self._batch(_dealt(files, slots), work, storage)
+        left = is_unread(entries, work)
+        yield entries.filter(pc.invert(left))
+        yield from self._by_spark(entries.filter(left).select(files.column_names), work)
+
+    def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """What Python cannot open, or could not read: fetched by Spark, or read by it."""
+        small = pc.less_equal(files["size"], SMALL)
+        large = [files.filter(pc.invert(small))]
+        if pc.any(small).as_py():
+            for entries in WholeFileBuild(self._spark, dated=self._dated)(
+                files.filter(small), work
+            ):
+                left = is_unread(entries, work)
+                yield entries.filter(pc.invert(left))
+                large.append(entries.filter(left).select(files.column_names))
+        rest = pa.concat_tables(large)
+        if len(rest):
+            yield from ReaderBuild(self._spark, dated=self._dated)(rest, work)
+
+    def _batch(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
+        dated = self._dated
+        at_once = _at_once(files)
+
+        def sketch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                try:
+                    yield sketch_files(batch, work, dated=dated, locate=storage, at_once=at_once)
+                except TableError:  # what this executor has is not what the driver has
+                    yield make_entries(batch.to_pylist(), work)
+
+        # Not repartitioned: a local relation has a partition a slot, and more would only cost.
+        frame = self._spark.createDataFrame(files)
+        schema = entry_schema(work)
+        found = frame.mapInArrow(as_task(sketch), from_arrow_schema(schema))
+        return found.toArrow().cast(schema)
+
+
+def opens(path: str, locate: Locate = locate) -> bool:
+    """Whether Python can open a file of the table's storage, with what it knows of credentials."""
+    try:
+        filesystem, inner = locate(path)
+        with filesystem.open_input_file(inner):
+            return True
+    except FileNotFoundError:
+        return True  # it is gone, and not out of reach
+    except (TableError, OSError, pa.ArrowException):
+        return False
+
+
+def _opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
+    """Of each path whether it is where the first of its root can be opened."""
+    roots = root_of(paths)
+    shut = [
+        root
+        for root in pc.unique(roots).to_pylist()
+        if not opens(paths.filter(pc.equal(roots, root))[0].as_py(), storage)
+    ]
+    return pc.invert(pc.is_in(roots, value_set=pa.array(shut, pa.string())))
+
+
+def _at_once(files: pa.Table) -> int:
+    """Files that a task reads at the same time: several where it waits for each request."""
+    if not any(root_of(files["path"]).unique().to_pylist()):
+        return 1
+    longest: int = pc.max(files["size"]).as_py()
+    return max(2, min(_WAITING, _HELD // max(longest, 1)))
+
+
+def _dealt(files: pa.Table, hands: int) -> pa.Table:
+    """The files in an order of which equal slices have about the same number of bytes."""
+    order = np.argsort(-files["size"].to_numpy(), kind="stable")
+    return files.take(pa.array(np.concatenate([order[i::hands] for i in range(hands)])))

@@ -1,0 +1,310 @@
+"""The second source of a build where files are large: Spark's own Parquet reader.
+
+It reads the same files by path, never through a table's relation, which would leave out deleted
+rows. What a column is in each file is found in the footer, as by the first source; the two make
+equal sketches. No row is shuffled: a task reads whole files, one after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
+
+from skipping.indexing.known_files import read_known
+from skipping.indexing.parquet_columns import Found, UnknownError
+from skipping.indexing.parquet_reader import (
+    Part,
+    Place,
+    Unreadable,
+    find_place,
+    is_read,
+    parts_of,
+    require_settled,
+    stored,
+    unread_parts,
+)
+from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch
+from skipping.indexing.tasks import as_task
+from skipping.parser.literals import quote
+from skipping.tables import TableColumn
+from skipping.tables.paths import resolve_path
+
+__all__ = ["Footer", "ReaderBuild", "quoted"]
+
+_TAIL = 1 << 16
+"""Bytes that most footers fit in."""
+
+_AT_ONCE = 16
+_DAY = 86_400_000_000
+
+_SETTINGS = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's path as Hadoop has it, number of rows, time in nanoseconds, place of each column.
+
+    Iceberg's locations may be without a scheme, which Hadoop's never are.
+    """
+
+    path: str
+    rows: int
+    modified: int
+    places: Mapping[str, Place]
+
+    @property
+    def found(self) -> list[Found]:
+        """Those columns that are in the file."""
+        return [place for place in self.places.values() if isinstance(place, Found)]
+
+    @property
+    def shape(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Files of one shape are read together."""
+        return tuple((place.column.identity, place.path) for place in self.found)
+
+
+class ReaderBuild:
+    """Builds with Spark's Parquet format, in tasks of a Spark session."""
+
+    def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
+        """`dated`: the files' stamps are modification times (`Table.has_log`)."""
+        # A clone has the session's credentials, and its settings are nobody else's.
+        self._spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        self._dated = dated
+
+    def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+        """Entries for the files."""
+        batch = 256 * self._spark.sparkContext.defaultParallelism
+        for start in range(0, len(files), batch):
+            yield self._batch(files.slice(start, batch).to_pylist(), work)
+
+    def _batch(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
+        columns = self._columns(work)
+        hadoop = self._spark._jsparkSession.sessionState().newHadoopConf()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            footers = list(
+                pool.map(lambda file: self._footer(hadoop, file, list(columns.values())), files)
+            )
+        rows = []
+        groups: dict[object, list[tuple[dict[str, Any], Footer]]] = {}
+        for file, footer in zip(files, footers, strict=True):
+            if footer is not None and footer.rows and (footer.found or self._reads_all):
+                groups.setdefault(footer.shape, []).append((file, footer))
+            elif footer is not None:
+                rows.append({**file, **self._sketch(file, footer, work, ())})
+        made = pa.concat_tables(
+            [
+                pa.Table.from_batches([make_entries(rows, work)]),
+                *(table for group in groups.values() for table in self._read(group, work)),
+            ]
+        )
+        stay = {f["path"] for f, footer in zip(files, footers, strict=True) if footer is not None}
+        if self._dated:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                same = pool.map(
+                    lambda pair: self._is_same(hadoop, *pair), zip(files, footers, strict=True)
+                )
+                stay &= {file["path"] for file, is_same in zip(files, same, strict=True) if is_same}
+        made = made.filter(pc.is_in(made["path"], value_set=pa.array(sorted(stay), pa.string())))
+        done = set(made["path"].to_pylist())
+        left = [file for file in files if file["path"] not in done]
+        return pa.concat_tables([made, pa.Table.from_batches([make_entries(left, work)])])
+
+    _reads_all = False
+    """Whether files without any of the columns are read."""
+
+    def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
+        """What is read of the files, by identity."""
+        return {c.identity: c for w in work if w.column.opened for c in stored(w.column)}
+
+    @staticmethod
+    def _sketch(
+        file: Mapping[str, Any],
+        footer: Footer,
+        work: Sequence[Work],
+        batches: Iterable[pa.RecordBatch],
+    ) -> dict[str, Any]:
+        """The sketches of a file from the rows that Spark read of it."""
+
+        def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
+            yield from unread_parts(columns, footer.places, footer.rows)
+            left = [c for c in columns if is_read(c, footer.places)]
+            rows = 0
+            for batch in batches:
+                rows += batch.num_rows
+                found = enumerate(footer.found, start=1)
+                arrays = {place.column.identity: batch.column(i) for i, place in found}
+                yield from parts_of(left, footer.places, arrays)
+            if footer.found and rows != footer.rows:
+                yield Unreadable(columns[0], f"{rows} of {footer.rows} rows", of_file=True)
+
+        return sketch(file, work, read)
+
+    def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
+        """What `_sketch` is given of some files: the path, then what the sketches are made of."""
+        leaves = [F.col(quoted(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
+        return read.select("_metadata.file_path", *leaves)
+
+    def _footer(
+        self, hadoop: Any, file: Mapping[str, Any], columns: Sequence[TableColumn]
+    ) -> Footer | None:
+        """None for a file that is not there, or not as the table lists it."""
+        try:
+            path, system, status = self._status(hadoop, file)
+            size, modified = int(status.getLen()), int(status.getModificationTime()) * 1_000_000
+            if size != file["size"]:
+                return None
+            if self._dated:
+                require_settled(modified, file["stamp"])
+            # With its status it is not asked for again.
+            stream = system.openFile(path).withFileStatus(status).build().get()
+            try:
+                footer = pq.ParquetFile(pa.BufferReader(self._tail(stream, size)))
+            finally:
+                stream.close()
+            places = {column.identity: _place(footer, column) for column in columns}
+            return Footer(
+                str(status.getPath().toString()), footer.metadata.num_rows, modified, places
+            )
+        except (Py4JError, PySparkException, UnknownError, pa.ArrowException, OSError):
+            return None
+
+    def _status(self, hadoop: Any, file: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        jvm: Any = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(file["path"])
+        system = path.getFileSystem(hadoop)
+        return path, system, system.getFileStatus(path)
+
+    def _tail(self, stream: Any, size: int) -> bytes:
+        """The end of a Parquet file, as a file without any data."""
+        jvm: Any = self._spark._jvm
+
+        def last(n: int) -> bytes:
+            stream.seek(max(size - n, 0))
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, min(n, size)))
+
+        end = last(_TAIL)
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if length > len(end):
+            end = last(length)
+        return b"PAR1" + end[-length:]
+
+    def _is_same(self, hadoop: Any, file: Mapping[str, Any], footer: Footer | None) -> bool:
+        try:
+            _, _, status = self._status(hadoop, file)
+        except (Py4JError, PySparkException):
+            return False
+        return footer is None or int(status.getModificationTime()) * 1_000_000 == footer.modified
+
+    def _read(
+        self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
+    ) -> list[pa.Table]:
+        """Entries; where Spark fails on a file, those of the others."""
+        try:
+            return [self._job(group, work)]
+        except (PySparkException, Py4JError):
+            half = len(group) // 2
+            return self._read(group[:half], work) + self._read(group[half:], work) if half else []
+
+    def _read_of(self, group: Sequence[tuple[dict[str, Any], Footer]]) -> DataFrame:
+        """The columns that files of one shape have, as Spark reads them."""
+        found = group[0][1].found
+        conf = self._spark.conf
+        for key, value in _SETTINGS.items():
+            conf.set(key, value)
+        # A file is never split: a sketch is made in one piece.
+        for key in ("maxPartitionBytes", "openCostInBytes"):
+            conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
+        jvm: Any = self._spark._jvm
+        parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
+        # As the rows are told apart by them (`_job`): of a path without a scheme Spark adds none.
+        paths = [(footer.path, file["size"]) for file, footer in group]
+        return read_known(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
+
+    def _job(
+        self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
+    ) -> pa.Table:
+        by_path = {footer.path: (file, footer) for file, footer in group}
+        read = self._read_of(group)
+        sketch = self._sketch  # which executors are given, and not what has the session
+
+        def sketched(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):
+                file, footer = by_path[path]
+                row = {**file, **sketch(file, footer, work, (rows for _, rows in parts))}
+                yield make_entries([row], work)
+
+        schema = entry_schema(work)
+        return (
+            self._rows(read, group[0][1].found, work)
+            .coalesce(self._spark.sparkContext.defaultParallelism)
+            .mapInArrow(as_task(sketched), from_arrow_schema(schema))
+            .toArrow()
+            .cast(schema)
+        )
+
+
+def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
+    place = find_place(footer, column)
+    if not isinstance(place, Found):
+        return place
+    written = footer.metadata.metadata or {}
+    zoned = b"org.apache.spark.version" not in written or b"org.apache.spark.timeZone" in written
+    if place.oldest is not None and column.type == "timestamp" and not zoned:
+        # Spark has rebased these by a time zone of its own, up to and past the limit.
+        return replace(place, oldest=place.oldest + _DAY)
+    return place
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Batches cut where another file begins, each with the file's path."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        runs = pc.run_end_encode(batch.column(0))
+        start = 0
+        paths = resolve_path("", runs.values.cast(pa.string())).to_pylist()
+        for path, end in zip(paths, runs.run_ends.to_pylist(), strict=True):
+            yield path, batch.slice(start, end - start)
+            start = end
+
+
+def _schema(found: Sequence[Found]) -> StructType:
+    """The columns by the names that the files have, one inside the other."""
+    tree: dict[str, Any] = {}
+    for place in found:
+        within = tree
+        for name in place.path[:-1]:
+            within = within.setdefault(name, {})
+        within[place.path[-1]] = DataType.fromDDL(place.column.type)
+    return _struct(tree)
+
+
+def _struct(tree: Mapping[str, Any]) -> StructType:
+    return StructType(
+        [StructField(n, _struct(t) if isinstance(t, dict) else t) for n, t in tree.items()]
+    )
+
+
+def quoted(path: Sequence[str]) -> str:
+    """A path of names as Spark takes it."""
+    return ".".join(map(quote, path))

@@ -1,0 +1,189 @@
+"""A session's own storage, as Arrow's file systems open it on executors.
+
+What Spark's configuration says of an object store becomes the arguments of Arrow's file system. It
+is asked anew for each batch of files, because what it says may be good for an hour only. Where it
+says what Arrow cannot do (a key of the client's own, a signer, a proxy), Spark has to read.
+
+Secrets travel to the tasks in their code, as Hadoop's configuration does, and are in no plan, no
+description of a job, no setting and no text of these classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from providers.errors import TableError, first_line
+from skipping.indexing.storage_options import (
+    Arguments,
+    UnfollowedError,
+    azure_arguments,
+    google_arguments,
+    is_secret,
+    s3_arguments,
+)
+from skipping.tables.filesystem import locate
+
+__all__ = ["Storage", "root_of", "session_storage"]
+
+_ROOT = r"^(?P<root>[A-Za-z][A-Za-z0-9+.-]*://[^/]+)/"
+
+_KINDS: Mapping[str, Callable[..., pafs.FileSystem]] = {
+    name: getattr(pafs, name)
+    for name in ("S3FileSystem", "AzureFileSystem", "GcsFileSystem")
+    if hasattr(pafs, name)  # Arrow is built with what its platform has
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file system of Arrow's that is yet to be made, and what comes before a path in it."""
+
+    kind: str
+    arguments: Arguments = field(repr=False)
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Opens paths (`skipping.tables.filesystem.Locate`): by root, `s3a://bucket`, where the session
+    says how, and all others as this process can.
+
+    `beyond` are the roots that only Spark can read, with why.
+    """
+
+    opened: Mapping[str, Opened]
+    beyond: Mapping[str, str]
+
+    def __call__(self, path: str) -> tuple[pafs.FileSystem, str]:
+        """The file system of a path and the path in it; raises TableError."""
+        root = "/".join(path.split("/", 3)[:3])
+        if root in self.beyond:
+            raise TableError(f"Arrow cannot open {root} as the session does: {self.beyond[root]}")
+        opened = self.opened.get(root)
+        if opened is None:
+            return locate(path)
+        try:
+            filesystem = _made(opened.kind, tuple(sorted(opened.arguments.items())))
+        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+            raise TableError(f"pyarrow cannot open {root}: {first_line(error)}") from None
+        return filesystem, opened.base + path[len(root) :]
+
+
+@functools.lru_cache(maxsize=16)
+def _made(kind: str, arguments: tuple[tuple[str, Any], ...]) -> pafs.FileSystem:
+    """One for all tasks of a process: its connections stay open."""
+    return _KINDS[kind](**dict(arguments))
+
+
+def root_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The root of each path spelled as in FILES, `s3a://bucket`; "" of a path without one."""
+    return pc.struct_field(pc.extract_regex(paths, _ROOT), "root").fill_null("")
+
+
+def session_storage(spark: SparkSession, paths: pa.ChunkedArray) -> Storage:
+    """The storage of some files by a session's configuration.
+
+    Asks whoever gives out the session's credentials, and the storage for the region of a bucket,
+    where the session does not name it.
+    """
+    opened: dict[str, Opened] = {}
+    beyond: dict[str, str] = {}
+    hadoop: Any = None
+    for root in filter(None, root_of(paths).unique().to_pylist()):
+        scheme, authority = root.split("://", 1)
+        hadoop = hadoop or spark._jsparkSession.sessionState().newHadoopConf()
+        jvm: Any = spark._jvm
+        try:
+            kind = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
+            asked = _ASKED.get(kind.getName())
+        except Py4JError:
+            continue  # Hadoop does not know the scheme
+        if asked is None:
+            continue
+        try:
+            opened[root] = asked(jvm, hadoop, root, authority)
+        except UnfollowedError as unfollowed:
+            beyond[root] = str(unfollowed)
+        except Py4JError:  # whose text may have any of the configuration
+            beyond[root] = f"{kind.getSimpleName()} does not say how"
+    return Storage(opened, beyond)
+
+
+def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
+    """S3A's own answers: what is said of the bucket counts before what is said of all."""
+    system = jvm.org.apache.hadoop.fs.Path(f"{root}/").getFileSystem(hadoop)
+    arguments = s3_arguments(_getter(system.getConf()), bucket)
+    # Whatever provider is configured: the keys it gives are all that a request is signed with.
+    shared = system.getS3AInternals().shareCredentials("file skipping")
+    try:
+        arguments |= _signed_with(shared.resolveCredentials())
+    finally:
+        shared.close()
+    if "region" not in arguments:
+        arguments["region"] = _region(bucket)
+    return Opened("S3FileSystem", arguments, bucket)
+
+
+def _signed_with(keys: Any) -> Arguments:
+    if keys.accessKeyId() is None:
+        return {"anonymous": True}
+    arguments = {"access_key": keys.accessKeyId(), "secret_key": keys.secretAccessKey()}
+    with suppress(Py4JError):  # keys that last have none
+        arguments["session_token"] = keys.sessionToken()
+    return arguments
+
+
+def _region(bucket: str) -> str:
+    try:
+        return str(pafs.resolve_s3_region(bucket))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UnfollowedError("the region of the bucket is not known") from error
+
+
+def _azure(jvm: Any, hadoop: Any, root: str, authority: str) -> Opened:
+    container, _, host = authority.partition("@")
+    return Opened("AzureFileSystem", azure_arguments(_getter(hadoop), host), container)
+
+
+def _google(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    named = {
+        f"{prefix}{name}": value
+        for prefix in ("fs.gs.", "google.cloud.")
+        for name, value in json.loads(
+            mapper.writeValueAsString(hadoop.getPropsWithPrefix(prefix))
+        ).items()
+    }
+    return Opened("GcsFileSystem", google_arguments(named), bucket)
+
+
+def _getter(conf: Any) -> Callable[[str], str]:
+    """Values of a Hadoop configuration, "" for none; secrets are where it says that they are."""
+
+    def get(key: str) -> str:
+        if not is_secret(key):
+            return str(conf.getTrimmed(key) or "")
+        secret = conf.getPassword(key)
+        return "".join(secret).strip() if secret is not None else ""
+
+    return get
+
+
+_ASKED: Mapping[str, Callable[[Any, Any, str, str], Opened]] = {
+    "org.apache.hadoop.fs.s3a.S3AFileSystem": _s3,
+    "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem": _azure,
+    "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": _azure,
+    "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem": _google,
+}
+"""By Hadoop's class. Another one under a known scheme may do anything: it is asked nothing."""

@@ -1,1 +1,0 @@
-"""Reading the indexed columns of Parquet files as Spark would, without Spark."""

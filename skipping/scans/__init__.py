@@ -1,0 +1,1 @@
+"""Reading tables without Spark: the rows of the files that can match."""

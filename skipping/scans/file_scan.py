@@ -1,0 +1,239 @@
+"""A scan of a table without Spark: the files that an index leaves, and their matching rows.
+
+Arrow reads the rows of Delta tables and plain Parquet folders (`TableSnapshot`).
+Then the filter is evaluated again, as Spark would: NaN is greatest and equal to itself, -0.0 is
+0.0, null is neither true nor false. What cannot be read exactly is refused, naming the column.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from providers.errors import DefinitionError, TableError, first_line
+from providers.predicate import And, Predicate, leaves
+from providers.rows import matching_rows
+from providers.values import arrow_type, domain_of, encode
+from skipping.lookup.query import IndexQuery
+from skipping.parser.literals import split_parts
+from skipping.scans.engines import EngineScan
+from skipping.scans.row_filters import (
+    RowTest,
+    disproved_by,
+    leaf_values,
+    passing,
+    row_tests,
+    top_level,
+)
+from skipping.scans.verification import Verification
+from skipping.stores import Identity, identities
+from skipping.tables import TableColumn, TableSnapshot
+from skipping.tables.filesystem import Locate
+
+__all__ = ["FileScan"]
+
+log = logging.getLogger("skipping")
+
+_AT_ONCE = 8
+"""Files that are read at a time."""
+
+
+@dataclass(frozen=True, repr=False)
+class FileScan(EngineScan):
+    """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
+
+    Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
+    and gives the rows that do match.
+    """
+
+    live: TableSnapshot
+    files: pa.Table
+    predicate: Predicate
+    locate: Locate = field(repr=False)
+    index: IndexQuery = field(repr=False)
+    tests: tuple[RowTest, ...] = ()
+    selected_fields: tuple[str, ...] = ("*",)
+    limit: int | None = None
+    note: str | None = None
+    total: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        live: TableSnapshot,
+        index: IndexQuery,
+        locate: Locate,
+        *,
+        row_filter: Any = "",
+        keys: Mapping[str, Any] | None = None,
+        selected_fields: Sequence[str] = ("*",),
+        limit: int | None = None,
+    ) -> FileScan:
+        """The scan of a version, cut by what an index disproves; of all files where it is away.
+
+        Raises StatementError, DefinitionError or TypeError for a filter, or for keys, that are none
+        of this table.
+        """
+        if limit is not None and limit < 0:
+            raise DefinitionError(f"limit is a number of rows, not {limit}")
+        rest, tests = row_tests(row_filter, keys, live.columns, live.arrow_schema)
+        given = index.bound(rest, live.columns) if rest != "" else And(())
+        files = live.files()
+        scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
+        scan = scan.select(*selected_fields)
+        if rest != "":
+            scan = scan._without(lambda: index.disproved(rest, live.columns))
+        return scan._without(lambda: disproved_by(index, tests, live.columns)) if tests else scan
+
+    def __repr__(self) -> str:
+        about = [f"{len(self.files):,} of {self.total:,} files", ", ".join(self.selected_fields)]
+        about += [] if self.limit is None else [f"limit {self.limit:,}"]
+        about += [] if self.note is None else [self.note]
+        return f"<FileScan: {'; '.join(about)}>"
+
+    def _without(self, disproved: Callable[[], set[Identity]]) -> FileScan:
+        """Without the files that are disproved; all of them where the index cannot be asked."""
+        try:
+            gone = disproved()
+            kept = [file not in gone for file in identities(self.files)]
+            return replace(self, files=self.files.filter(pa.array(kept, pa.bool_())))
+        except Exception as error:  # reading never fails because of an index
+            log.warning("no file is skipped: %s", error)
+            return replace(self, note=f"no file is skipped: {first_line(error)}")
+
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> FileScan:
+        """See `EngineScan`."""
+        scan = self.select(*names)
+        if predicate == And(()) or self.limit is not None:  # of which rows there are so many
+            return scan
+        return scan._without(lambda: self.index.disproved(predicate, self.live.columns))
+
+    def known(self) -> Mapping[str, TableColumn]:
+        """See `EngineScan`."""
+        return top_level(self.live.columns, self.live.arrow_schema)
+
+    def select(self, *field_names: str) -> FileScan:
+        """The same scan, of these top-level columns only; raises DefinitionError."""
+        there = self.live.arrow_schema.names
+        for name in field_names:
+            if name not in (*there, "*"):
+                raise DefinitionError(f"no column {name}: there are {', '.join(there)}")
+        return replace(self, selected_fields=field_names)
+
+    def plan_files(self) -> list[str]:
+        """The paths of the files that may have a matching row, fully qualified."""
+        paths: list[str] = self.files["path"].to_pylist()
+        return paths
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.arrow_schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        whole = self.live.arrow_schema
+        if "*" in self.selected_fields:
+            return whole
+        return pa.schema([whole.field(name) for name in self.selected_fields])
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows; raises TableError for a file that cannot be read as the table has it."""
+        return pa.Table.from_batches(self._batches(), self.schema)
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**kwargs)
+
+    def count(self) -> int:
+        """How many rows match."""
+        return sum(len(batch) for batch in self._narrow()._batches())
+
+    def verify(self) -> Verification:
+        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+
+        Reads every file of the version, the columns of the filter. A limit does not count.
+        """
+        scan = replace(self._narrow(), limit=None)
+        _ = scan.live.vectors, scan._filtered
+        opened = set(self.plan_files())
+        skipped = [p for p in self.live.files()["path"].to_pylist() if p not in opened]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            counts = pool.map(lambda path: len(scan._rows(path)), skipped)
+            wrong = [found for found in zip(skipped, counts, strict=True) if found[1]]
+        return Verification.of(scan.count(), len(opened), len(skipped), wrong, self.note)
+
+    def _narrow(self) -> FileScan:
+        """The same rows, of the filter's columns, or of some if it names none: rows of no column
+        could not be counted.
+        """
+        named = dict.fromkeys([*map(_top, self._filtered.values()), *self._tested])
+        return replace(
+            self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])
+        )
+
+    @property
+    def _tested(self) -> Iterator[str]:
+        return (name for test in self.tests for name in test.columns)
+
+    @cached_property
+    def _filtered(self) -> Mapping[str, TableColumn]:
+        """The columns of the filter by their identity."""
+        by_identity = {column.identity: column for column in self.live.columns.values()}
+        return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        left, paths = self.limit, self.plan_files()
+        if not paths or left == 0:
+            return
+        _ = self.live.vectors, self._filtered  # once, not in each thread
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for start in range(0, len(paths), _AT_ONCE):
+                for found in pool.map(self._rows, paths[start : start + _AT_ONCE]):
+                    kept = found if left is None else found.slice(0, left)
+                    yield from kept.to_batches()
+                    left = None if left is None else left - len(kept)
+                if left == 0:
+                    return
+
+    def _rows(self, path: str) -> pa.Table:
+        """The matching rows of a file; raises TableError for one that cannot be read."""
+        try:
+            return self._matching(path)
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"cannot read {path}: {first_line(error)}") from error
+
+    def _matching(self, path: str) -> pa.Table:
+        filtered = map(_top, self._filtered.values())
+        tops = dict.fromkeys([*self.schema.names, *filtered, *self._tested])
+        whole = self.live.read(path, list(tops), self.locate)
+        if (kept := self.live.vectors.get(path)) is not None:
+            # What a vector leaves out at its end is there.
+            mask = pa.concat_arrays([kept, pa.repeat(True, len(whole) - len(kept))])
+            whole = whole.filter(mask)
+        values = {id: _values(whole, column) for id, column in self._filtered.items()}
+        found = whole.filter(matching_rows(self.predicate, values, len(whole)))
+        return passing(self.tests, found).select(self.schema.names)
+
+
+def _values(table: pa.Table, column: TableColumn) -> pa.Array:
+    """Normalised values of a column of the filter, as Spark has them."""
+    values, spark = leaf_values(table, column.name), arrow_type(column.type)
+    if spark is not None and domain_of(values.type) != domain_of(spark):
+        values = values.cast(spark)  # of a partition, which a Dataset may have as text
+    return encode(values)
+
+
+def _top(column: TableColumn) -> str:
+    return split_parts(column.name)[0]

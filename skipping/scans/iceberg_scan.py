@@ -1,0 +1,259 @@
+"""PyIceberg's scans, less the files that an index disproves for their row filter."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import DataScan, FileScanTask
+
+from providers.errors import first_line
+from providers.predicate import (
+    And,
+    Leaf,
+    Predicate,
+    Unknown,
+    map_leaves,
+)
+from skipping.filters.pyiceberg import Reading, predicate_of
+from skipping.scans.engines import EngineScan
+from skipping.scans.row_filters import RowTest, passing, row_tests, top_level
+from skipping.scans.verification import Verification
+from skipping.stores import Identity
+from skipping.tables import Columns, TableColumn
+from skipping.tables.iceberg.pyiceberg import parse_metadata
+
+__all__ = ["Disproved", "IndexedScan"]
+
+log = logging.getLogger("skipping")
+
+Disproved: TypeAlias = Callable[[Predicate, Columns], set[Identity]]
+"""The files without a match for a predicate on columns."""
+
+
+class IndexedScan(EngineScan, DataScan):
+    """A scan as PyIceberg's own (`to_arrow`, `to_pandas`, `select`, `count`), over fewer files.
+
+    Where the index cannot be asked it plans every file, as PyIceberg does, and says so in the log.
+    Keys and expressions (`tests`) are evaluated when its reader has read the rows.
+    """
+
+    _disproved: Disproved
+    tests: tuple[RowTest, ...] = ()
+    _beside: tuple[Predicate, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        scan: DataScan,
+        disproved: Disproved,
+        *,
+        row_filter: Any = "",
+        keys: Mapping[str, Any] | None = None,
+    ) -> IndexedScan:
+        """The scan, cut by what an index disproves.
+
+        `row_filter` is what PyIceberg does not know, and `keys` are those of joins. Raises
+        DefinitionError or TypeError for what does not fit the table.
+        """
+        made = cls._as(scan, disproved)
+        if isinstance(row_filter, str) and not keys:
+            return made
+        schema = made.update(selected_fields=("*",)).arrow_schema
+        rest, made.tests = row_tests(row_filter, keys, made._columns(), schema)
+        if rest != "":
+            raise TypeError(
+                "a filter of an Iceberg table is text or an expression of PyIceberg, "
+                f"pyarrow.compute, Polars or Ibis, not {type(rest).__name__}"
+            )
+        return made
+
+    @classmethod
+    def _as(cls, scan: DataScan, disproved: Disproved) -> IndexedScan:
+        made = cls(
+            scan.table_metadata,
+            scan.io,
+            scan.row_filter,
+            scan.selected_fields,
+            scan.case_sensitive,
+            scan.snapshot_id,
+            scan.options,
+            scan.limit,
+            scan.catalog,
+            scan.table_identifier,
+        )
+        made._disproved = disproved
+        return made
+
+    def __repr__(self) -> str:
+        # Without a count of files: that reads manifests.
+        name = ".".join(self.table_identifier or ())
+        about = [f"filter {self.row_filter}", ", ".join(self.selected_fields)]
+        about += [] if self.limit is None else [f"limit {self.limit:,}"]
+        return f"<IndexedScan of {name}: {'; '.join(about)}>"
+
+    def update(self, **overrides: Any) -> IndexedScan:
+        """A copy with other settings."""
+        made: IndexedScan = super().update(**overrides)
+        made._disproved, made.tests, made._beside = self._disproved, self.tests, self._beside
+        return made
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return schema_to_pyarrow(self.projection())
+
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> IndexedScan:
+        """See `EngineScan`; of a struct of which some fields are selected these stay."""
+        given, there = list(self.selected_fields), self.arrow_schema.names
+        if "*" in given:
+            given = there
+        tops = tuple(f"{name}." for name in names)
+        kept = [name for name in given if f"{name}.".startswith(tops)]
+        made = self.update(selected_fields=tuple(kept or given))
+        if predicate != And(()) and self.limit is None:  # else it is of which rows there are
+            made._beside = (*self._beside, predicate)
+        return made
+
+    def known(self) -> Mapping[str, TableColumn]:
+        """See `EngineScan`."""
+        return top_level(self._columns(), self.arrow_schema)
+
+    def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
+        """The rows; options are PyIceberg's."""
+        if not self.tests:
+            return DataScan.to_arrow(self, dictionary_columns)
+        return self.to_arrow_batch_reader(dictionary_columns).read_all()
+
+    def to_arrow_batch_reader(
+        self, dictionary_columns: tuple[str, ...] = ()
+    ) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for; options are PyIceberg's."""
+        if not self.tests:
+            return DataScan.to_arrow_batch_reader(self, dictionary_columns)
+        schema = self.arrow_schema
+        read = DataScan.to_arrow_batch_reader(self._with_tested())
+        return pa.RecordBatchReader.from_batches(schema, self._passing(read, schema))
+
+    def _with_tested(self) -> IndexedScan:
+        """The scan of all rows of its files, with the columns that the tests want."""
+        schema = self.arrow_schema
+        tested = {name for test in self.tests for name in test.columns}
+        whole = self.update(selected_fields=("*",)).arrow_schema
+        missing = (n for n in tested if n not in schema.names or schema.field(n) != whole.field(n))
+        return self.update(selected_fields=(*self.selected_fields, *missing), limit=None)
+
+    def _passing(self, read: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        with read:
+            for batch in read if left != 0 else ():
+                found = passing(self.tests, pa.Table.from_batches([batch]))
+                found = found.select(schema.names).cast(schema)
+                if left is not None:
+                    found, left = found.slice(0, left), max(0, left - len(found))
+                yield from found.to_batches()
+                if left == 0:
+                    return
+
+    def count(self) -> int:
+        """How many rows match; of keys and expressions, so many as `to_arrow` gives."""
+        if not self.tests:
+            return super().count()
+        names = [name for test in self.tests for name in test.columns]
+        return sum(map(len, self.narrowed(names, And(())).to_arrow_batch_reader()))
+
+    def plan_files(self) -> Iterable[FileScanTask]:
+        """The tasks of the files that may have a matching row."""
+        return self.kept(list(super().plan_files()))
+
+    def kept(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
+        """Of these tasks those of the files that may have a matching row."""
+        return self._cut(tasks)[0]
+
+    def verify(self) -> Verification:
+        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+
+        Reads every file that PyIceberg plans, the selected columns of it. A limit does not count.
+        """
+        whole = list(super().plan_files())
+        kept, note = self._cut(whole)
+        opened = set(map(id, kept))
+        skipped = [task for task in whole if id(task) not in opened]
+        wrong = []
+        if self._matching(skipped):  # all at once: each file's deletes may be those of many
+            wrong = [(task.file.file_path, self._matching([task])) for task in skipped]
+        return Verification.of(
+            self._matching(kept), len(kept), len(skipped), [w for w in wrong if w[1]], note
+        )
+
+    def _matching(self, tasks: Sequence[FileScanTask]) -> int:
+        """How many rows match, none taken from the log."""
+        wider = self._with_tested()
+        scan = ArrowScan(
+            self.table_metadata, self.io, wider.projection(), self.row_filter, self.case_sensitive
+        )
+        tables = map(pa.Table.from_batches, ([batch] for batch in scan.to_record_batches(tasks)))
+        if not self.tests:
+            return sum(map(len, tables))
+        schema = wider.arrow_schema
+        return sum(len(passing(self.tests, table.cast(schema))) for table in tables)
+
+    def _cut(self, tasks: Sequence[FileScanTask]) -> tuple[Sequence[FileScanTask], str | None]:
+        """Those of the files that may have a matching row, and why it is all of them, if so."""
+        try:
+            columns = parse_metadata(self.table_metadata).columns()
+            # Not without its NOTs: that PyIceberg does for planning, which is another filter.
+            bound = bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)
+            reading = Reading.of(
+                self.table_metadata,
+                selected=self.projection().field_ids,
+                case_sensitive=self.case_sensitive,
+            )
+            disproved = self._disproved(predicate_of(bound, columns, reading), columns)
+            disproved |= self._disproved_beside(reading)
+        except Exception as error:  # reading never fails because of an index
+            log.warning("no file is skipped: %s", error)
+            return tasks, f"no file is skipped: {first_line(error)}"
+        kept = [task for task in tasks if _identity(task) not in disproved or self._counts(task)]
+        return kept, None
+
+    def _disproved_beside(self, reading: Reading) -> set[Identity]:
+        """The files without a row for the tests and predicates beside PyIceberg's filter.
+
+        They are of rows as PyIceberg returns them, in the schema of the version that is read.
+        """
+        asked = (*(test.asked for test in self.tests), *self._beside)
+        columns = self._columns() if asked else Columns(())
+
+        def certain(leaf: Leaf) -> Predicate:
+            column = columns[leaf.column]
+            if column.backfilled and column.field_id in reading.partitioned:
+                return Unknown(f"{column.name}, a partition column with a default")
+            return leaf
+
+        gone: set[Identity] = set()
+        for predicate in asked:
+            gone |= self._disproved(map_leaves(predicate, certain), columns)
+        return gone
+
+    def _columns(self) -> Columns:
+        """The columns of the schema that is read, which is that of the snapshot."""
+        schema = self.update(selected_fields=("*",)).projection()
+        read = self.table_metadata.model_copy(update={"current_schema_id": schema.schema_id})
+        return parse_metadata(read).columns()
+
+    def _counts(self, task: FileScanTask) -> bool:
+        """Whether `count` takes all rows of a file, by its partition, without a look at them."""
+        if self.tests or self._beside:
+            return False
+        planned_here = not self._should_use_server_side_planning()
+        return planned_here and task.residual == AlwaysTrue()
+
+
+def _identity(task: FileScanTask) -> Identity:
+    return task.file.file_path, task.file.file_size_in_bytes, task.file.record_count

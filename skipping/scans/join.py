@@ -1,0 +1,241 @@
+"""A table joined with a dimension: the dimension's keys are known before a file is opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from providers.errors import DefinitionError
+from providers.keys import Keys, of_pandas
+from providers.predicate import And, Predicate
+from providers.values import encode
+from skipping.parser.literals import split_parts
+from skipping.scans.engines import EngineScan
+from skipping.scans.row_filters import leaf_values
+from skipping.tables import TableColumn
+
+__all__ = ["Joined", "as_table"]
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
+    """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
+
+    Of a frame of pandas NaN stays one in the columns that are `keys`, and is null in the others.
+    Raises TypeError for anything else, DefinitionError for two columns of one name.
+    """
+    table = _as_table(given, keys)
+    _require_unique(table.column_names)
+    return table
+
+
+def _require_unique(names: Iterable[Any]) -> None:
+    counts = Counter(map(str, names))
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise DefinitionError(f"the dimension has several columns {', '.join(twice)}: rename one")
+
+
+def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
+    if isinstance(given, pa.Table):
+        return given
+    if type(given).__module__.partition(".")[0] == "pandas" and getattr(given, "ndim", 0) == 2:
+        _require_unique(given.columns)
+        table = pa.Table.from_pandas(given, preserve_index=False)
+        for place, name in enumerate(table.column_names):
+            if name in keys:
+                table = table.set_column(place, name, of_pandas(given.iloc[:, place]))
+        return table
+    if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
+        given = given.collect()  # a LazyFrame
+    if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
+        table = (
+            given.to_arrow()
+        )  # by the protocol text would come as views, of which Arrow has less
+        if isinstance(table, pa.Table):
+            return table
+        given = table
+    if hasattr(given, "to_arrow_table") and not hasattr(given, "__arrow_c_stream__"):
+        return given.to_arrow_table()
+    if not isinstance(given, Mapping | pa.RecordBatch) and not hasattr(given, "__arrow_c_stream__"):
+        raise TypeError(f"a dimension is a table, not {type(given).__name__}")
+    table = pa.table(given)
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+@dataclass(frozen=True, repr=False)
+class Joined(EngineScan):
+    """The rows of a scan with those of a dimension that have equal keys: an inner join.
+
+    Columns are those of the table, then those of the dimension but its keys. `names` are those
+    that are given.
+    """
+
+    fact: Any = field(repr=False)
+    dimension: pa.Table = field(repr=False)
+    keys: Mapping[str, Keys] = field(repr=False)
+    names: tuple[str, ...]
+    limit: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        fact: Any,
+        dimension: pa.Table,
+        keys: Mapping[str, Keys],
+        *,
+        drop: set[str],
+        suffix: str,
+        limit: int | None = None,
+    ) -> Joined:
+        """Of a scan of whole rows, and the dimension without the columns `drop`.
+
+        A column of the dimension that the table has too gets the suffix. Raises DefinitionError
+        where that is a name that is taken, and for a limit below zero.
+        """
+        if limit is not None and limit < 0:
+            raise DefinitionError(f"limit is a number of rows, not {limit}")
+        there = fact.arrow_schema.names
+        kept = dimension.select([n for n in dimension.column_names if n not in drop])
+        named = [f"{name}{suffix}" if name in there else name for name in kept.column_names]
+        names = (*there, *named)
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
+        return cls(fact, kept.rename_columns(named), keys, names, limit)
+
+    def __repr__(self) -> str:
+        by = ", ".join(self.keys)
+        return f"<Joined: {self.fact!r} with {len(self.dimension):,} rows by {by}>"
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        fact, dimension = self.fact.arrow_schema, self.dimension.schema
+        return pa.schema(
+            [(fact if name in fact.names else dimension).field(name) for name in self.names]
+        )
+
+    def select(self, *names: str) -> Joined:
+        """The same join, of these columns only; raises DefinitionError."""
+        for name in names:
+            if name not in self.names:
+                raise DefinitionError(f"no column {name}: there are {', '.join(self.names)}")
+        return replace(self, names=names)
+
+    def known(self) -> Mapping[str, TableColumn]:
+        """See `EngineScan`: the dimension's columns have no index."""
+        found: Mapping[str, TableColumn] = self.fact.known()
+        return found
+
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> Joined:
+        """See `EngineScan`."""
+        asked = predicate if self.limit is None else And(())  # of which rows there are so many
+        fact = self.fact.narrowed(self.fact.arrow_schema.names, asked)
+        return replace(self.select(*names), fact=fact)
+
+    def plan_files(self) -> Any:
+        """The table's files that may have a row of the join, as its scan has them."""
+        return self.fact.plan_files()
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows, read some files at a time as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows."""
+        return self.to_arrow_batch_reader().read_all()
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**kwargs)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(map(len, self._batches()))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for batch in self._joined() if left != 0 else ():
+            kept = batch if left is None else batch.slice(0, left)
+            yield kept
+            left = None if left is None else left - len(kept)
+            if left == 0:
+                return
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
+        schema, columns = self.arrow_schema, list(self.keys)
+        of_fact = self.fact.arrow_schema.names
+        # Keys of the dimension in order, so that those of a batch are looked up in it.
+        tuples = _Tuples(self.keys.values())
+        order = np.argsort(tuples.numbers, kind="stable")
+        order = order[np.searchsorted(tuples.numbers[order], 0) :]
+        ordered = tuples.numbers[order]
+        wanted = dict.fromkeys([name for name in self.names if name in of_fact])
+        wanted |= dict.fromkeys(split_parts(name)[0] for name in columns)
+        names = [name for name in of_fact if name in wanted]
+        with self.fact.select(*names).to_arrow_batch_reader() as reader:
+            for batch in reader:
+                table = pa.Table.from_batches([batch])
+                rows = [k.positions(encode(leaf_values(table, n))) for n, k in self.keys.items()]
+                found = tuples.find(rows)
+                first = np.searchsorted(ordered, found, "left")
+                count = np.where(found < 0, 0, np.searchsorted(ordered, found, "right") - first)
+                left = np.repeat(np.arange(len(found)), count)
+                offsets = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count)
+                right = order[np.repeat(first, count) + offsets]
+                taken = table.take(pa.array(left)), self.dimension.take(pa.array(right))
+                yield from pa.table(
+                    [taken[name not in of_fact][name] for name in self.names], schema=schema
+                ).to_batches()
+
+
+class _Tuples:
+    """The tuples of keys that a dimension has, each as one number.
+
+    They are numbered anew with every column: a product of the columns' positions would outgrow 64
+    bits, of four columns with 60,000 values each.
+    """
+
+    def __init__(self, keys: Iterable[Keys]) -> None:
+        first, *others = keys
+        self._steps: list[tuple[int, _Numbers]] = []
+        self.numbers = first.rows
+        """Of each row of the dimension; -1 where a key is null."""
+        for each in others:
+            paired = _paired(self.numbers, each.rows, len(each.values))
+            known = np.unique(paired[paired >= 0])
+            self._steps.append((len(each.values), known))
+            self.numbers = _places(paired, known)
+
+    def find(self, positions: Sequence[_Numbers]) -> _Numbers:
+        """The numbers of tuples of positions, column by column; -1 for one that is not there."""
+        found = positions[0]
+        for column, (size, known) in zip(positions[1:], self._steps, strict=True):
+            found = _places(_paired(found, column, size), known)
+        return found
+
+
+def _paired(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
+    return np.where((left < 0) | (right < 0), -1, left * size + right)
+
+
+def _places(numbers: _Numbers, known: _Numbers) -> _Numbers:
+    """Where each is among those that are known, sorted; -1 where it is not."""
+    if not len(known):
+        return np.full(len(numbers), -1, np.int64)
+    places = np.searchsorted(known, numbers)
+    places[places == len(known)] = 0
+    return np.where(known[places] == numbers, places, -1)

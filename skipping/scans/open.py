@@ -1,0 +1,59 @@
+"""Open a table's scan without Spark: the rows that match, from the files that can match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from providers.errors import StatementError, TableError
+from skipping.lookup.query import IndexQuery
+from skipping.scans.file_scan import FileScan
+from skipping.tables import Table
+
+if TYPE_CHECKING:
+    from skipping.scans.iceberg_scan import IndexedScan
+    from skipping.tables.iceberg.pyiceberg import PyIcebergTable
+
+__all__ = ["open_scan"]
+
+
+def open_scan(query: IndexQuery, table: Table, **options: Any) -> IndexedScan | FileScan:
+    """Return a scan of `table` without the files that the index prunes.
+
+    `options` are those of `SkippingIndex.scan`. Raises TableError for a table that was opened with
+    Spark.
+    """
+    opened: Any = table
+    if hasattr(table, "snapshot"):
+        return FileScan.of(opened.snapshot(), query, opened.locate, **options)
+    if hasattr(table, "locate"):
+        return _open_iceberg(query, opened, **options)
+    raise TableError(f"{table.name} was opened with Spark: query it there")
+
+
+def _open_iceberg(
+    query: IndexQuery,
+    table: PyIcebergTable,
+    *,
+    keys: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> IndexedScan:
+    """Return `Table.scan` of a PyIceberg table; filters of other libraries and `keys` are ours."""
+    from pyiceberg.expressions import BooleanExpression
+    from pyparsing import ParseBaseException
+
+    from skipping.scans.iceberg_scan import IndexedScan
+
+    own = options.get("row_filter", "")
+    if isinstance(own, str | BooleanExpression):
+        own = ""
+    else:
+        del options["row_filter"]
+    try:
+        scan = table.table.scan(**options)
+    except ParseBaseException as error:  # whose text has the whole grammar
+        raise StatementError(
+            f"PyIceberg cannot read the filter {options['row_filter']!r}: it takes text in "
+            "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
+        ) from error
+    return IndexedScan.of(scan, query.disproved, row_filter=own, keys=keys)

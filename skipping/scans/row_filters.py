@@ -1,0 +1,163 @@
+"""What rows have to pass beside a scan's own filter: keys of a join, expressions of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+
+from providers.errors import DefinitionError
+from providers.keys import Keys, plain_values
+from providers.predicate import In, Predicate, Unknown
+from providers.values import arrow_type, domain_of, encode
+from skipping.filters.arrow import translate
+from skipping.filters.polars import is_elementwise, translate_polars
+from skipping.lookup.query import IndexQuery
+from skipping.parser.literals import join_name, split_parts
+from skipping.tables import Columns, TableColumn
+
+__all__ = ["KeyTest", "RowTest", "disproved_by", "leaf_values", "passing", "row_tests", "top_level"]
+
+
+@dataclass(frozen=True)
+class RowTest:
+    """A test of rows, and the predicate that holds for each row that passes it.
+
+    `columns` are the top-level columns that `mask` wants in its table; it says of each row whether
+    it passes, and null is no.
+    """
+
+    columns: tuple[str, ...]
+    asked: Predicate
+    mask: Callable[[pa.Table], pa.Array | pa.ChunkedArray] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class KeyTest(RowTest):
+    """That the column `name` is among keys."""
+
+    name: str
+    keys: Keys = field(repr=False)
+
+
+def row_tests(
+    row_filter: Any, keys: Mapping[str, Any] | None, columns: Columns, schema: pa.Schema
+) -> tuple[Any, tuple[RowTest, ...]]:
+    """The filter as far as the format's scan evaluates it, and tests of what it does not.
+
+    These are expressions of Arrow, Polars and Ibis, and keys (`providers.keys`). Raises
+    DefinitionError for a column that is not there or has no order that is known, TypeError for keys
+    that cannot be compared with it.
+    """
+    tests = tuple(
+        _key_test(columns.resolve(name), given, schema) for name, given in (keys or {}).items()
+    )
+    if isinstance(row_filter, pc.Expression):
+        return "", (_expression_test(row_filter, columns, schema), *tests)
+    library = type(row_filter).__module__.partition(".")[0]
+    if library == "ibis":
+        from skipping.filters.ibis import as_polars
+
+        row_filter, library = as_polars(row_filter, schema), "polars"
+    if library == "polars":
+        return "", (_polars_test(row_filter, columns, schema), *tests)
+    return row_filter, tests
+
+
+def top_level(columns: Columns, schema: pa.Schema) -> dict[str, TableColumn]:
+    """The columns that are no struct, by the names that the rows have, with the rows' types."""
+    named = ((f, columns.get(join_name([f.name]))) for f in schema)
+    return {f.name: replace(column, read_as=f.type) for f, column in named if column is not None}
+
+
+def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Schema) -> RowTest:
+    """An expression of Arrow, as Arrow evaluates it."""
+    found = translate(expression, top_level(columns, schema))
+    names = schema.names if found.columns is None else sorted(found.columns)
+    for name in names:
+        if name not in schema.names:
+            raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+    # In the table's order, whatever is selected: `pc.field(0)` is its first column.
+    read = tuple(name for name in schema.names if name in names) or tuple(schema.names[:1])
+
+    def mask(table: pa.Table) -> pa.Array:
+        return acero.Declaration.from_sequence(
+            [
+                acero.Declaration("table_source", acero.TableSourceNodeOptions(table.select(read))),
+                acero.Declaration("project", acero.ProjectNodeOptions([expression], ["passes"])),
+            ]
+        ).to_table(use_threads=False)["passes"]
+
+    return RowTest(read, found.predicate, mask)
+
+
+def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTest:
+    """An expression of Polars, as Polars evaluates it."""
+    import polars as pl
+
+    if not isinstance(expression, pl.Expr):
+        raise TypeError(f"a filter is an expression, not {type(expression).__name__} of Polars")
+    if not is_elementwise(expression):
+        raise TypeError(
+            "an expression that looks at more than one row, or is not known to look at one: "
+            "index.scan().to_polars().filter(...) takes it"
+        )
+    names = tuple(dict.fromkeys(expression.meta.root_names()))
+    for name in names:
+        if name not in schema.names:
+            raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+
+    def mask(table: pa.Table) -> pa.Array:
+        found = pl.DataFrame(table.select(names or schema.names[:1])).select(passes=expression)
+        passes = found["passes"].to_arrow()
+        return passes if len(passes) == len(table) else pa.repeat(passes[0], len(table))
+
+    asked = translate_polars(expression, top_level(columns, schema))
+    return RowTest(names or tuple(schema.names[:1]), asked, mask)
+
+
+def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
+    """Compares what the rows have, which may be no value that the index knows."""
+    rows = leaf_values(schema.empty_table(), column.name).type
+    if domain_of(rows) is None:
+        raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
+    keys = Keys.of(column.name, given, rows)
+    indexed = None if column.refusal is not None else arrow_type(column.type)
+
+    def mask(table: pa.Table) -> pa.Array:
+        return pa.array(keys.positions(encode(leaf_values(table, column.name))) >= 0)
+
+    top = split_parts(column.name)[0]
+    asked: Predicate = In(column.name, keys.given)
+    if indexed is None or domain_of(indexed) != domain_of(rows):
+        asked = Unknown(f"{column.name} is {rows}")
+    return KeyTest((top,), asked, mask, column.name, keys)
+
+
+def leaf_values(table: pa.Table, name: str) -> pa.Array:
+    """The values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
+    top, *below = split_parts(name)
+    # Chunk by chunk: all the values of small dictionaries may be too many for one.
+    values = plain_values(table[top]).combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # more text than one array holds
+        raise DefinitionError(f"{top} has more than 2 GiB in one part")
+    return plain_values(pc.struct_field(values, below)) if below else values
+
+
+def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
+    """The rows that pass every test."""
+    for test in tests:
+        table = table.filter(test.mask(table))
+    return table
+
+
+def disproved_by(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
+    """The files in which no row passes some test; raises what the index does."""
+    gone: set[Any] = set()
+    for test in tests:
+        gone |= index.disproved(test.asked, columns)
+    return gone

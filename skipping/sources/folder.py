@@ -1,0 +1,41 @@
+"""Parquet folders that pyarrow opens, indexed and asked in this process, without Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from skipping.sources.base import Source
+from skipping.sources.environment import environment_source
+from skipping.tables.filesystem import locate
+from skipping.tables.parquet.pyarrow import ParquetFolder
+
+__all__ = ["folder_path", "folder_source"]
+
+
+def folder_source(given: Any) -> Source:
+    """A folder by its path, or a Dataset of pyarrow's, with the environment's settings."""
+    path = hasattr(given, "__fspath__") or isinstance(given, str)
+    opened = ParquetFolder.at(given) if path else ParquetFolder.of(given)
+    return environment_source(opened, opened.locate)
+
+
+def folder_path(name: str) -> str | None:
+    """The path of what is named as a Parquet folder, or is one; None for all else.
+
+    It is one if it says so (``parquet.`/data/t` ``), or is a folder without a log of Delta's.
+    """
+    if match := re.fullmatch(r"parquet\.`(.*)`", name, re.DOTALL):
+        return match[1].replace("``", "`")
+    if "/" not in name or name.startswith("delta."):
+        return None
+    try:
+        filesystem, inner = locate(ParquetFolder.at(name).root)
+        folder, log = filesystem.get_file_info([inner, f"{inner}/_delta_log"])
+    except (pa.ArrowException, OSError):
+        return None
+    is_one = folder.type == pafs.FileType.Directory and log.type == pafs.FileType.NotFound
+    return name if is_one else None

@@ -1,0 +1,48 @@
+"""What opens a table: the one place that chooses between engines, and a given Source."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from providers.errors import TableError
+from skipping.sources.base import Source
+
+__all__ = ["open_source"]
+
+
+def open_source(given: Any, name: str | None) -> Source:
+    """The table of a name in a Spark session; PyIceberg's, delta-rs' or pyarrow's without a name.
+
+    A Source is taken as it is: so a format of another project is indexed (docs/extending.md).
+    Raises TableError. Imports only what it needs: each engine for its own tables.
+    """
+    if isinstance(given, Source):
+        return given
+    if name is not None:
+        from skipping.sources.spark import spark_source
+
+        return spark_source(given, name)
+    libraries = {c.__module__.partition(".")[0] for c in type(given).__mro__}
+    if "pyiceberg" in libraries:
+        from skipping.sources.pyiceberg import pyiceberg_source
+
+        return pyiceberg_source(given)
+    if "deltalake" in libraries:
+        from skipping.sources.deltalake import deltalake_source
+
+        return deltalake_source(given)
+    if isinstance(given, str) and "/" not in given and not os.path.exists(given):
+        raise TableError(
+            f"there is no folder {given}. A table of that name in a catalog needs a Spark session, "
+            f'SkippingIndex.on(spark, "{given}"), or the table itself: a PyIceberg table or a '
+            "DeltaTable"
+        )
+    if "pyarrow" in libraries or isinstance(given, str | os.PathLike):
+        from skipping.sources.folder import folder_source
+
+        return folder_source(given)
+    raise TableError(
+        f"{type(given).__name__} is not a PyIceberg table, a DeltaTable of delta-rs, a Dataset of "
+        "pyarrow's or the path of a Parquet folder; with Spark give a name too"
+    )

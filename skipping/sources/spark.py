@@ -1,0 +1,188 @@
+"""What a Spark session says about skipping: its settings, and where its indexes are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psutil
+from pyspark.sql import SparkSession
+
+from providers.errors import SettingError, SkippingError, TableError
+from skipping.config.settings import PREFIX, Settings
+from skipping.indexing.definitions import orphan_hint
+from skipping.indexing.spark import SparkBuild
+from skipping.model.identifiers import is_same_name, name_parts, qualified
+from skipping.sources.base import Source
+from skipping.stores import IndexStore
+from skipping.stores.open import open_store
+from skipping.stores.opensearch.credentials import STORE, Access, StartUp
+from skipping.tables.open import open_table
+
+__all__ = [
+    "checkpoint_roots",
+    "default_checkpoint",
+    "default_location",
+    "settings_of",
+    "spark_source",
+    "store_of",
+    "table_roots",
+]
+
+FILE = "skipping-index.sqlite"
+"""The embedded store's file in a warehouse directory."""
+
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+"""Where Spark keeps the places of streams that name no folder."""
+
+_AT_START = (
+    "store",
+    "streaming.checkpointRoots",
+    "tableRoots",
+    *(f"opensearch.{n}" for n in ("user", "password", "ca", "certificate", "key", "insecure")),
+)
+_NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs"),
+    *("fuse.sshfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
+)
+
+
+def spark_source(spark: SparkSession, table: str) -> Source:
+    """A table of the session's, with what the session says; raises TableError."""
+    try:
+        opened = open_table(spark, table)
+    except TableError as error:
+        if todo := _index_left(spark, table):
+            raise TableError(f"{error}. {todo}") from error
+        raise
+    return Source(
+        opened,
+        SparkBuild(spark, dated=not opened.has_log),
+        lambda: settings_of(spark),
+        lambda: store_of(spark, settings_of(spark)),
+        spark=spark,
+    )
+
+
+def _index_left(spark: SparkSession, table: str) -> str | None:
+    """Return what to do about the index of a table that is not there under its name, if any."""
+    with suppress(SkippingError):
+        name, settings = qualified(spark, name_parts(table)), settings_of(spark)
+        for found in store_of(spark, settings).definitions(timeout=settings.timeout):
+            if not found.value.dropped and is_same_name(found.value.name, name):
+                return f"Its skipping index is still there. {orphan_hint(found.value)}"
+    return None
+
+
+def settings_of(spark: SparkSession) -> Settings:
+    """The session's settings; raises SettingError for an unknown one."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "the session runs"
+    # As one text: py4j fetches the entries of a map each by itself, which takes 60 ms.
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    return Settings.of(json.loads(mapper.writeValueAsString(spark.conf._jconf.getAllAsJava())))
+
+
+def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
+    """The store that a session's settings name, or the environment, or the embedded one in its
+    warehouse.
+    """
+    return open_store(
+        settings.store
+        or os.environ.get(STORE)
+        or default_location(spark.conf.get("spark.sql.warehouse.dir")),
+        access=lambda server: Access.of(
+            server,
+            _start_up(spark, settings),
+            prefix=settings.opensearch_prefix,
+            user=settings.opensearch_user,
+            password=settings.opensearch_password,
+            ca=settings.opensearch_ca,
+            certificate=settings.opensearch_certificate,
+            key=settings.opensearch_key,
+        ),
+        kept=settings.cache_max_bytes,
+    )
+
+
+def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
+    """What the context was started with; raises SettingError for what only that may say."""
+    start = _started_with(spark)
+    if settings.opensearch_insecure and not start.opensearch_insecure:
+        raise SettingError(
+            f"{PREFIX}opensearch.insecure counts only in the configuration that a session is "
+            "started with"
+        )
+    return StartUp.of(
+        store=start.store,
+        user=start.opensearch_user,
+        password=start.opensearch_password,
+        ca=start.opensearch_ca,
+        certificate=start.opensearch_certificate,
+        key=start.opensearch_key,
+        insecure=start.opensearch_insecure,
+    )
+
+
+def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
+    """Return the folders under which streams may write, all chosen when the context was started."""
+    folders = (spark.conf.get("spark.sql.warehouse.dir"), default_checkpoint(spark))
+    return (*filter(None, folders), *_started_with(spark).checkpoint_roots)
+
+
+def default_checkpoint(spark: SparkSession) -> str | None:
+    """Return Spark's folder for streams that name none, as the context was started with it.
+
+    A later value is ignored: in a server, any client can set one for its own session.
+    """
+    return spark.sparkContext._conf.get(CHECKPOINTS, None)
+
+
+def table_roots(spark: SparkSession) -> tuple[str, ...]:
+    """The folders below which a table is opened by a path that stands in a store.
+
+    That is everything on the file systems that the session uses anyway: its default one, and that
+    of its warehouse.
+    """
+    warehouse = urlsplit(spark.conf.get("spark.sql.warehouse.dir") or "")
+    own = f"{warehouse.scheme}://{warehouse.netloc}/" if warehouse.scheme else "/"
+    return ("/", own, *_started_with(spark).table_roots)
+
+
+def _started_with(spark: SparkSession) -> Settings:
+    """Those settings that count where a context was started with them."""
+    conf = spark.sparkContext._conf  # a copy of it takes 60 ms
+    given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
+    return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
+
+
+def default_location(warehouse: str | None) -> str:
+    """The embedded store of a warehouse, which must be a local directory.
+
+    SQLite locks its file, which network file systems only pretend to do; on an object store there
+    is no file at all. Raises SettingError that names the setting to use.
+    """
+    parts = urlsplit(warehouse or "")
+    local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path
+    path = Path(unquote(parts.path) if parts.scheme else (warehouse or ""))
+    if not local or _file_system(path) in _NETWORK:
+        raise SettingError(
+            f"the warehouse {warehouse} is not a local directory, so there is no place for the "
+            "embedded index store: set spark.skipping.store, for example to sqlite:/var/lib/"
+            "skipping.sqlite on one host"
+        )
+    return f"sqlite:{path / FILE}"
+
+
+def _file_system(path: Path) -> str | None:
+    """The type of the file system that a path is on, where the system tells."""
+    found: tuple[int, str | None] = (0, None)
+    for mount in psutil.disk_partitions(all=True):
+        point = Path(mount.mountpoint)
+        if path.absolute().is_relative_to(point) and len(point.parts) >= found[0]:
+            # Of two mounts on one point the later covers the earlier, as nfs4 over autofs.
+            found = len(point.parts), mount.fstype
+    return found[1]

@@ -1,0 +1,87 @@
+"""Tables under the names that a store holds: opened only where the session itself would go.
+
+Whoever may write to a store chooses the names in its definitions. Spark opens much by a name: a
+file or a folder of any format, on any host, with the credentials of the driver. So a name must be
+one in a catalog of the session, whose location that catalog gives; or the path of a table, if it is
+the root in the table's identity and lies where the session lets such tables be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from providers.errors import DefinitionError, TableError
+from skipping.config.settings import PREFIX
+from skipping.model.definition import Definition
+from skipping.model.identifiers import is_path_name, name_parts, sql_name
+from skipping.sources.spark import table_roots
+
+__all__ = ["hadoop_path", "is_under", "stored_name"]
+
+
+def stored_name(spark: SparkSession, definition: Definition) -> str:
+    """Return the name to open the table of a stored definition by; raises TableError.
+
+    Opens nothing. The table may be another one by now: whoever asks compares its identity.
+    """
+    name, root = definition.name, definition.table.root
+    parts = name_parts(name)
+    if is_path_name(name):
+        format, path = parts
+        if (format, path) != (definition.table.format, root):
+            raise TableError(f"{name:.200} is not opened: the identity of its table is of {root}")
+        try:
+            place = hadoop_path(spark, root)
+            # Of a file system that the session uses anyway, or below a folder that it names.
+            is_ours = any(
+                is_under(place, hadoop_path(spark, folder)) for folder in table_roots(spark)
+            )
+        except DefinitionError as error:
+            raise TableError(f"{name:.200} is not opened: {error}") from None
+        if not is_ours:
+            raise TableError(
+                f"{name:.200} is not opened: the path stands in the store, and is neither on a "
+                f"file system of this session's own nor below a folder of {PREFIX}tableRoots, "
+                "which a session is started with; a statement that names the table opens it"
+            )
+        return name
+    catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
+    # A part with a slash is a path to Delta's and Iceberg's catalogs, too.
+    is_catalog_name = len(parts) > 1 and not any("/" in part for part in parts)
+    if not (is_catalog_name and catalogs.isCatalogRegistered(parts[0])):
+        raise TableError(f"{name:.200} is not opened: it is in no catalog of this session")
+    return sql_name(parts)
+
+
+def hadoop_path(spark: SparkSession, text: str) -> Any:
+    """Return a path as Hadoop reads it, absolute; raises DefinitionError.
+
+    No file system is opened but the session's own default one.
+    """
+    jvm: Any = spark._jvm
+    hadoop = jvm.org.apache.hadoop.fs
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    try:
+        path = hadoop.Path(text)
+        home = path if path.isAbsolute() else hadoop.FileSystem.get(conf).getWorkingDirectory()
+        path = path.makeQualified(hadoop.FileSystem.getDefaultUri(conf), home)
+        # Of `/a/b/..` Hadoop makes `/a/`, whose name is empty and whose parent is `/a`.
+        return path if path.getName() or path.isRoot() else path.getParent()
+    except (Py4JError, PySparkException) as error:
+        raise DefinitionError(f"{text!r:.200} is not a folder") from error
+
+
+def is_under(path: Any, root: Any) -> bool:
+    """Return whether a path is a folder or in it, by whole names."""
+    one, other = path.toUri(), root.toUri()
+    if (one.getScheme(), one.getAuthority() or "") != (
+        other.getScheme(),
+        other.getAuthority() or "",
+    ):
+        return False
+    parts, top = (str(uri.getPath()).rstrip("/").split("/") for uri in (one, other))
+    return ".." not in parts and parts[: len(top)] == top

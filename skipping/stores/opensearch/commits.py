@@ -1,0 +1,168 @@
+"""Writing into an OpenSearch store: one at a time, and all or nothing.
+
+* A writer takes the lock of the index, and with it a number that nobody had before: its *attempt*.
+  Every document it creates carries it as `generation`. No document is ever changed.
+* A document is visible if its generation is at most that of the head and was not aborted. So what
+  an attempt creates is invisible until its commit makes its number the head's generation, and the
+  commit is one compare-and-set, refused if the definition was changed or dropped meanwhile.
+* A writer that dies holds a lock that does not move. Who waits for it takes it over after a lease
+  (by its own monotonic clock) and marks the attempt as aborted, for good: what the dead one left,
+  and what it still writes if it was only asleep, is never seen, and its commit is refused.
+* An attempt starts when all before it ended. So what is visible at a generation never changes, but
+  for entries removed later: a half-done or lost write can only make files unknown.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from providers.errors import StoreError
+from skipping.model.definition import IndexId
+from skipping.stores import Generation
+from skipping.stores.epochs import next_generation
+from skipping.stores.opensearch.registry import Head, Registry
+
+__all__ = ["Attempt", "LostHistory", "attempt"]
+
+_PAUSE = 0.02
+
+
+class LostHistory(StoreError):
+    """There are documents of generations that the catalogue, being older, does not know."""
+
+    def __init__(self, message: str, generations: Sequence[Generation]) -> None:
+        super().__init__(message)
+        self.generations = tuple(generations)
+
+
+class Attempt:
+    """The lock of an index while it is held; `head` as it stood at the last change."""
+
+    def __init__(
+        self,
+        catalogues: Registry,
+        index: IndexId,
+        head: Head,
+        admit: Callable[[Head], None],
+        *,
+        lease: float,
+    ) -> None:
+        self.head = head
+        self.number = head.attempt
+        self._catalogues = catalogues
+        self._index = index
+        self._admit = admit
+        self._lease = lease
+        self._told = time.monotonic()
+
+    def beat(self) -> None:
+        """Show that it is alive, if it is time to; raises StoreError if it was taken over."""
+        if time.monotonic() - self._told > self._lease / 4:
+            self._told = time.monotonic()
+            self._update(lambda head: replace(head, beat=head.beat + 1))
+
+    def commit(self, **changes: Any) -> None:
+        """Make visible what was created; raises Conflict if the definition was changed."""
+
+        def at(head: Head) -> Head:
+            self._admit(head)
+            return replace(head.advanced(self.number), **changes)
+
+        self._update(at)
+
+    def note(self, **changes: Any) -> None:
+        """Change the head at once, whatever becomes of the attempt."""
+        self._update(lambda head: replace(head, **changes))
+
+    def release(self) -> None:
+        """Let others write, if a commit did not already."""
+        if self.head.writer is not None:
+            self.note(writer=None)
+
+    def abort(self, also: Sequence[Generation] = ()) -> None:
+        """Never show what was created, and let others write; after a commit only the latter.
+
+        `also` are lost generations, which are never shown either.
+        """
+
+        def at(head: Head) -> Head:
+            lost = () if head.generation == self.number else (self.number,)
+            return replace(head, writer=None, aborted=(*head.aborted, *lost, *also))
+
+        self._update(at)
+
+    def _update(self, change: Callable[[Head], Head]) -> None:
+        def at(head: Head) -> Head:
+            if head.writer != self.number:
+                raise StoreError(f"another writer took over index {self._index}: try again")
+            return change(head)
+
+        self.head = self._catalogues.update(self._index, at)
+
+
+@contextmanager
+def attempt(
+    catalogues: Registry,
+    index: IndexId,
+    admit: Callable[[Head], None],
+    *,
+    lease: float,
+    patience: float,
+) -> Iterator[Attempt]:
+    """The lock of an index. `admit` raises if the head is not, or no longer, as it has to be.
+
+    What was created within is aborted unless the attempt is committed. Raises StoreError if others
+    hold the lock for longer than `lease` and `patience` together.
+    """
+    wait = _Wait(lease)
+    deadline = time.monotonic() + lease + patience
+    while True:
+        head = catalogues.update(index, lambda head: _taken(head, admit, wait))
+        if wait.won:
+            break
+        if time.monotonic() > deadline:
+            raise StoreError(f"index {index} is being written all the time: try again later")
+        time.sleep(random.uniform(_PAUSE, 5 * _PAUSE))
+    held = Attempt(catalogues, index, head, admit, lease=lease)
+    try:
+        yield held
+    except BaseException as error:
+        # If this fails too, whoever waits for the lock will do it.
+        with suppress(StoreError):
+            held.abort(error.generations if isinstance(error, LostHistory) else ())
+        raise
+    held.release()
+
+
+class _Wait:
+    """Watches who holds a lock: whether it was won, and whether its holder moves."""
+
+    def __init__(self, lease: float) -> None:
+        self.won = False
+        self._lease = lease
+        self._seen: tuple[int, int] | None = None
+        self._since = 0.0
+
+    def is_dead(self, writer: int, beat: int) -> bool:
+        if self._seen != (writer, beat):
+            self._seen, self._since = (writer, beat), time.monotonic()
+        return time.monotonic() - self._since > self._lease
+
+
+def _taken(head: Head, admit: Callable[[Head], None], wait: _Wait) -> Head:
+    admit(head)
+    aborted = head.aborted
+    if head.writer is not None:
+        wait.won = wait.is_dead(head.writer, head.beat)
+        if not wait.won:
+            return head
+        # Its commit may have come before it died; then it only was not released.
+        aborted += (head.writer,) if head.generation != head.writer else ()
+    wait.won = True
+    number = next_generation(head.attempt)
+    return replace(head, attempt=number, writer=number, beat=0, aborted=aborted)

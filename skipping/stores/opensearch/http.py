@@ -1,0 +1,350 @@
+"""One server over HTTP: every exchange ends by its deadline, whatever the server does.
+
+The deadline holds from looking up the name to the last byte of the answer: a socket here looks at
+the clock before each of its operations, so that a server which sends a byte now and then gains no
+time by it. What is late, too large or belongs to another question is no answer, and its connection
+is closed. There are never more than so many connections, and no threads but those that look up
+names. Proxies of the environment, `.netrc`, redirects and cookies play no part.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import secrets
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import certifi
+
+from providers.errors import StoreError
+from skipping.stores.fork_safety import reset_after_fork
+from skipping.stores.opensearch import limits
+from skipping.stores.single_flight import SingleFlight
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["Overdue", "Reply", "TooMuch", "Wire"]
+
+_LINES = 16  # connections to one server; who comes later waits for one
+_PIECE = 1 << 20
+_LOOKUPS = 8  # of names, at a time: one that hangs cannot be cancelled
+
+
+class Overdue(StoreError):
+    """The deadline came first."""
+
+
+class TooMuch(StoreError):
+    """An answer is larger than whoever asked takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server said."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """The connections to one server, `http://host:port` or `https://host:port`.
+
+    `ca`, `certificate` and `key` are PEM files. Safe to use from several threads; a child of fork
+    has connections of its own.
+    """
+
+    def __init__(
+        self, server: str, *, ca: str | None, certificate: str | None, key: str | None
+    ) -> None:
+        parts = urlsplit(server)
+        self._server, self._secure = server, parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port or 9200
+        self._pems = ca, certificate, key
+        self._context: ssl.SSLContext | None = None
+        self._idle: list[http.client.HTTPConnection] = []
+        weakref.finalize(self, _close, self._idle)
+        self._begin()
+        reset_after_fork(self)
+
+    def _begin(self) -> None:
+        self._room = threading.BoundedSemaphore(_LINES)
+        self._lock = threading.Lock()
+
+    def _after_fork(self) -> None:
+        self._begin()
+        self.close()  # our copies only: the parent's stay open
+
+    def close(self) -> None:
+        """Part with the connections that nobody uses just now."""
+        with self._lock:
+            _close(self._idle)
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        deadline: float,
+        most: int | None = None,
+    ) -> Reply:
+        """One question and its answer; raises Overdue, and StoreError for no answer.
+
+        Raises TooMuch for an answer of more than `most` bytes, unless given `limits.RESPONSE`.
+        """
+        began = time.monotonic()
+        if not self._room.acquire(timeout=max(0.0, deadline - began)):
+            raise Overdue(f"{self._server}: {_LINES} questions are under way, and none has ended")
+        try:
+            most = limits.RESPONSE if most is None else most
+            return self._exchange(method, path, body, headers, deadline, most)
+        except TimeoutError as error:
+            raise Overdue(
+                f"{self._server} did not answer within {max(0.0, deadline - began):.3g} s"
+            ) from error
+        except ssl.SSLCertVerificationError as error:
+            raise StoreError(
+                f"{self._server} shows a certificate that is not trusted "
+                f"({error.verify_message}): name the CA in spark.skipping.opensearch.ca"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreError(
+                f"{self._server} cannot be reached ({_said(error)}): "
+                "is it there, and does it speak the protocol that the address names?"
+            ) from error
+        finally:
+            self._room.release()
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: float,
+        most: int,
+    ) -> Reply:
+        line = self._line(deadline)
+        whole = False
+        try:
+            asked = secrets.token_hex(8)
+            line.request(
+                method,
+                path,
+                body,
+                {**headers, "accept-encoding": "identity", "x-opaque-id": asked},
+            )
+            response = line.getresponse()
+            said = {name.lower(): value for name, value in response.getheaders()}
+            # A proxy may leave the name out; whoever asks looks at the answer itself, too.
+            if said.get("x-opaque-id", asked) != asked:
+                raise StoreError(f"{self._server} answered another request")
+            if said.get("content-encoding", "identity") != "identity":
+                raise StoreError(f"{self._server} answered in an encoding that was not asked for")
+            content = self._read(response, most)
+            whole = not response.will_close
+            return Reply(response.status, said, content)
+        finally:
+            if whole:
+                with self._lock:
+                    self._idle.append(line)
+            else:
+                line.close()
+
+    def _read(self, response: http.client.HTTPResponse, most: int) -> bytes:
+        pieces: list[bytes] = []
+        room = most if response.length is None else most - response.length
+        while room >= 0 and (piece := response.read(_PIECE)):
+            pieces.append(piece)
+            room -= len(piece) if response.length is None else 0
+        if room < 0:
+            raise TooMuch(f"{self._server} answered with more than {most >> 20} MB")
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        content = b"".join(pieces)
+        for count, limit, what in (
+            (content.count(b"{") + content.count(b"["), limits.OBJECTS, "objects"),
+            (content.count(b","), limits.VALUES, "values"),
+        ):
+            if count > limit:
+                raise TooMuch(f"{self._server} answered with more than {limit:,} {what}")
+        return content
+
+    def _line(self, deadline: float) -> http.client.HTTPConnection:
+        """An idle connection, or a new one, whose operations end by the deadline."""
+        while True:
+            with self._lock:
+                line = self._idle.pop() if self._idle else None
+            if line is None:
+                break
+            # One that has something to say, unasked, was closed, or is out of step.
+            sock: Any = line.sock
+            if not _speaks(sock):
+                sock.deadline = deadline
+                return line
+            line.close()
+        line = http.client.HTTPConnection(self._host, self._port)
+        line.auto_open = 0
+        line.sock = self._connected(deadline)
+        return line
+
+    def _connected(self, deadline: float) -> socket.socket:
+        context = self._tls() if self._secure else None
+        found = _NAMES.addresses(self._host, self._port, deadline)
+        failed: OSError = OSError("it has no address")
+        for i, (family, kind, protocol, _, address) in enumerate(found):
+            plain = _Plain(family, kind, protocol)
+            try:
+                # The first that nobody answers at must not take all the time there is.
+                plain.settimeout(_left(deadline) / (len(found) - i))
+                plain.connect(address)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                plain.deadline = deadline
+                if context is None:
+                    return plain
+                secure: Any = context.wrap_socket(
+                    plain, server_hostname=self._host, do_handshake_on_connect=False
+                )
+            except OSError as error:
+                plain.close()
+                failed = error
+                continue
+            except BaseException:
+                plain.close()
+                raise
+            try:
+                secure.deadline = deadline
+                secure.settimeout(_left(deadline))  # of the whole handshake
+                secure.do_handshake()
+            except BaseException:
+                secure.close()
+                raise
+            return cast(socket.socket, secure)
+        raise failed
+
+    def _tls(self) -> ssl.SSLContext:
+        with self._lock:
+            if self._context is None:
+                ca, certificate, key = self._pems
+                try:
+                    context = ssl.create_default_context(cafile=ca)
+                    if ca is None:  # some Pythons know no authorities of the system
+                        context.load_verify_locations(certifi.where())
+                    if certificate is not None:
+                        # Without asking anybody for the password of a key.
+                        context.load_cert_chain(certificate, key, password="")
+                except (OSError, ValueError) as error:
+                    raise StoreError(f"{self._server} cannot be asked: {error}") from error
+                context.sslsocket_class = _Secure
+                self._context = context
+            return self._context
+
+
+def _close(lines: list[http.client.HTTPConnection]) -> None:
+    while lines:
+        lines.pop().close()
+
+
+class _Plain(socket.socket):
+    """A socket whose operations end by its deadline."""
+
+    deadline = 0.0
+
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
+        self.settimeout(_left(self.deadline))
+        return super().recv_into(buffer, nbytes, flags)
+
+    def sendall(self, data: ReadableBuffer, flags: int = 0) -> None:
+        self.settimeout(_left(self.deadline))  # of all of it
+        super().sendall(data, flags)
+
+
+class _Secure(ssl.SSLSocket):
+    """The same, with TLS."""
+
+    deadline = 0.0
+
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = None, flags: int = 0) -> int:
+        self.settimeout(_left(self.deadline))
+        return super().recv_into(buffer, nbytes, flags)
+
+    def send(self, data: ReadableBuffer, flags: int = 0) -> int:
+        self.settimeout(_left(self.deadline))  # `sendall` comes here for each record
+        return super().send(data, flags)
+
+
+class _Names:
+    """Looks up hosts; in threads, as nothing ends a look-up, of which so many may hang."""
+
+    def __init__(self) -> None:
+        self._after_fork()
+        reset_after_fork(self)
+
+    def _after_fork(self) -> None:
+        self._room = threading.BoundedSemaphore(_LOOKUPS)
+        self._loading = SingleFlight[list[Any]]()  # one for all who wait for the same host
+
+    def addresses(self, host: str, port: int, deadline: float) -> list[Any]:
+        """What `getaddrinfo` gives; raises TimeoutError, and StoreError where nothing is found."""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            pass
+        else:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        room = self._room
+
+        def work() -> list[Any]:
+            if not room.acquire(blocking=False):
+                raise StoreError(f"{host} is not looked up: {_LOOKUPS} look-ups are still going on")
+            try:
+                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except OSError as error:
+                raise StoreError(f"{host} cannot be reached: {error}") from error
+            finally:
+                room.release()
+
+        found = self._loading.result((host, port), work, timeout=_left(deadline))
+        if found is None:
+            raise TimeoutError(f"{host} is not found in time")
+        return found
+
+
+_NAMES = _Names()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("out of time")
+    return left
+
+
+def _speaks(sock: socket.socket) -> bool:
+    """Whether something came that nobody asked for, or the end."""
+    sock.settimeout(0)
+    try:
+        socket.socket.recv(sock, 1, socket.MSG_PEEK)  # below TLS
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without what the server said."""
+    if isinstance(error, http.client.HTTPException):
+        return type(error).__name__
+    return str(error.strerror or error)[:200] if isinstance(error, OSError) else "no answer"

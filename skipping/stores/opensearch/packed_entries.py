@@ -1,0 +1,117 @@
+"""Entries packed by thousands: what a driver that starts reads instead of every file's document.
+
+Each write leaves, beside the documents of its files, pages of their identities and SCALAR fields as
+Arrow in Base64. They are a copy, visible when those are: if they do not name as many files as there
+are, or cannot be read, the documents are. What was removed since is left out by its tombstone. Of
+100,000 files the documents take seconds to be fetched one by one.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipping.stores import IDENTITY
+from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.opensearch import limits
+from skipping.stores.opensearch.client import Body
+from skipping.stores.opensearch.documents import table_of
+from skipping.stores.opensearch.http import TooMuch
+from skipping.stores.untrusted import read_stream
+
+__all__ = ["NUMBER", "PAGE", "pages", "unpack_pages"]
+
+PAGE, NUMBER = "page", "page_number"
+"""The fields of a page: itself, and which of its write's it is."""
+
+_FILES = 10_000
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+_Numbers = npt.NDArray[np.int64]
+
+
+def pages(
+    documents: Iterable[tuple[Body, Body]], types: dict[str, pa.DataType], *, generation: int
+) -> list[tuple[Body, Body]]:
+    """The pages to create beside documents of one generation."""
+    bodies = sorted((body for _, body in documents), key=lambda body: int(body["ordinal"]))
+    scalars = [name for name, type in types.items() if is_scalar(type)]
+    made = []
+    for number, start in enumerate(range(0, len(bodies), _FILES)):
+        part = bodies[start : start + _FILES]
+        said = [name for name in scalars if any(name in body for body in part)]
+        table = table_of(part, said, types, identity=("ordinal",))
+        for field in list(IDENTITY)[1:]:
+            values = pa.array([body.get(field.name) for body in part], field.type)
+            table = table.append_column(field, values)
+        page = {PAGE: _packed(table), NUMBER: number, "generation": generation}
+        made.append(({"create": {"_id": f"p{number}.{generation}"}}, page))
+    return made
+
+
+def unpack_pages(
+    sources: Iterable[Body],
+    removed: Sequence[int],
+    fields: Sequence[str],
+    types: Mapping[str, pa.DataType],
+) -> pa.Table:
+    """The entries with these SCALAR fields, in the order of their ordinals.
+
+    Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, and TooMuch for pages
+    that together take more than `limits.TABLE`.
+    """
+    wanted = {*IDENTITY.names, *fields, *(f"{sketch}_known" for sketch in sketches(fields))}
+    tables, room = list[pa.Table](), limits.TABLE
+    for source in sources:
+        table = _table(source[PAGE])
+        tables.append(table.select([name for name in table.schema.names if name in wanted]))
+        room -= tables[-1].nbytes
+        if room < 0:
+            raise TooMuch(f"its pages are more than the {limits.TABLE >> 20} MB that are read")
+    named = [t.select(IDENTITY.names).filter(t["path"].is_valid()) for t in tables]
+    entries = pa.concat_tables([IDENTITY.empty_table(), *named]).sort_by("ordinal")
+    gone = pa.array(removed, pa.int64())
+    entries = entries.filter(pc.invert(pc.is_in(entries["ordinal"], value_set=gone)))
+    entries = entries.combine_chunks()
+    ordinals = entries["ordinal"].to_numpy()
+    columns = {}
+    for names in sketches(fields).values():
+        known = f"{names[0].partition('_')[0]}_known"
+        # Of one file a sketch is in one page only: once there, it does not change.
+        parts = [t.filter(t[known].is_valid()) for t in tables if known in t.schema.names]
+        for name in names:
+            type = types.get(name, pa.null())
+            there = [(t["ordinal"], t[name]) for t in parts if name in t.schema.names]
+            columns[name] = _aligned(there, type, ordinals)
+    for name in fields:
+        entries = entries.append_column(name, columns[name])
+    return entries
+
+
+def _aligned(
+    parts: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], type: pa.DataType, at: _Numbers
+) -> pa.Array:
+    """The values of these ordinals; null where nobody gave one."""
+    if not parts:
+        return pa.nulls(len(at), type)
+    numbers = np.concatenate([ordinals.to_numpy() for ordinals, _ in parts])
+    values = pa.concat_arrays([c.cast(type) for _, column in parts for c in column.chunks])
+    order = np.argsort(numbers, kind="stable")
+    rows = np.searchsorted(numbers[order], at)
+    missing = np.append(numbers[order], -1)[rows] != at
+    return values.take(pa.array(np.append(order, 0)[rows], mask=missing))
+
+
+def _packed(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
+    return b64encode(sink.getvalue()).decode()
+
+
+def _table(page: str) -> pa.Table:
+    return read_stream(b64decode(page), most=limits.PAGE)

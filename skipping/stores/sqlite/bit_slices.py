@@ -1,0 +1,259 @@
+"""BYTES fields in an SQLite store: laid down by bit, so that a question reads what it asks.
+
+A question of bits looks at a few bits of every file (a bloom filter of a KiB: at 10 of 8,000 for a
+key). So the values of one length that writes bring are put side by side and turned round: first of
+all files the bit at position 0, then of all the bit at position 1, and so on, a row each, cut into
+slices of some KiB, each a block. What a question reads are the rows of its positions, an eighth of
+the bytes that hold them, and And and Or of whole rows are its evaluation.
+
+Groups of files are put together with what comes that has as much, so there are few of them. Each
+begins at a byte of its own, so that this copies rows and turns nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from providers.errors import Damaged
+from skipping.stores import Generation
+from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
+
+__all__ = ["Group", "holds_for_some_key", "insert_bytes", "read_groups", "sweep_bytes", "values_of"]
+
+_Numbers = npt.NDArray[np.int64]
+_Octets = npt.NDArray[np.uint8]
+
+_FILES = 1 << 17  # of a group
+_SLICE = 1 << 14  # bytes of a slice, unless one row has more
+_TURNED = 1 << 27  # bytes of a group, unless those of one file are more
+_AT_ONCE = 1 << 23  # bits that are turned at once, a byte each
+_LOOK = 256  # slices after which the clock is looked at
+_ABOUT = struct.Struct("<QQQ")  # of a group: slots, length, width
+_NONE = 2**32 - 1  # the ordinal of a slot without a file
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The values of some files, each of `length` bytes; a file has a slot, which is a bit of a row.
+
+    `slots` is a multiple of eight. The first block of its run has the ordinals of its files, the
+    others are slices of `width` rows each.
+    """
+
+    run: Run
+    slots: int
+    length: int
+    width: int
+
+    @classmethod
+    def of(cls, run: Run) -> Group:
+        """That which a run is; raises Damaged if its blocks cannot have what it says."""
+        if len(run.about) == _ABOUT.size:
+            slots, length, width = _ABOUT.unpack(run.about)
+            if slots % 8 == 0 < width and len(run.checksums) == 1 + -(-8 * length // width):
+                return cls(run, slots, length, width)
+        raise Damaged("a group of bytes is not what any release writes: create the indexes anew")
+
+    def ordinals(self, connection: sqlite3.Connection) -> _Numbers:
+        """That of the file in each slot, -1 where there is none."""
+        ((_, data),) = blocks(connection, self.run, [0])
+        if len(data) != 4 * self.slots:
+            raise Damaged("a group of bytes has other files than it says: create the indexes anew")
+        found = np.frombuffer(data, "<u4").astype(np.int64)
+        found[found == _NONE] = -1
+        return found
+
+    def rows(self, connection: sqlite3.Connection) -> _Octets:
+        """All its bits: a row a position, a column eight slots."""
+        numbers = range(1, len(self.run.checksums))
+        data = b"".join(data for _, data in blocks(connection, self.run, numbers))
+        return np.frombuffer(data, np.uint8).reshape(8 * self.length, self.slots // 8)
+
+
+def insert_bytes(
+    connection: sqlite3.Connection,
+    head: Head,
+    part: str,
+    generation: Generation,
+    ordinals: _Numbers,
+    values: pa.Array,
+) -> None:
+    """Store the values of files (sorted ordinals); nulls are left out."""
+    lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy()
+    for length in np.unique(lengths[lengths >= 0]).tolist():
+        places = np.flatnonzero(lengths == length)
+        most = _most(length)
+        for start in range(0, len(places), most):
+            some = places[start : start + most]
+            rows = _turned(values.take(pa.array(some)), length)
+            _insert(connection, head, part, generation, _slotted(ordinals[some]), rows)
+
+
+def _most(length: int) -> int:
+    """How many slots a group of values of a length has."""
+    return max(8, min(_FILES, _TURNED // max(length, 1)) & ~7)
+
+
+def _turned(values: pa.Array, length: int) -> _Octets:
+    """The rows of values that all have one length."""
+    octets = np.frombuffer(b"".join(values.to_pylist()), np.uint8).reshape(len(values), length)
+    rows = np.empty((8 * length, -(-len(values) // 8)), np.uint8)
+    for start, end in _steps(length, 8 * len(values)):
+        bits = np.unpackbits(octets[:, start:end], axis=1, bitorder="little")
+        rows[8 * start : 8 * end] = np.packbits(bits.T, axis=1, bitorder="little")
+    return rows
+
+
+def _turned_back(rows: _Octets, slots: int, length: int) -> _Octets:
+    """The values of so many slots, a row each."""
+    values = np.empty((slots, length), np.uint8)
+    for start, end in _steps(length, 8 * slots):
+        bits = np.unpackbits(rows[8 * start : 8 * end], axis=1, count=slots, bitorder="little")
+        values[:, start:end] = np.packbits(bits.T, axis=1, bitorder="little")
+    return values
+
+
+def _steps(length: int, bits: int) -> Iterator[tuple[int, int]]:
+    """Bytes of values to be turned at once; each has so many bits in all values."""
+    step = max(1, _AT_ONCE // max(bits, 1))
+    return ((start, min(start + step, length)) for start in range(0, length, step))
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    head: Head,
+    part: str,
+    generation: Generation,
+    ordinals: npt.NDArray[np.uint32],
+    rows: _Octets,
+) -> None:
+    """Add a group, with those of this length that it is put together with."""
+    length = len(rows) // 8
+    alike = [r for r in runs(connection, head, part) if Group.of(r).length == length]
+    old = small_runs(alike, len(ordinals), most=_most(length))
+    numbers, tables = [], []
+    for group in map(Group.of, old):
+        numbers.append(group.ordinals(connection).astype("<u4"))  # -1 becomes _NONE
+        tables.append(group.rows(connection))
+        delete(connection, head, part, group.run)
+    named = np.concatenate([*numbers, ordinals])
+    _add(connection, head, part, generation, named, *tables, rows)
+
+
+def _add(
+    connection: sqlite3.Connection,
+    head: Head,
+    part: str,
+    generation: Generation,
+    ordinals: npt.NDArray[np.uint32],
+    *tables: _Octets,
+) -> None:
+    """Add a group whose rows are those of all tables, side by side."""
+    positions = len(tables[0])
+    width = max(1, _SLICE // max(len(ordinals) // 8, 1))
+    slices = [
+        np.concatenate([table[at : at + width] for table in tables], axis=1).tobytes()
+        for at in range(0, positions, width)
+    ]
+    about = _ABOUT.pack(len(ordinals), positions // 8, width)
+    add(
+        connection,
+        head,
+        part,
+        [ordinals.tobytes(), *slices],
+        generation=generation,
+        items=len(ordinals),
+        about=about,
+    )
+
+
+def read_groups(connection: sqlite3.Connection, head: Head, part: str) -> Iterator[Group]:
+    """What is stored of a field."""
+    return map(Group.of, runs(connection, head, part))
+
+
+def values_of(
+    connection: sqlite3.Connection, head: Head, part: str, ordinals: _Numbers
+) -> Iterator[tuple[_Numbers, list[bytes]]]:
+    """The whole values of groups that have some of these files, with the files' ordinals."""
+    for group in read_groups(connection, head, part):
+        named = group.ordinals(connection)
+        asked = np.flatnonzero(np.isin(named, ordinals))
+        if len(asked):
+            octets = _turned_back(group.rows(connection), group.slots, group.length)
+            yield named[asked], [row.tobytes() for row in octets[asked]]
+
+
+def sweep_bytes(connection: sqlite3.Connection, head: Head, part: str, live: BitMap) -> None:
+    """Delete the bytes of files that are not live."""
+    alive = np.array(live, np.int64)
+    for group in read_groups(connection, head, part):
+        named = group.ordinals(connection)
+        stay = np.isin(named, alive)
+        if np.array_equal(stay, named >= 0):
+            continue
+        rows = group.rows(connection)
+        delete(connection, head, part, group.run)
+        if stay.any():
+            kept = np.empty((len(rows), -(-np.count_nonzero(stay) // 8)), np.uint8)
+            for start, end in _steps(len(rows), len(named)):
+                bits = np.unpackbits(rows[start:end], axis=1, bitorder="little")[:, stay]
+                kept[start:end] = np.packbits(bits, axis=1, bitorder="little")
+            _add(connection, head, part, group.run.generation, _slotted(named[stay]), kept)
+
+
+def _slotted(ordinals: _Numbers) -> npt.NDArray[np.uint32]:
+    """The ordinal in each slot of a group."""
+    return np.append(ordinals, np.full(-len(ordinals) % 8, _NONE)).astype("<u4")
+
+
+def holds_for_some_key(
+    connection: sqlite3.Connection,
+    group: Group,
+    keys: pa.FixedSizeListArray,
+    in_time: Callable[[], None],
+) -> npt.NDArray[np.bool_]:
+    """In which of a group's slots are values that have all bits of some key set.
+
+    A group too short for the positions of the keys proves nothing: it holds for all.
+    """
+    bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
+    if bits.size and bits.max() >= 8 * group.length:
+        return np.ones(group.slots, np.bool_)
+    slices = _slices(connection, group, np.unique(bits // group.width).tolist(), in_time)
+    found = np.zeros(group.slots // 8, np.uint8)
+    held = np.empty_like(found)
+    for number, positions in enumerate(bits.tolist()):
+        if not number % _LOOK:
+            in_time()
+        held.fill(0xFF)
+        for position in positions:
+            held &= slices[position // group.width][position % group.width]
+        found |= held
+    return np.unpackbits(found, bitorder="little").astype(np.bool_)
+
+
+def _slices(
+    connection: sqlite3.Connection,
+    group: Group,
+    numbers: Sequence[int],
+    in_time: Callable[[], None],
+) -> dict[int, _Octets]:
+    """Slices of a group by their number in it: rows of it."""
+    found: dict[int, _Octets] = {}
+    asked = [1 + number for number in numbers]
+    for read, (number, data) in enumerate(blocks(connection, group.run, asked)):
+        if not read % _LOOK:
+            in_time()
+        found[number - 1] = np.frombuffer(data, np.uint8).reshape(-1, group.slots // 8)
+    return found

@@ -1,0 +1,187 @@
+"""Delta tables, followed through delta-rs: its log, its credentials.
+
+Paths, sizes and identities are those that Delta in Spark has, so that one index serves both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from providers.errors import TableError, first_line
+from skipping.model.definition import TableId
+from skipping.tables import FILES, Columns
+from skipping.tables.delta.deltalake_files import LiveFiles, table_root
+from skipping.tables.delta.deltalake_where import delta_rs_condition
+from skipping.tables.filesystem import locate
+
+__all__ = ["DeltaLakeTable", "open_delta"]
+
+_AT_ONCE = 16
+"""Files that are looked for, and commits that are read, at a time."""
+
+_COMMITS = 1_000
+"""More commits than this are not read one by one: the live files are then compared instead."""
+
+
+def open_delta(url: str, name: str) -> DeltaTable:
+    """The table at a URL; raises TableError with the name that people call it by."""
+    with _translate_errors(name):
+        return _load(url)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLakeTable:
+    """A table of delta-rs', asked for anew each time; the one given stays as it is.
+
+    A table that was dropped and made again at the same place is then seen as what it is now.
+    """
+
+    table: DeltaTable
+
+    has_log: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The path, as Spark's Delta names a table that is in no catalog."""
+        return f"delta.`{table_root(self.table.table_uri)}`"
+
+    @property
+    def id(self) -> TableId:
+        """The id in the metadata, with the root: copies of a folder share the id."""
+        with _translate_errors(self.name):
+            newest = self._at()
+            return TableId("delta", str(newest.metadata().id), table_root(newest.table_uri))
+
+    def version(self) -> int:
+        """The newest version; raises TableError if the table is gone."""
+        with _translate_errors(self.name):
+            return int(self._at().version())
+
+    def columns(self) -> Columns:
+        """The columns as of now; structs, arrays and others that cannot be indexed say why."""
+        with _translate_errors(self.name):
+            return LiveFiles.of(self._at()).columns
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The live files (FILES) of a version; with `where` those that delta-rs' planning keeps.
+
+        Raises TableError for a version that cannot be read any more, DefinitionError for what is no
+        condition on this table.
+        """
+        with _translate_errors(self.name):
+            live = LiveFiles.of(self._at(version))
+            files = live.files()
+        if where is None:
+            return files
+        condition = delta_rs_condition(where, live.columns)
+        with _translate_errors(self.name):
+            uris = live.table.file_uris(file_pruning_predicate=condition)
+        # By their names, which nobody gives twice: URIs are not spelled as the log has them.
+        kept = pa.array([unquote(uri).rpartition("/")[2] for uri in uris], pa.string())
+        names = pc.replace_substring_regex(files["path"], r"(?s)\A.*/", "")
+        return files.filter(pc.is_in(names, value_set=kept))
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+
+        delta-rs does not tell, so the commits are read. None if one is missing or unreadable, or
+        there are more than _COMMITS.
+        """
+        if until <= since:
+            return FILES.empty_table()
+        if until - since > _COMMITS:
+            return None
+        try:
+            return LiveFiles.of(self._at()).added(self._commits(since + 1, until + 1))
+        except (DeltaError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def _commits(self, first: int, end: int) -> Iterator[bytes]:
+        """The texts of commits, in order."""
+
+        def text(version: int) -> bytes:
+            filesystem, path = self.locate(f"{root}/_delta_log/{version:020d}.json")
+            with filesystem.open_input_stream(path) as file:
+                return bytes(file.read())
+
+        root = table_root(self.table.table_uri)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            yield from pool.map(text, range(first, end))
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether there is such a file: what is gone no version can read.
+
+        Raises TableError where the storage does not tell.
+        """
+
+        def exists(path: str) -> bool:
+            filesystem, inner = self.locate(path)
+            return bool(filesystem.get_file_info(inner).type != pafs.FileType.NotFound)
+
+        with _translate_errors(self.name), ThreadPoolExecutor(_AT_ONCE) as pool:
+            return pa.array(list(pool.map(exists, paths.to_pylist())), pa.bool_())
+
+    def snapshot(self) -> LiveFiles:
+        """Return the version that the given table is at, with its files listed."""
+        with _translate_errors(self.name):
+            snapshot = LiveFiles.of(self._at(self.table.version()))
+            _ = snapshot.columns, snapshot.arrow_schema, snapshot.files()
+            return snapshot
+
+    def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
+        """The file system of a path, with the table's own credentials, and the path in it."""
+        match = re.fullmatch(_REMOTE, path, re.DOTALL)
+        if match is None or match[1] == "file":
+            root = re.fullmatch(_REMOTE, self.table.table_uri, re.DOTALL)
+            if root is not None and root[1] != "file":  # its writers are not of this machine
+                raise TableError(f"the log of {self.table.table_uri} names a file here: {path}")
+            return locate(path)
+        return _opened(f"{match[1]}://{match[2]}/", *sorted(self._options().items())), match[3]
+
+    def _options(self) -> dict[str, str]:
+        return dict(self.table._storage_options or {})
+
+    def _at(self, version: int | None = None) -> DeltaTable:
+        return _load(self.table.table_uri, version, self._options())
+
+
+_REMOTE = r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/(.*)"
+
+
+def _load(
+    url: str, version: int | None = None, options: dict[str, str] | None = None
+) -> DeltaTable:
+    if escape := re.search("%[0-9A-Fa-f]{2}", unquote(url)):
+        raise TableError(
+            f"delta-rs takes {escape[0]} in a path for an escape, and so reads another folder than "
+            f"{table_root(url)}"
+        )
+    return DeltaTable(url, version, storage_options=options or None)
+
+
+@functools.lru_cache(64)
+def _opened(uri: str, *options: tuple[str, str]) -> pafs.FileSystem:
+    return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
+
+
+@contextlib.contextmanager
+def _translate_errors(name: str) -> Iterator[None]:
+    """Turn what delta-rs raises into a TableError, which names a feature that it cannot read."""
+    try:
+        yield
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableError(f"cannot follow table {name}: {first_line(error)}") from error

@@ -1,0 +1,208 @@
+"""Delta tables, followed through the session's own DeltaLog: its catalog, credentials and cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from providers.errors import DefinitionError, TableError, first_line
+from skipping.model.definition import TableId
+from skipping.tables import FILES, Columns
+from skipping.tables.computed import Computing
+from skipping.tables.paths import resolve_path
+from skipping.tables.schema import divided
+from skipping.tables.spark_schema import leaves, translate_errors
+from skipping.tables.spark_where import spark_condition
+
+__all__ = ["DeltaTable", "resolve_path"]
+
+_COMMITS = 1_000
+"""More commits than this are not read one by one: the live files are then compared instead."""
+
+_PREFIX = 32
+"""Characters of a text that Delta keeps of a bound, unless the session says otherwise."""
+
+_ADDED = "add struct<path: string, size: bigint, partitionValues: map<string, string>>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """A Delta table by its root, as Hadoop spells it (`file:/tmp/x y`), and its name.
+
+    The log is asked for anew each time (Spark caches it): a table that was dropped and made again
+    at the same place is then seen as what it is now.
+    """
+
+    spark: SparkSession
+    root: str
+    name: str
+
+    has_log: ClassVar[bool] = True
+
+    @property
+    def id(self) -> TableId:
+        """The id in the metadata, with the root: copies of a folder share the id."""
+        with translate_errors(self.name):
+            return TableId("delta", str(self._snapshot().metadata().id()), self.root)
+
+    def version(self) -> int:
+        """The newest version; raises TableError if the table is gone."""
+        with translate_errors(self.name):
+            return int(self._snapshot().version())
+
+    def columns(self) -> Columns:
+        """The columns as of now; structs, arrays and others that cannot be indexed say why."""
+        with translate_errors(self.name):
+            snapshot = self._snapshot()
+            metadata = snapshot.metadata()
+            schema = StructType.fromJson(json.loads(metadata.schemaString()))
+            partition = _strings(metadata.partitionColumns())
+            mode = str(metadata.columnMappingMode().name())
+            statistics = StructType.fromJson(json.loads(snapshot.statsSchema().json()))
+        bounded = {c.physical for c in leaves(statistics, ()) if c.physical[0] == "minValues"}
+        found = (
+            replace(c, bounded=_PREFIX if ("minValues", *c.physical) in bounded else None)
+            for c in leaves(schema, partition, mode=mode)
+        )
+        return Columns(divided(found), Computing(self.spark))
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
+
+        Raises TableError for a version that cannot be read any more, DefinitionError for a
+        condition that is no condition on this table.
+        """
+        with translate_errors(self.name):
+            snapshot = self._snapshot(version)
+            frame = None
+            if where is not None:
+                frame = self._kept(int(snapshot.version()), where)
+            if frame is None:
+                frame = DataFrame(snapshot.allFiles().toDF(), self.spark)
+            return self._table(frame)
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+
+        None if a commit file is missing or unreadable, or there are more than _COMMITS.
+        """
+        if until <= since:
+            return FILES.empty_table()
+        if until - since > _COMMITS:
+            return None
+        commits = [f"{self.root}/_delta_log/{v:020d}.json" for v in range(since + 1, until + 1)]
+        try:
+            # The options undo settings of the session that would answer with a part in silence.
+            added = (
+                self.spark.read.schema(_ADDED)
+                .option("mode", "FAILFAST")
+                .option("ignoreMissingFiles", "false")
+                .option("ignoreCorruptFiles", "false")
+                .option("recursiveFileLookup", "false")
+                .option("__globPaths__", "false")
+                .json(commits)
+                .where("add IS NOT NULL")
+                .select("add.*")
+            )
+            files = self._table(added)
+        except (PySparkException, Py4JError):
+            return None
+        return _distinct(files)
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether a version that can still be read may have it; true where in doubt.
+
+        Those are the files of the earliest version that the log can rebuild, and all added since.
+        """
+        with translate_errors(self.name):
+            earliest = int(self._log().history().getEarliestRecreatableCommit())
+        live, since = self.files(earliest), self.changes(earliest, self.version())
+        if since is None:
+            return pa.repeat(True, len(paths))
+        known = pa.concat_tables([live, since]).column("path").combine_chunks()
+        return pc.is_in(paths, value_set=known)
+
+    def _log(self) -> Any:
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self.spark._jsparkSession, self.root
+        )
+
+    def _snapshot(self, version: int | None = None) -> Any:
+        jvm: Any = self.spark._jvm
+        none = jvm.scala.Option.empty()
+        log = self._log()
+        snapshot = log.update(False, none, none)
+        if snapshot.version() < 0:
+            raise TableError(f"table {self.name} is gone: there is no log at {self.root}")
+        if version is None or version == snapshot.version():
+            return snapshot
+        return log.getSnapshotAt(version, none, none, False)
+
+    def _kept(self, version: int, where: str) -> DataFrame | None:
+        """The files of the scan that Delta plans, or None where it has no opinion."""
+        jvm: Any = self.spark._jvm
+        reader = self.spark.read.format("delta").option("versionAsOf", version)
+        try:
+            query = reader.load(self.root).where(spark_condition(where))
+        except AnalysisException as error:
+            raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
+        leaves = query._jdf.queryExecution().optimizedPlan().collectLeaves()
+        leaf = leaves.apply(0)
+        if leaf.getClass().getSimpleName() == "LocalRelation":
+            return DataFrame(self._snapshot(version).allFiles().toDF(), self.spark).limit(0)
+        if leaves.size() != 1 or leaf.getClass().getSimpleName() != "LogicalRelation":
+            return None
+        location = leaf.relation().location()
+        if location.getClass().getSimpleName() != "PreparedDeltaFileIndex":
+            return None
+        # One Dataset instead of a call a file: 100,000 calls through py4j take a minute.
+        encoder = jvm.org.apache.spark.sql.delta.implicits.package.addFileEncoder()
+        files = location.preparedScan().files()
+        return DataFrame(self.spark._jsparkSession.createDataset(files, encoder).toDF(), self.spark)
+
+    def _table(self, frame: DataFrame) -> pa.Table:
+        """FILES from a frame of AddFile actions."""
+        added = frame.select("path", "size", "partitionValues").toArrow().combine_chunks()
+        if not added.num_rows:
+            return FILES.empty_table()
+        paths = resolve_path(self.root, _only(added, "path").cast(pa.string()))
+        size = _only(added, "size")
+        stamp = pa.nulls(len(size), pa.int64())
+        partition = self._partition(_only(added, "partitionValues").cast(FILES.field(3).type))
+        format = pa.repeat("parquet", len(size))
+        return pa.table([paths, size, stamp, partition, format], schema=FILES)
+
+    def _partition(self, values: pa.MapArray) -> pa.MapArray:
+        """The map with column identities for the physical names that the log has."""
+        if not len(values.keys):
+            return values
+        named = {c.physical[0]: c.identity for c in self.columns().values() if c.partition}
+        distinct = values.keys.dictionary_encode()
+        identities = pa.array([named.get(k, k) for k in distinct.dictionary.to_pylist()])
+        return pa.MapArray.from_arrays(
+            values.offsets, identities.take(distinct.indices), values.items
+        )
+
+
+def _strings(sequence: Any) -> list[str]:
+    return [str(sequence.apply(i)) for i in range(sequence.size())]
+
+
+def _only(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).chunk(0)
+
+
+def _distinct(files: pa.Table) -> pa.Table:
+    """Each (path, size) once: a delete by deletion vector adds its file again."""
+    numbered = files.select(["path", "size"]).append_column("row", pa.array(range(len(files))))
+    first = numbered.group_by(["path", "size"], use_threads=False).aggregate([("row", "min")])
+    return files.take(first.column("row_min")).combine_chunks()

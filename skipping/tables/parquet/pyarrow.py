@@ -1,0 +1,152 @@
+"""Plain Parquet folders, listed and read by pyarrow, through its file systems.
+
+Paths, sizes, times and identities are those that Spark has, so that one index serves both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from providers.errors import DefinitionError, TableError, first_line
+from skipping.model.definition import TableId
+from skipping.model.identifiers import sql_name
+from skipping.tables import FILES, Columns
+from skipping.tables.filesystem import locate
+from skipping.tables.parquet.files import FolderFiles
+from skipping.tables.parquet.listing import Listing, list_folder
+
+__all__ = ["ParquetFolder"]
+
+_SCHEMES = {"s3": "s3a", "gcs": "gs"}
+"""Arrow's names of file systems, and the scheme that Spark has for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFolder:
+    """A folder by its root, as Hadoop spells it (`file:/tmp/x y`), listed anew each time.
+
+    `filesystem` is the one that a Dataset came with, and its credentials; `base` is what its paths
+    have before them in Spark (`file:`, `s3a://`). Without one it is that of the root. `schema` is
+    the Dataset's.
+    """
+
+    root: str
+    filesystem: pafs.FileSystem | None = field(default=None, repr=False)
+    base: str = ""
+    schema: pa.Schema | None = field(default=None, repr=False)
+    _listed: dict[int, Listing] = field(default_factory=dict, repr=False, compare=False)
+
+    has_log: ClassVar[bool] = False
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> ParquetFolder:
+        """The folder at a path, no URL: `/data/t`, `file:/data/t`, `s3a://bucket/t`.
+
+        Raises TableError for a whole bucket, which Spark spells in two ways.
+        """
+        given = os.fspath(path)
+        match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", given, re.DOTALL)
+        if match is None or match[1] == "file":
+            return cls("file:" + os.path.abspath(match[3] if match else given))
+        inner = match[3].rstrip("/")
+        if not inner:
+            raise TableError(f"{given} is no folder: name one in it")
+        return cls(f"{match[1]}://{match[2] or ''}{inner}")
+
+    @classmethod
+    def of(cls, dataset: ds.Dataset) -> ParquetFolder:
+        """The folder that a Dataset is of; raises TableError for one that is of something else."""
+        if not isinstance(dataset, ds.FileSystemDataset) or not isinstance(
+            dataset.format, ds.ParquetFileFormat
+        ):
+            raise TableError(f"a {type(dataset).__name__} is not of Parquet files in a folder")
+        kind = dataset.filesystem.type_name
+        paths = list(map(os.path.abspath, dataset.files)) if kind == "local" else dataset.files
+        base = "file:" if kind == "local" else f"{_SCHEMES.get(kind, '')}://"
+        if base == "://":
+            raise TableError(
+                f"Spark has no name for files in a {kind} file system: give the folder's path"
+            )
+        roots = {re.sub(r"(/[^/]*=[^/]*)*/[^/]*\Z", "", path) for path in paths}
+        if len(roots) != 1:
+            raise TableError(
+                f"the dataset has files of {len(roots)} folders; an index is of one: give its path"
+            )
+        made = cls(base + roots.pop(), dataset.filesystem, base, dataset.schema)
+        missing = {base + path for path in paths}.symmetric_difference(
+            made._list().files["path"].to_pylist()
+        )
+        if missing:
+            raise TableError(
+                f"the dataset is not of all files of {made.root}, or these changed since: give the "
+                f"folder's path, or make the dataset anew ({', '.join(sorted(missing)[:3])})"
+            )
+        return made
+
+    @property
+    def name(self) -> str:
+        """The path, as Spark names it."""
+        return sql_name(["parquet", self.root])
+
+    @property
+    def id(self) -> TableId:
+        """The root alone, as in Spark."""
+        return TableId("parquet", "", self.root)
+
+    def version(self) -> int:
+        """A digest of paths, sizes and times; raises TableError if the folder is gone."""
+        listing = self._list()
+        self._listed.clear()
+        self._listed[listing.version] = listing
+        return listing.version
+
+    def columns(self) -> Columns:
+        """The columns of the first file, as Spark takes them; raises TableError."""
+        return self.snapshot().columns
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The files (FILES) there are.
+
+        Raises TableError for another version than the newest, DefinitionError for a condition: it
+        takes all rows to say which files have one that satisfies it, which is Spark's work.
+        """
+        if where is not None:
+            raise DefinitionError("without Spark an index of a Parquet folder takes no WHERE")
+        listing = self._listed.get(version) if version is not None else None
+        if listing is None:
+            listing = self._list()
+            if version is not None and listing.version != version:
+                raise TableError(f"{self.name} has no log: its files were other ones before")
+        return listing.files
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """None: nothing tells what came when; equal versions have equal files."""
+        return FILES.empty_table() if since == until else None
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether there is a file now: nothing older can be read."""
+        return pc.is_in(paths, value_set=self._list().files["path"].combine_chunks())
+
+    def snapshot(self) -> FolderFiles:
+        """Return the folder as it is now, with its files listed."""
+        return FolderFiles.of(self._list(), self.locate, self.schema)
+
+    def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
+        """The file system of a path, that of the dataset if there is one, and the path in it."""
+        if self.filesystem is None:
+            return locate(path)
+        return self.filesystem, path.removeprefix(self.base)
+
+    def _list(self) -> Listing:
+        try:
+            return list_folder(self.root, *self.locate(self.root))
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"cannot list {self.root}: {first_line(error)}") from error

@@ -1,0 +1,198 @@
+"""Plain Parquet tables: files in folders, by catalog name or by path, and no log.
+
+Nothing says that a file was replaced but its size and modification time, so both belong to its
+identity. Spark itself lists the files, anew each time: what the session has cached may be old.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from providers.errors import DefinitionError, TableError, first_line
+from skipping.model.definition import TableId
+from skipping.tables import FILES, Columns
+from skipping.tables.computed import Computing
+from skipping.tables.digest import digest_of
+from skipping.tables.paths import resolve_path
+from skipping.tables.spark_schema import leaves, translate_errors
+from skipping.tables.spark_where import spark_condition
+
+__all__ = ["ParquetTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetTable:
+    """A plain Parquet table by its root, as Hadoop spells it (`file:/tmp/x y`), and its name.
+
+    A version is a digest of the list of files: another one means other files, and not that time
+    went by. Only the newest can be read, and the one that `version` gave last.
+    """
+
+    spark: SparkSession
+    root: str
+    name: str
+    _listed: dict[int, pa.Table] = field(default_factory=dict, repr=False, compare=False)
+
+    has_log: ClassVar[bool] = False
+
+    @property
+    def id(self) -> TableId:
+        """The root alone. A table that is made again there has other files, or the same."""
+        return TableId("parquet", "", self.root)
+
+    def version(self) -> int:
+        """A digest of paths, sizes and times; raises TableError if the table is gone."""
+        files = self._list()
+        version = digest_of(files)
+        self._listed.clear()
+        self._listed[version] = files
+        return version
+
+    def columns(self) -> Columns:
+        """The columns of the catalog, or as Spark infers them from the files.
+
+        The identity of a partition column is not that of a column in the files: by another path
+        the same files may be read with one or with the other under one name.
+        """
+        with translate_errors(self.name):
+            relation = self._relation()
+            schema = StructType.fromJson(json.loads(relation.schema().json()))
+            names = list(relation.partitionSchema().fieldNames())
+        found = leaves(schema, names)
+        named = (replace(c, identity=f"/{c.identity}") if c.partition else c for c in found)
+        return Columns(named, Computing(self.spark))
+
+    def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
+        """The files (FILES) there are; with `where` those with a row that satisfies it.
+
+        Parquet's statistics are in each file, so Spark is asked, which prunes folders by them and
+        row groups. Raises TableError for another version than the newest, DefinitionError for what
+        is no condition on this table.
+        """
+        files = self._listed.get(version) if version is not None else None
+        if files is None:
+            files = self._list()
+            if version is not None and digest_of(files) != version:
+                raise TableError(f"{self.name} has no log: its files were other ones before")
+        return files if where is None else files.filter(self._matching(files["path"], where))
+
+    def changes(self, since: int, until: int) -> pa.Table | None:
+        """None: nothing tells what came when; equal versions have equal files."""
+        return FILES.empty_table() if since == until else None
+
+    def retained(self, paths: pa.Array) -> pa.Array:
+        """Of each path whether there is a file now: nothing older can be read."""
+        return pc.is_in(paths, value_set=self._list()["path"].combine_chunks())
+
+    def _list(self) -> pa.Table:
+        with translate_errors(self.name):
+            relation = self._relation()
+            types = StructType.fromJson(json.loads(relation.partitionSchema().json()))
+            # Numbers for names: a partition column may be called as a column of the listing.
+            numbered = [_renamed(f.jsonValue(), f"_{i}") for i, f in enumerate(types)]
+            values = [
+                # The time as such: its text depends on the session's time zone.
+                F.expr(f"unix_micros(_{i})" if f.dataType.typeName() == "timestamp" else f"_{i}")
+                for i, f in enumerate(types)
+            ]
+            listed = (
+                self._listing(relation, {"type": "struct", "fields": numbered})
+                .select(
+                    "path",
+                    "_metadata.file_size",
+                    F.unix_millis("_metadata.file_modification_time").alias("stamp"),
+                    *(v.cast("string").alias(f"_{i}") for i, v in enumerate(values)),
+                )
+                .coalesce(self.spark.sparkContext.defaultParallelism)
+                .toArrow()
+            )
+        identities = [f"/{name}" for name in Columns(leaves(types, types.names))]
+        rows = zip(*(listed[f"_{i}"].to_pylist() for i in range(len(types))), strict=True)
+        partition = [list(zip(identities, row, strict=True)) for row in rows] or [[]] * len(listed)
+        files = pa.table(
+            [
+                listed["path"].cast(pa.string()),
+                listed["file_size"],
+                listed["stamp"],
+                pa.array(partition, FILES.field("partition").type),
+                pa.repeat("parquet", len(listed)),
+            ],
+            schema=FILES,
+        )
+        return _distinct(files.sort_by([("path", "ascending")]))
+
+    def _listing(self, relation: Any, partition: dict[str, Any]) -> DataFrame:
+        """A row a file: Spark reads the relation with another format, which opens none of them."""
+        jvm: Any = self.spark._jvm
+        sources = jvm.org.apache.spark.sql.execution.datasources
+        binary = sources.binaryfile.BinaryFileFormat
+        listed = relation.copy(
+            relation.location(),
+            jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(partition)),
+            binary.schema(),
+            jvm.scala.Option.empty(),
+            binary(),
+            # A file that goes meanwhile is a file that is not there.
+            relation.options().updated("ignoreMissingFiles", "true"),
+            relation.sparkSession(),
+        )
+        return self._frame(listed)
+
+    def _matching(self, paths: pa.ChunkedArray, where: str) -> pa.Array:
+        with translate_errors(self.name):
+            try:
+                found = self._frame(self._relation()).where(spark_condition(where))
+            except AnalysisException as error:
+                raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
+            matching = found.select("_metadata.file_path").distinct().toArrow()
+        kept = matching["file_path"].cast(pa.string()).combine_chunks()
+        return pc.is_in(paths, value_set=resolve_path("", kept))
+
+    def _frame(self, relation: Any) -> DataFrame:
+        return DataFrame(self.spark._jsparkSession.baseRelationToDataFrame(relation), self.spark)
+
+    def _relation(self) -> Any:
+        """What Spark would read now, without what the session knows of the files."""
+        jvm: Any = self.spark._jvm
+        leaf = self.spark.table(self.name)._jdf.queryExecution().analyzed().collectLeaves().apply(0)
+        relation, catalog = leaf.relation(), leaf.catalogTable()
+        if catalog.isDefined():
+            table = catalog.get()
+            location = table.storage().locationUri().get()
+            catalog_utils = jvm.org.apache.spark.sql.catalyst.catalog.CatalogUtils
+            options = table.storage().properties()
+            options = options.updated("path", catalog_utils.URIToString(location))
+            relation = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+                self.spark._jsparkSession,
+                "parquet",
+                jvm.PythonUtils.toSeq([]),
+                jvm.scala.Some(table.schema()),
+                table.partitionColumnNames(),
+                table.bucketSpec(),
+                options,
+                catalog,
+            ).resolveRelation(False, True)
+        if str(relation.location().rootPaths().apply(0).toString()) != self.root:
+            raise TableError(f"table {self.name} is gone from {self.root}")
+        return relation
+
+
+def _renamed(field: dict[str, Any], name: str) -> dict[str, Any]:
+    """A field of a schema's JSON under another name, and without what the catalog says of it."""
+    return {**field, "name": name, "metadata": {}}
+
+
+def _distinct(files: pa.Table) -> pa.Table:
+    """Each path once, though its folder may be two partitions: queries compare the values again."""
+    paths = files["path"].to_pylist()
+    first = [i for i, path in enumerate(paths) if i == 0 or paths[i - 1] != path]
+    return files.take(pa.array(first, pa.int64())).combine_chunks()
