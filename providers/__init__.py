@@ -1,4 +1,4 @@
-"""Index kinds: what is kept of a file, and which predicates it can disprove.
+"""Index kinds: what is kept of a file, and which predicates it can prune.
 
 Nothing here knows of Spark, stores or table formats.
 """

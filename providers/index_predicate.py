@@ -1,18 +1,18 @@
 """Questions to sketches, and why no answer can lose a row.
 
-The rule. A file may be skipped only if it is *disproved*: proven to hold no row that satisfies the
-query. Everything here answers "which files are disproved", never "which survive", so whatever goes
+The rule. A file may be skipped only if it is *pruned*: proven to hold no row that satisfies the
+query. Everything here answers "which files are pruned", never "which survive", so whatever goes
 missing on the way (an entry, a page, a whole store) leaves files unproven, and they are read.
 
 Tests. A `Test` is a question to one sketch of one file. A provider promises: if some row of the
 file satisfies the leaf, the test holds. So, for a file whose sketch is *known*,
 
-    disproved(test) = known and not holds(test)
+    find_pruned(test) = known and not holds(test)
 
-A sketch that is not known (never built, over its cap, unreadable) disproves nothing. A column of
-only nulls is known and has no values: no comparison holds for it, so it is disproved, as is due.
+A sketch that is not known (never built, over its cap, unreadable) prunes nothing. A column of
+only nulls is known and has no values: no comparison holds for it, so it is pruned, as is due.
 
-And, Or. Let D(p) be the set of files disproved for p. A row satisfying `a AND b` satisfies both, so
+And, Or. Let D(p) be the set of files pruned for p. A row satisfying `a AND b` satisfies both, so
 one proof is enough; a row satisfying `a OR b` satisfies one of them, so it takes both proofs:
 
     D(a AND b) = D(a) | D(b)            D(a OR b) = D(a) & D(b)
@@ -22,14 +22,14 @@ A leg nobody can answer has D = {}: And loses nothing by it, Or loses everything
 ===============  ===============  ===================  ==================
 a                b                a AND b skips        a OR b skips
 ===============  ===============  ===================  ==================
-disproved        disproved        yes                  yes
-disproved        not known        yes                  no
-disproved        holds            yes                  no
+pruned        pruned        yes                  yes
+pruned        not known        yes                  no
+pruned        holds            yes                  no
 not known        not known        no                   no
 ===============  ===============  ===================  ==================
 
-Not. There is none, ever. D(NOT a) is not the complement of D(a): {1, 3} is disproved neither for
-`x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it disproved for the second
+Not. There is none, ever. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
+`x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it pruned for the second
 because the first holds would lose rows. Negation is done on the predicate, before anything becomes
 a test.
 """
@@ -60,7 +60,7 @@ __all__ = [
     "Overlaps",
     "OverlapsRange",
     "Test",
-    "disproved",
+    "find_pruned",
     "fold",
     "has_never",
     "map_tests",
@@ -180,21 +180,21 @@ Test: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every leg holds. `All(())` holds for every file: nothing is disproved."""
+    """Every leg holds. `All(())` holds for every file: nothing is pruned."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Some leg holds. Never empty; without a leg it would disprove nothing, to be safe."""
+    """Some leg holds. Never empty; without a leg it would prune nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """No row satisfies it, whatever a file holds: every file is disproved, known or not.
+    """No row satisfies it, whatever a file holds: every file is pruned, known or not.
 
     What a condition that is never true becomes (`x IN ()`, `x NOT IN (1, NULL)`), not what an Any
     without legs does: that may have lost them.
@@ -255,12 +255,12 @@ def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> Inde
     )
 
 
-def disproved(
+def find_pruned(
     predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
 ) -> BitMap:
-    """The files disproved for `predicate`, given those disproved for each of its tests.
+    """The files pruned for `predicate`, given those pruned for each of its tests.
 
-    `every` are all files there are, which is what Never disproves; none where they are not given.
+    `every` are all files there are, which is what Never prunes; none where they are not given.
     """
 
     def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:

@@ -95,7 +95,7 @@ class ValueList:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """An exact test of the list, and of files with too many values one of their bounds.
 
-        Of each file one of the two parts is known, and it is enough that one of them disproves.
+        Of each file one of the two parts is known, and it is enough that one of them prunes.
         """
         exact, rough = self._exact(leaf), bounds.rewrite(leaf, self.domain)
         if exact is None or rough is None:

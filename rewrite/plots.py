@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from rewrite.observe.explain import Explanation
 from rewrite.observe.history import history
 from skipping.lookup.scan_plan import ScanPlan, Step, format_bytes
-from skipping.plots import DISPROVED, KEPT, format_count, new_axes
+from skipping.plots import KEPT, PRUNED, format_count, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None 
     `table`: only its scans, by its full name as explain shows it.
     """
     rows = [
-        (row.ended, row.files or row.opened or 0, row.disproved or 0)
+        (row.ended, row.files or row.opened or 0, row.pruned or 0)
         for row in history(spark).collect()
         if table is None or row.table == table
     ]
@@ -71,14 +71,14 @@ def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None 
 
 
 def draw_history(scans: Sequence[tuple[datetime, int, int]], *, ax: Axes | None = None) -> Axes:
-    """Draw scans, oldest first: when they ended, their files, and how many were disproved."""
+    """Draw scans, oldest first: when they ended, their files, and how many were pruned."""
     ax = ax if ax is not None else new_axes(9, 3.2)
     total = np.array([files for _, files, _ in scans], float)
     skipped = np.array([gone for _, _, gone in scans], float)
     places = np.arange(len(scans))
     width = 0.8 if len(scans) <= 120 else 1.0
     ax.bar(places, total - skipped, width, color=KEPT, label="read")
-    ax.bar(places, skipped, width, bottom=total - skipped, color=DISPROVED, label="skipped")
+    ax.bar(places, skipped, width, bottom=total - skipped, color=PRUNED, label="skipped")
     ticks = np.unique(np.linspace(0, len(scans) - 1, min(6, len(scans))).astype(int))
     days = len({ended.date() for ended, _, _ in scans}) > 1
     form = "%m-%d %H:%M" if days else "%H:%M:%S"

@@ -339,13 +339,13 @@ class Index:
     def files(self, predicate: Predicate | str | None = None) -> pa.Table:
         """The entries: the IDENTITY columns, and for each sketch whether it is known.
 
-        With a predicate, that of `lookup`, those that it does not disprove.
+        With a predicate, that of `lookup`, those that it does not prune.
         """
         columns = self.definition.columns
         known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         if predicate is not None:
-            gone = self._query.disproved(predicate, self.table.columns())
+            gone = self._query.find_pruned(predicate, self.table.columns())
             files = files.filter(pa.array([f not in gone for f in identities(files)], pa.bool_()))
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
@@ -359,11 +359,11 @@ class Index:
         return self._query.plan(predicate, self.table)
 
     def why(self, predicate: Predicate | str) -> pa.Table:
-        """The files of the table's newest version, and what disproves each for a predicate.
+        """The files of the table's newest version, and what prunes each for a predicate.
 
-        Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `disproved`,
+        Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `pruned`,
         and for each sketch that was asked, under the label that explain shows, whether it alone
-        disproves the file. A file whose `disproved` is false survived: no label is true, or, under
+        prunes the file. A file whose `pruned` is false survived: no label is true, or, under
         an OR, not all are. The predicate is that of `lookup`.
         """
         return self._query.why(predicate, self.table)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from skipping.index import Index
 
-__all__ = ["DISPROVED", "KEPT", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
+__all__ = ["KEPT", "PRUNED", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
-KEPT, DISPROVED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
+KEPT, PRUNED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
 
 _FILES = 400
 """Of more files so many are drawn, evenly picked, and besides as many of those that are kept."""
@@ -33,7 +33,7 @@ _WITH_DOTS, _DOTS = 60, 60
 
 @dataclass(frozen=True, slots=True)
 class FileMap:
-    """Files to draw: their ranges as positions, some values, and which are disproved.
+    """Files to draw: their ranges as positions, some values, and which are pruned.
 
     `ticks` are positions with their words. `total` and `kept` count all files, drawn or not.
     """
@@ -41,7 +41,7 @@ class FileMap:
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
     values: tuple[npt.NDArray[np.float64], ...]
-    disproved: npt.NDArray[np.bool_] | None
+    pruned: npt.NDArray[np.bool_] | None
     ticks: tuple[tuple[float, str], ...]
     total: int
     kept: int
@@ -70,7 +70,7 @@ def file_map(
     """Draw each file of a table as a bar from its least to its greatest value of a column.
 
     Where a file holds few values they are dots on its bar. With a predicate (that of
-    `SkippingIndex.lookup`), the files that are kept for it stand out from those disproved. Files
+    `SkippingIndex.lookup`), the files that are kept for it stand out from those pruned. Files
     are sorted by their ranges; of more than some hundred only as many are drawn, evenly picked.
     Reads the column in the files drawn.
     """
@@ -85,7 +85,7 @@ def _mapped(index: Index, column: str, predicate: Predicate | str | None) -> Fil
     live = index.table.files()
     gone: npt.NDArray[np.bool_] | None = None
     if predicate is not None:
-        gone = index.why(predicate)["disproved"].to_numpy()
+        gone = index.why(predicate)["pruned"].to_numpy()
     picked = _evenly(np.arange(len(live)), gone)
     (seen,) = measure_files(
         index.spark, live.take(pa.array(picked)), [work], name=index.definition.name
@@ -138,10 +138,10 @@ class _Scale:
 def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     """Draw a FileMap."""
     order = np.lexsort((files.high, files.low))
-    shown = _evenly(order, None if files.disproved is None else files.disproved[order])
+    shown = _evenly(order, None if files.pruned is None else files.pruned[order])
     ax = ax if ax is not None else new_axes(9, 2 + 3.5 * min(1.0, 0.15 + len(shown) / 60))
     rows = np.arange(len(shown))
-    gone = None if files.disproved is None else files.disproved[shown]
+    gone = None if files.pruned is None else files.pruned[shown]
     thick = float(np.clip(220 / max(len(shown), 1), 0.6, 9))
     width = max(float(np.ptp(np.append(files.low, files.high))), 1e-9) if len(shown) else 1.0
     for picked, colour, name, above in _groups(gone, len(shown)):
@@ -168,7 +168,7 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     ax.spines[["top", "right", "left"]].set_visible(False)
     title = format_count(files.total)
     if gone is not None:
-        title += f": {files.kept:,} kept, {files.total - files.kept:,} disproved"
+        title += f": {files.kept:,} kept, {files.total - files.kept:,} pruned"
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     ax.set_title(title, loc="left", fontsize=11)
     return ax
@@ -196,7 +196,7 @@ def _groups(
 ) -> list[tuple[npt.NDArray[np.bool_], str, str, int]]:
     if gone is None:
         return [(np.ones(n, np.bool_), UNASKED, "", 2)]
-    return [(gone, DISPROVED, "disproved", 2), (~gone, KEPT, "kept", 3)]
+    return [(gone, PRUNED, "pruned", 2), (~gone, KEPT, "kept", 3)]
 
 
 def _short(words: str) -> str:

@@ -33,7 +33,7 @@ def prove(spark: Any) -> None:
         rows = [tuple(row) for row in spark.sql(each).collect()]
         assert rows == FOUND, rows
     (scan,) = spark.sql(f"EXPLAIN SKIPPING DRY RUN {query}").collect()
-    assert (scan.files, scan.disproved) == (20, 19), scan
+    assert (scan.files, scan.pruned) == (20, 19), scan
     spark.conf.set("spark.skipping.enabled", "false")
     try:
         spark.sql(query).collect()

@@ -199,7 +199,7 @@ def test_a_new_kind_by_the_page(tmp_path: Path) -> None:
 
 def test_a_new_table_format_by_the_page(tmp_path: Path) -> None:
     follow("A new table format", tmp_path)
-    # And no file is opened that the index disproved: those hold garbage now.
+    # And no file is opened that the index pruned: those hold garbage now.
     program = """
 import pyarrow as pa, pyarrow.compute as pc
 from pathlib import Path
@@ -211,15 +211,15 @@ root = Path("table").absolute()
 for day in range(10):
     write(root, pa.table({"day": [day] * 5, "user": [f"u{day}", None] * 2 + ["x"]}))
 index = SkippingIndex.create(source(root), "day MIN_MAX, user VALUE_LIST")
-for predicate, condition, disproved in (
+for predicate, condition, pruned in (
     (Compare("day", "=", 3), pc.field("day") == 3, 9),
     (Compare("user", "=", "u3"), pc.field("user") == "u3", 9),
     (Compare("user", "=", "x"), pc.field("user") == "x", 0),
 ):
     expected = read(index, Compare("day", ">=", 0), condition)
     why = index.why(predicate)
-    assert sum(why["disproved"].to_pylist()) == disproved
-    for file in why.filter(why["disproved"]).to_pylist():
+    assert sum(why["pruned"].to_pylist()) == pruned
+    for file in why.filter(why["pruned"]).to_pylist():
         path = Path(file["path"])
         path.rename(f"{path}.kept")
         path.write_bytes(b"garbage")

@@ -124,7 +124,7 @@ def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_
         first, second = run(python, program, cwd=folder).split("--- block ---")
         for printed in (first, second):
             # Delta's own statistics leave all files, the index a few.
-            assert re.search(r"disproved +1[6-9] .*VALUE_LIST", printed), printed
+            assert re.search(r"pruned +1[6-9] .*VALUE_LIST", printed), printed
             assert "= to read" in printed
         assert "200" in first
 

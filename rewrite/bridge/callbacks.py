@@ -1,4 +1,4 @@
-"""Answers what Java asks: what a scan's filters disprove, how files are numbered, our statements.
+"""Answers what Java asks: what a scan's filters prune, how files are numbered, our statements.
 
 Runs in callbacks, in threads of the JVM's choosing, while Spark plans a query: it starts no Spark
 job, calls nothing of the plan, and holds no lock while it asks the store.
@@ -91,8 +91,8 @@ class Answers:
                 return _message(_condition(header[protocol.TEXT]))
             settings, lookup = self._asked(name)
             match header.get(protocol.OP):
-                case protocol.DISPROVED:
-                    return self._disproved(lookup, header, buffers, settings, deadline)
+                case protocol.PRUNED:
+                    return self._find_pruned(lookup, header, buffers, settings, deadline)
                 case protocol.FILES:
                     return self._files(lookup, header, deadline)
                 case protocol.INDEXED:
@@ -111,7 +111,7 @@ class Answers:
             raise SkippingError("there is no folder for messages")
         return self._folder.read(message)
 
-    def _disproved(
+    def _find_pruned(
         self,
         lookup: Lookup,
         header: Mapping[str, Any],
@@ -131,8 +131,8 @@ class Answers:
             self._shadow.offer(
                 Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
             )
-        legs = [(leg, leg.disproved.serialize()) for leg in finding.legs]
-        disproved = finding.disproved.serialize()
+        legs = [(leg, leg.pruned.serialize()) for leg in finding.legs]
+        pruned = finding.pruned.serialize()
         return _message(
             {
                 protocol.TABLE: header[protocol.TABLE],
@@ -140,7 +140,7 @@ class Answers:
                 protocol.GENERATION: finding.generation,
                 protocol.LINEAGE: finding.lineage,
                 protocol.N: len(finding.files),
-                protocol.LENGTH: len(disproved),
+                protocol.LENGTH: len(pruned),
                 protocol.LEGS: [
                     {
                         protocol.LABEL: leg.label,
@@ -152,7 +152,7 @@ class Answers:
                 protocol.UNUSED: finding.unused,
                 protocol.SECONDS: time.monotonic() - began,
             },
-            disproved,
+            pruned,
             *(bitmap for _, bitmap in legs),
         )
 

@@ -66,10 +66,10 @@ def _counters(sums: Mapping[str, Any]) -> TableCounters:
         count("scans"),
         count("asked"),
         count("total"),
-        count("disproved"),
+        count("pruned"),
         count("unknown"),
         count("bytes"),
-        count("disproved bytes"),
+        count("pruned bytes"),
         count("opened"),
         float(sums.get("seconds", 0.0)),
         {reason: int(n) for reason, n in sums.get("reasons", {}).items()},
@@ -101,10 +101,10 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
         "scans": "file scans of queries that ran to their end",
         "asked": "scans whose index answered",
         "files": "files of the scans whose index answered",
-        "skipped": "files that their indexes disproved",
+        "skipped": "files that their indexes pruned",
         "unknown": "files that their indexes did not know",
         "bytes": "bytes of the files of the scans whose index answered",
-        "skipped_bytes": "bytes of the files that were disproved",
+        "skipped_bytes": "bytes of the files that were pruned",
         "opened": "files that Spark opened",
         "lookup_seconds": "seconds that asking took",
     }
@@ -120,5 +120,5 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
         for reason, count in each.fallbacks.items():
             family.add_metric([each.table, reason], count)
     yield family
-    yield CounterMetricFamily("skipping_alarms", "files wrongly disproved", value=alarms)
+    yield CounterMetricFamily("skipping_alarms", "files wrongly pruned", value=alarms)
     yield CounterMetricFamily("skipping_rechecked", "files read again to check", value=rechecked)

@@ -49,7 +49,7 @@ HOLDS: Final = "holds"
 FAILS: Final = "fails"
 
 # Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
-DISPROVED: Final = "disproved"
+PRUNED: Final = "pruned"
 FILES: Final = "files"
 INDEXED: Final = "indexed"
 SETTING: Final = "setting"

@@ -1,4 +1,4 @@
-"""Alarms: some of the files that were disproved are read again, in the background.
+"""Alarms: some of the files that were pruned are read again, in the background.
 
 A query only leaves its question in a queue, which is short: what does not fit is not checked. One
 thread reads, and what goes wrong there is only counted.
@@ -43,7 +43,7 @@ _KEPT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A file that an index disproved, and that holds a match after all."""
+    """A file that an index pruned, and that holds a match after all."""
 
     table: str
     index: str
@@ -52,14 +52,14 @@ class Alarm:
 
     def __str__(self) -> str:
         return (
-            f"the skipping index of {self.table} disproved {self.path}, which holds a match: "
+            f"the skipping index of {self.table} pruned {self.path}, which holds a match: "
             f"DROP SKIPPING INDEX ON {self.table}, and please report this"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question and its answer. `share` of the files disproved are to be read again."""
+    """One question and its answer. `share` of the files pruned are to be read again."""
 
     share: float
     lookup: Lookup
@@ -85,7 +85,7 @@ class Shadow:
 
     def offer(self, asked: Asked) -> None:
         """Check an answer some time, unless there is too much to check already. Never waits."""
-        if not asked.finding.disproved or self._stopped:
+        if not asked.finding.pruned or self._stopped:
             return
         try:
             self._queue.put_nowait(asked)
@@ -127,8 +127,8 @@ class Shadow:
     def _check(self, asked: Asked) -> None:
         definition = asked.definition
         files = asked.lookup.catalogue(definition.index).files
-        disproved = [o in asked.finding.disproved for o in files["ordinal"].to_pylist()]
-        picked = [gone and self._random.random() < asked.share for gone in disproved]
+        pruned = [o in asked.finding.pruned for o in files["ordinal"].to_pylist()]
+        picked = [gone and self._random.random() < asked.share for gone in pruned]
         some = files.filter(pa.array(picked, pa.bool_())).slice(0, _FILES)
         spark = self._session()
         table = open_table(spark, stored_name(spark, definition))

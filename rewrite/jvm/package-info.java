@@ -10,7 +10,7 @@
  *   predicate   conditions, and how they are written in a message
  *   keys        the keys of joins, and what pruning by them has saved so far
  *   source      what a scan reads, for each table format
- *   scan        the rule on physical plans, and scans less the files that are disproved
+ *   scan        the rule on physical plans, and scans less the files that are pruned
  *   join        the rule on logical plans that puts the keys of joins on scans
  *   observe     what was skipped, and why not
  * </pre>

@@ -214,7 +214,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
     return ScanPlan(
         shown_path(scan["table"]),
         total=scan.get("total"),
-        disproved=scan.get("disproved", 0),
+        pruned=scan.get("pruned", 0),
         unknown=scan.get("unknown", 0),
         legs=tuple(zip(labels, scan.get("counts", ()), strict=True)),
         opened=scan.get("opened"),
@@ -226,7 +226,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         keys=keys,
         rows=tuple(scan["rows"]) if keys and "rows" in scan else None,
         bytes=scan.get("bytes"),
-        disproved_bytes=scan.get("disproved bytes", 0),
+        pruned_bytes=scan.get("pruned bytes", 0),
         opened_bytes=scan.get("opened bytes"),
         format=tuple(Step(*step) for step in scan.get("format", ())),
         seconds=scan.get("seconds"),

@@ -30,7 +30,7 @@ def history(spark: SparkSession) -> DataFrame:
     """The file scans of the last 100 executions of the application, oldest first, a row a scan.
 
     `root` is the execution of the command that it is part of, or its own, `statement` the
-    beginning of its SQL. `files` to `disproved_bytes` are null where no index was asked, and
+    beginning of its SQL. `files` to `pruned_bytes` are null where no index was asked, and
     `reason` says why. Values of conditions are not in it, as in `explain`. Scans of files that can
     have no index, and reads of a cached frame, are left out. Raises SessionError without
     `rewrite.enable`.

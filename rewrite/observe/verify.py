@@ -187,7 +187,7 @@ def _is_sorted(node: Any) -> bool:
 
 
 def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
-    """Files that an index wrongly disproved, oldest first, as far as `spark.skipping.shadow` saw.
+    """Files that an index wrongly pruned, oldest first, as far as `spark.skipping.shadow` saw.
 
     Raises SessionError without `rewrite.enable`.
     """

@@ -77,7 +77,7 @@ class ColumnKinds:
         self._types = [work.column.type for work in self._kinds]
         together: dict[str, pa.ChunkedArray] = {}
         for i, (work, alone) in enumerate(columns):
-            # A file that was not read for one of them is null there, which disproves nothing.
+            # A file that was not read for one of them is null there, which prunes nothing.
             rows = pc.index_in(sample.files["ordinal"], value_set=alone.files["ordinal"])
             sketches = sketches_of(work, alone.files).take(rows)
             for name in sketches.column_names:

@@ -1,4 +1,4 @@
-"""Read files again that an index disproved, and see whether they hold a match after all.
+"""Read files again that an index pruned, and see whether they hold a match after all.
 
 Nothing of the index is used: each file is read anew, all values of the columns that the condition
 names, and the condition is asked of those. So a wrong entry shows, whatever made it wrong.
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.evaluate import disproved_rows
-from providers.index_predicate import disproved
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import find_pruned
 from providers.predicate import Predicate, leaves
 from skipping.indexing.refresh import current_columns
 from skipping.indexing.sketch import Work, sketch_files
@@ -30,7 +30,7 @@ _ALL = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """How many files could be read, and the paths of those that were wrongly disproved."""
+    """How many files could be read, and the paths of those that were wrongly pruned."""
 
     files: int
     wrong: tuple[str, ...]
@@ -45,7 +45,7 @@ def recheck(
     *,
     dated: bool,
 ) -> Rechecked:
-    """Look whether files (IDENTITY columns) that were disproved for a predicate hold a match.
+    """Look whether files (IDENTITY columns) that were pruned for a predicate hold a match.
 
     A match is looked for as an index does: leaf by leaf, so that of an And it is enough that some
     row satisfies each. A file that is gone, or of which a column cannot be read exactly, is passed
@@ -62,7 +62,7 @@ def recheck(
     for indexed, column in found.values():
         whole = replace(indexed, kind="VALUE_LIST", params=(("limit", _ALL),))
         work.append(Work(whole, column, whole.provider()))
-    # Without a column that the index was asked about, less could be disproved anew.
+    # Without a column that the index was asked about, less could be pruned anew.
     if not len(files) or named & {i.identity for i in definition.columns} != found.keys():
         return Rechecked(0, ())
     question = Question(replace(definition, columns=tuple(w.indexed for w in work)), asked, ())
@@ -75,7 +75,7 @@ def recheck(
     for each in work:
         flags = fresh[f"{each.indexed.sketch}_known"].to_pylist()
         known &= np.array([flag is True for flag in flags])
-    gone = disproved(tests, lambda test: BitMap(np.flatnonzero(disproved_rows(test, fresh))))
+    gone = find_pruned(tests, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, fresh))))
     wrong = [row for row in np.flatnonzero(known).tolist() if row not in gone]
     paths = fresh["path"].to_pylist()
     return Rechecked(int(known.sum()), tuple(paths[row] for row in wrong))

@@ -81,10 +81,10 @@ class Indexes:
         except Exception as error:  # reading never fails because of an index
             self._warn(error)
             return None
-        if not found.disproved:
+        if not found.pruned:
             return None
-        pruned = np.zeros(found.disproved.max() + 1, bool)
-        pruned[np.array(found.disproved, np.int64)] = True
+        pruned = np.zeros(found.pruned.max() + 1, bool)
+        pruned[np.array(found.pruned, np.int64)] = True
         state = f"{found.index} {found.generation} {len(found.files)}"
         return Answer(state, np.packbits(pruned).tobytes(), found.files)
 

@@ -21,16 +21,16 @@ def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
 
 
 def file_rows(why: pa.Table) -> Sequence[tuple[Any, ...]]:
-    """A row for each file of `SkippingIndex.why`, with the conditions that disprove it."""
+    """A row for each file of `SkippingIndex.why`, with the conditions that prune it."""
     labels = why.column_names[4:]
     flags = [why[label].to_pylist() for label in labels]
-    paths, sizes, ordinals, disproved = (why[n].to_pylist() for n in why.column_names[:4])
+    paths, sizes, ordinals, pruned = (why[n].to_pylist() for n in why.column_names[:4])
     return [
         (
             paths[row],
             sizes[row],
             ordinals[row] is not None,
-            disproved[row],
+            pruned[row],
             [label for label, flag in zip(labels, flags, strict=True) if flag[row]],
         )
         for row in range(len(paths))

@@ -182,7 +182,7 @@ class Settings:
         values.share,
         text="0",
         takes="a share from 0 to 1",
-        meaning="of the files that were disproved, how many are read again in the background, to "
+        meaning="of the files that were pruned, how many are read again in the background, to "
         "raise an alarm if one holds a match (rewrite.alarms)",
     )
     statistics_enabled: bool = _setting(

@@ -1,1 +1,1 @@
-"""From a predicate to the files that are disproved for it. Knows nothing of `build`."""
+"""From a predicate to the files that are pruned for it. Knows nothing of `build`."""

@@ -1,7 +1,7 @@
-"""From a predicate to the files that are disproved for it: what a query asks.
+"""From a predicate to the files that are pruned for it: what a query asks.
 
 The path of a question: leaves -> each kind's tests -> one question to the store for all of them ->
-bitmaps of disproved ordinals -> And and Or over the bitmaps. Theory: `providers.index_predicate`.
+bitmaps of pruned ordinals -> And and Or over the bitmaps. Theory: `providers.index_predicate`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
-from providers.index_predicate import Test, disproved, has_never, tests
+from providers.index_predicate import Test, find_pruned, has_never, tests
 from providers.predicate import Predicate
 from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
@@ -44,10 +44,10 @@ _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """What one sketch disproves for one leaf, alone; `source` is whose keys the leaf holds."""
+    """What one sketch prunes for one leaf, alone; `source` is whose keys the leaf holds."""
 
     label: str
-    disproved: BitMap
+    pruned: BitMap
     source: str = ""
 
 
@@ -55,7 +55,7 @@ class Leg:
 class Finding:
     """What an index says about a predicate.
 
-    `disproved` are ordinals of this index at `generation`, which are of `files`, its entries then,
+    `pruned` are ordinals of this index at `generation`, which are of `files`, its entries then,
     as far as they were read; a file without one is unknown. `lineage`: files that a later finding
     of the same has are these, in this order, and others.
     `unused` says of each part of the predicate that could not be used, why.
@@ -63,7 +63,7 @@ class Finding:
 
     index: IndexId
     generation: int
-    disproved: BitMap
+    pruned: BitMap
     legs: tuple[Leg, ...]
     unused: tuple[str, ...]
     files: pa.Table
@@ -248,7 +248,7 @@ class Lookup:
         *,
         timeout: float,
     ) -> Finding:
-        """What the index disproves for a predicate with normalised values.
+        """What the index prunes for a predicate with normalised values.
 
         The predicate names columns by identity; `columns` says what they are to the query. Raises
         StoreError after `timeout` seconds or if the store fails.
@@ -260,7 +260,7 @@ class Lookup:
         whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
         with self._one_past(definition.index):
-            answers = self.store.disproved(
+            answers = self.store.find_pruned(
                 definition.index,
                 asked,
                 below=catalogue.below,
@@ -277,9 +277,9 @@ class Lookup:
         return Finding(
             definition.index,
             catalogue.generation,
-            BitMap() if whole is None else disproved(whole, answer, every),
+            BitMap() if whole is None else find_pruned(whole, answer, every),
             tuple(
-                Leg(text, disproved(part, answer, every), source)
+                Leg(text, find_pruned(part, answer, every), source)
                 for text, source, part in question.legs(whole)
             ),
             tuple(dict.fromkeys(question.unused)),

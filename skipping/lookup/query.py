@@ -39,11 +39,11 @@ class IndexQuery:
     zone: str | None = None
     strings: Strings | None = None
 
-    def disproved(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
+    def find_pruned(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
         found = self.find(predicate, columns)
         entries = found.files
-        ordinals = np.array(found.disproved, np.int64)
+        ordinals = np.array(found.pruned, np.int64)
         return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
 
     def plan(self, predicate: Predicate | str, table: Table) -> ScanPlan:
@@ -53,26 +53,26 @@ class IndexQuery:
         return ScanPlan(
             shown_name(table.name),
             total=len(live),
-            disproved=len(known & found.disproved),
+            pruned=len(known & found.pruned),
             unknown=len(live) - len(known),
-            legs=tuple((leg.label, len(known & leg.disproved)) for leg in found.legs),
+            legs=tuple((leg.label, len(known & leg.pruned)) for leg in found.legs),
             unused=found.unused,
         )
 
     def why(self, predicate: Predicate | str, table: Table) -> pa.Table:
-        """The files of a table's newest version, and what disproves each; see `SkippingIndex`."""
+        """The files of a table's newest version, and what prunes each; see `SkippingIndex`."""
         found, live, ordinals = self._live(predicate, table)
         numbers = ordinals.fill_null(-1).to_numpy()
 
-        def flags(disproved: BitMap) -> pa.Array:
-            return pa.array(np.isin(numbers, np.array(disproved, np.int64)))
+        def flags(pruned: BitMap) -> pa.Array:
+            return pa.array(np.isin(numbers, np.array(pruned, np.int64)))
 
         columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
-        columns["disproved"] = flags(found.disproved)
+        columns["pruned"] = flags(found.pruned)
         for leg in found.legs:
             # Of a = 1 OR a = 2 both legs have one label: values are not shown.
             labels = chain([leg.label], (f"{leg.label} ({n})" for n in count(2)))
-            columns[next(label for label in labels if label not in columns)] = flags(leg.disproved)
+            columns[next(label for label in labels if label not in columns)] = flags(leg.pruned)
         return pa.table(columns)
 
     def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:

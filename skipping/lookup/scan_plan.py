@@ -1,4 +1,4 @@
-"""The outcome for one scan: how many files there are, what disproved which, and what was read."""
+"""The outcome for one scan: how many files there are, what pruned which, and what was read."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class KeySet:
 class ScanPlan:
     """Counts of files of one scan.
 
-    `total` are the files that the table format would read by itself; `disproved` of them hold no
-    match; `unknown` have no entry and are read; `legs` say how many each sketch disproves alone.
+    `total` are the files that the table format would read by itself; `pruned` of them hold no
+    match; `unknown` have no entry and are read; `legs` say how many each sketch prunes alone.
     `opened` are those it read, None where nothing ran. `reason` says why no index was asked;
     `unused` says of the parts of the condition that did not help, why. `keys` are those of joins;
     `rows` are the rows that were read and those left by the filter on top of the scan. `bytes` are
@@ -102,7 +102,7 @@ class ScanPlan:
 
     table: str
     total: int | None = None
-    disproved: int = 0
+    pruned: int = 0
     unknown: int = 0
     legs: tuple[tuple[str, int], ...] = ()
     opened: int | None = None
@@ -111,7 +111,7 @@ class ScanPlan:
     keys: tuple[KeySet, ...] = ()
     rows: tuple[int, int] | None = None
     bytes: int | None = field(default=None, compare=False)
-    disproved_bytes: int = field(default=0, compare=False)
+    pruned_bytes: int = field(default=0, compare=False)
     opened_bytes: int | None = field(default=None, compare=False)
     format: tuple[Step, ...] = field(default=(), compare=False)
     seconds: float | None = field(default=None, compare=False)
@@ -121,12 +121,12 @@ class ScanPlan:
     @property
     def kept(self) -> int | None:
         """Files that are read."""
-        return None if self.total is None else self.total - self.disproved
+        return None if self.total is None else self.total - self.pruned
 
     @property
     def kept_bytes(self) -> int | None:
         """Bytes of the files that are read."""
-        return None if self.bytes is None else self.bytes - self.disproved_bytes
+        return None if self.bytes is None else self.bytes - self.pruned_bytes
 
     @property
     def funnel(self) -> tuple[Step, ...]:
@@ -150,7 +150,7 @@ class ScanPlan:
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         given = asdict(self)
-        given["legs"] = [{"label": label, "disproved": count} for label, count in self.legs]
+        given["legs"] = [{"label": label, "pruned": count} for label, count in self.legs]
         funnel = [asdict(step) for step in self.funnel]
         return {**given, "kept": self.kept, "kept_bytes": self.kept_bytes, "funnel": funnel}
 
@@ -197,9 +197,9 @@ class ScanPlan:
             yield left("files", self.total, self.bytes)
             useful = [(label, files) for label, files in self.legs if files]
             for label, files in useful:
-                yield gone("- disproved", files, self.total, f"by {label}")
+                yield gone("- pruned", files, self.total, f"by {label}")
             if len(useful) > 1:
-                yield gone("- disproved", self.disproved, self.total, "together")
+                yield gone("- pruned", self.pruned, self.total, "together")
             note = f"({self.unknown:,} of them unknown to the index)" if self.unknown else ""
             yield left("= to read", self.kept, self.kept_bytes, note)
             if self.opened and self.opened < self.kept:

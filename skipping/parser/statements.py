@@ -294,12 +294,12 @@ class RecoverJob(_Marked):
 class DescribeFiles(_Marked):
     """`DESC[RIBE] SKIPPING FILES ON t WHERE ...`: a row a file of the newest version.
 
-    `indexed` says whether the index knows the file, `disproved` whether it holds no match, and
-    `disproved_by` which conditions alone disprove it. `where` is the condition as written.
+    `indexed` says whether the index knows the file, `pruned` whether it holds no match, and
+    `pruned_by` which conditions alone prune it. `where` is the condition as written.
     """
 
     schema: ClassVar[str] = (
-        "path string, size bigint, indexed boolean, disproved boolean, disproved_by array<string>"
+        "path string, size bigint, indexed boolean, pruned boolean, pruned_by array<string>"
     )
     table: Name
     where: str
@@ -314,10 +314,10 @@ class Explain(_Marked):
     """
 
     schema: ClassVar[str] = (
-        "scan int, `table` string, files bigint, disproved bigint, unknown bigint, kept bigint, "
-        "opened bigint, bytes bigint, disproved_bytes bigint, opened_bytes bigint, "
+        "scan int, `table` string, files bigint, pruned bigint, unknown bigint, kept bigint, "
+        "opened bigint, bytes bigint, pruned_bytes bigint, opened_bytes bigint, "
         "rows_read bigint, rows_left bigint, asked_seconds double, "
-        "conditions array<struct<condition: string, disproved: bigint>>, `keys` array<string>, "
+        "conditions array<struct<condition: string, pruned: bigint>>, `keys` array<string>, "
         "reason string, unused array<string>, explanation string"
     )
     query: str
@@ -342,9 +342,9 @@ class ShowHistory(_Marked):
 
     schema: ClassVar[str] = (
         "execution bigint, root bigint, action string, ended timestamp, seconds double, "
-        "`table` string, files bigint, disproved bigint, unknown bigint, opened bigint, "
-        "bytes bigint, disproved_bytes bigint, opened_bytes bigint, asked_seconds double, "
-        "disproved_by array<string>, `keys` array<string>, reason string, unused array<string>, "
+        "`table` string, files bigint, pruned bigint, unknown bigint, opened bigint, "
+        "bytes bigint, pruned_bytes bigint, opened_bytes bigint, asked_seconds double, "
+        "pruned_by array<string>, `keys` array<string>, reason string, unused array<string>, "
         "statement string"
     )
     table: Name | None = None

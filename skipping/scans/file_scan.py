@@ -25,7 +25,7 @@ from skipping.parser.literals import split_parts
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import (
     RowTest,
-    disproved_by,
+    find_pruned_files,
     leaf_values,
     passing,
     row_tests,
@@ -75,7 +75,7 @@ class FileScan(EngineScan):
         selected_fields: Sequence[str] = ("*",),
         limit: int | None = None,
     ) -> FileScan:
-        """The scan of a version, cut by what an index disproves; of all files where it is away.
+        """The scan of a version, cut by what an index prunes; of all files where it is away.
 
         Raises StatementError, DefinitionError or TypeError for a filter, or for keys, that are none
         of this table.
@@ -88,8 +88,10 @@ class FileScan(EngineScan):
         scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
         scan = scan.select(*selected_fields)
         if rest != "":
-            scan = scan._without(lambda: index.disproved(rest, live.columns))
-        return scan._without(lambda: disproved_by(index, tests, live.columns)) if tests else scan
+            scan = scan._without(lambda: index.find_pruned(rest, live.columns))
+        return (
+            scan._without(lambda: find_pruned_files(index, tests, live.columns)) if tests else scan
+        )
 
     def __repr__(self) -> str:
         about = [f"{len(self.files):,} of {self.total:,} files", ", ".join(self.selected_fields)]
@@ -97,10 +99,10 @@ class FileScan(EngineScan):
         about += [] if self.note is None else [self.note]
         return f"<FileScan: {'; '.join(about)}>"
 
-    def _without(self, disproved: Callable[[], set[Identity]]) -> FileScan:
-        """Without the files that are disproved; all of them where the index cannot be asked."""
+    def _without(self, find: Callable[[], set[Identity]]) -> FileScan:
+        """Without the files that are pruned; all of them where the index cannot be asked."""
         try:
-            gone = disproved()
+            gone = find()
             kept = [file not in gone for file in identities(self.files)]
             return replace(self, files=self.files.filter(pa.array(kept, pa.bool_())))
         except Exception as error:  # reading never fails because of an index
@@ -112,7 +114,7 @@ class FileScan(EngineScan):
         scan = self.select(*names)
         if predicate == And(()) or self.limit is not None:  # of which rows there are so many
             return scan
-        return scan._without(lambda: self.index.disproved(predicate, self.live.columns))
+        return scan._without(lambda: self.index.find_pruned(predicate, self.live.columns))
 
     def known(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""

@@ -1,4 +1,4 @@
-"""PyIceberg's scans, less the files that an index disproves for their row filter."""
+"""PyIceberg's scans, less the files that an index prunes for their row filter."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.pyiceberg import parse_metadata
 
-__all__ = ["Disproved", "IndexedScan"]
+__all__ = ["IndexedScan", "Pruned"]
 
 log = logging.getLogger("skipping")
 
-Disproved: TypeAlias = Callable[[Predicate, Columns], set[Identity]]
+Pruned: TypeAlias = Callable[[Predicate, Columns], set[Identity]]
 """The files without a match for a predicate on columns."""
 
 
@@ -43,7 +43,7 @@ class IndexedScan(EngineScan, DataScan):
     Keys and expressions (`tests`) are evaluated when its reader has read the rows.
     """
 
-    _disproved: Disproved
+    _find_pruned: Pruned
     tests: tuple[RowTest, ...] = ()
     _beside: tuple[Predicate, ...] = ()
 
@@ -51,17 +51,17 @@ class IndexedScan(EngineScan, DataScan):
     def of(
         cls,
         scan: DataScan,
-        disproved: Disproved,
+        find_pruned: Pruned,
         *,
         row_filter: Any = "",
         keys: Mapping[str, Any] | None = None,
     ) -> IndexedScan:
-        """The scan, cut by what an index disproves.
+        """The scan, cut by what an index prunes.
 
         `row_filter` is what PyIceberg does not know, and `keys` are those of joins. Raises
         DefinitionError or TypeError for what does not fit the table.
         """
-        made = cls._as(scan, disproved)
+        made = cls._as(scan, find_pruned)
         if isinstance(row_filter, str) and not keys:
             return made
         schema = made.update(selected_fields=("*",)).arrow_schema
@@ -74,7 +74,7 @@ class IndexedScan(EngineScan, DataScan):
         return made
 
     @classmethod
-    def _as(cls, scan: DataScan, disproved: Disproved) -> IndexedScan:
+    def _as(cls, scan: DataScan, find_pruned: Pruned) -> IndexedScan:
         made = cls(
             scan.table_metadata,
             scan.io,
@@ -87,7 +87,7 @@ class IndexedScan(EngineScan, DataScan):
             scan.catalog,
             scan.table_identifier,
         )
-        made._disproved = disproved
+        made._find_pruned = find_pruned
         return made
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class IndexedScan(EngineScan, DataScan):
     def update(self, **overrides: Any) -> IndexedScan:
         """A copy with other settings."""
         made: IndexedScan = super().update(**overrides)
-        made._disproved, made.tests, made._beside = self._disproved, self.tests, self._beside
+        made._find_pruned, made.tests, made._beside = self._find_pruned, self.tests, self._beside
         return made
 
     @property
@@ -214,15 +214,15 @@ class IndexedScan(EngineScan, DataScan):
                 selected=self.projection().field_ids,
                 case_sensitive=self.case_sensitive,
             )
-            disproved = self._disproved(predicate_of(bound, columns, reading), columns)
-            disproved |= self._disproved_beside(reading)
+            pruned = self._find_pruned(predicate_of(bound, columns, reading), columns)
+            pruned |= self._find_pruned_beside(reading)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
             return tasks, f"no file is skipped: {first_line(error)}"
-        kept = [task for task in tasks if _identity(task) not in disproved or self._counts(task)]
+        kept = [task for task in tasks if _identity(task) not in pruned or self._counts(task)]
         return kept, None
 
-    def _disproved_beside(self, reading: Reading) -> set[Identity]:
+    def _find_pruned_beside(self, reading: Reading) -> set[Identity]:
         """The files without a row for the tests and predicates beside PyIceberg's filter.
 
         They are of rows as PyIceberg returns them, in the schema of the version that is read.
@@ -238,7 +238,7 @@ class IndexedScan(EngineScan, DataScan):
 
         gone: set[Identity] = set()
         for predicate in asked:
-            gone |= self._disproved(map_leaves(predicate, certain), columns)
+            gone |= self._find_pruned(map_leaves(predicate, certain), columns)
         return gone
 
     def _columns(self) -> Columns:

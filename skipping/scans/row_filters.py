@@ -20,7 +20,15 @@ from skipping.lookup.query import IndexQuery
 from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["KeyTest", "RowTest", "disproved_by", "leaf_values", "passing", "row_tests", "top_level"]
+__all__ = [
+    "KeyTest",
+    "RowTest",
+    "find_pruned_files",
+    "leaf_values",
+    "passing",
+    "row_tests",
+    "top_level",
+]
 
 
 @dataclass(frozen=True)
@@ -155,9 +163,9 @@ def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
     return table
 
 
-def disproved_by(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
+def find_pruned_files(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
     """The files in which no row passes some test; raises what the index does."""
     gone: set[Any] = set()
     for test in tests:
-        gone |= index.disproved(test.asked, columns)
+        gone |= index.find_pruned(test.asked, columns)
     return gone

@@ -1,7 +1,7 @@
 """Where indexes are kept: the interface of a store, and what may be asked of it.
 
 A store keeps definitions, states and one entry a file. It knows no index kind and no table format.
-It says which files are *disproved*, never which survive: an entry it lost is a file that is read.
+It says which files are *pruned*, never which survive: an entry it lost is a file that is read.
 
 Entries travel as Arrow tables, one row a file:
 
@@ -240,7 +240,7 @@ class IndexStore(Protocol):
         The cost is that of these files, however many entries there are.
         """
 
-    def disproved(
+    def find_pruned(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -249,9 +249,9 @@ class IndexStore(Protocol):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves: known, evaluated, fails.
+        """For each test the ordinals under `below` that it prunes: known, evaluated, fails.
 
         Raises StoreError after `timeout` seconds, and Rewound as `catalogue` does if it would not
         follow on from `generation`, that of the catalogue by which who asks numbers the files.
-        A test it cannot answer disproves nothing.
+        A test it cannot answer prunes nothing.
         """

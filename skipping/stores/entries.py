@@ -212,7 +212,7 @@ def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
     """Whether fields of these types (full spelling, known flags too) can answer the test.
 
     One that compares another type than is kept, or asks for a field nobody wrote, cannot be
-    answered: it disproves nothing.
+    answered: it prunes nothing.
     """
 
     def kept(name: str) -> pa.DataType | None:

@@ -5,7 +5,7 @@ bits take half a second for 100,000 files, where every file's own bytes take a m
 rows, so it is for questions of many keys; those of few are asked of OpenSearch
 (`opensearch.scripts`). SQLite lays its bytes down so in the file (`sqlite.bytes`).
 
-A file that is not here, or is of another layout or too short, is not disproved.
+A file that is not here, or is of another layout or too short, is not pruned.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Slices:
         left = [_without(block, gone) for block in self.blocks]
         return Slices(change.generation, tuple(_merged([*left, *change.blocks])))
 
-    def disproved(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
-        """The ordinals under `below` that the test disproves; `in_time` is called now and then."""
+    def find_pruned(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
+        """The ordinals under `below` that the test prunes; `in_time` is called now and then."""
         probes = dict(test.probes)
         found = [
             block.without_key(probes[block.layout], in_time)

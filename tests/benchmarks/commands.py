@@ -233,7 +233,7 @@ def _counts(metrics: dict[str, str]) -> dict[str, str]:
 def _opened(spark: SparkSession) -> int:
     """Files that the last command with the index looked into."""
     for row in reversed(rewrite.history(spark).collect()):
-        if row.disproved is not None and "-with" in row.table and "-without" not in row.table:
+        if row.pruned is not None and "-with" in row.table and "-without" not in row.table:
             return int(row.opened or 0)
     return 0
 

@@ -69,7 +69,7 @@ def main() -> None:
             for seconds, code in re.findall(r"^took (\S+) (.+)$", told, re.M):
                 step = next(shown for part, shown in STEPS if part in code)
                 print(f"{float(seconds):12.1f} s  {step}")
-            assert re.search(r"disproved +1[6-9] ", told), told
+            assert re.search(r"pruned +1[6-9] ", told), told
 
 
 if __name__ == "__main__":

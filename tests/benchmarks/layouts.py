@@ -5,7 +5,7 @@ nested         a document a partition, with a nested document a file
 normalised     documents of partitions and documents of files, which who asks brings together
 
 The files are those of `synthetic`, a hundred to a partition (a day). Each answer is the files that
-a question disproves, as a bitmap that a script makes in the cluster; all three have to agree.
+a question prunes, as a bitmap that a script makes in the cluster; all three have to agree.
 OpenSearch is a node on this machine ($OPENSEARCH, if it is set).
 """
 
@@ -75,7 +75,7 @@ def main(files: int = 100_000) -> None:
                 answers = []
                 for layout in made:
                     start = time.perf_counter()
-                    answers.append(layout.disproved(query(turn), files))
+                    answers.append(layout.find_pruned(query(turn), files))
                     times[layout.name].append(1e3 * (time.perf_counter() - start))
                 assert answers[0] == answers[1] == answers[2], question
             left = files - len(answers[0])
@@ -84,7 +84,7 @@ def main(files: int = 100_000) -> None:
     heading("Layouts", files=files, files_a_partition=A_DAY, OpenSearch=version)
     head = "layout", "documents", "bytes a file", "write, s", f"refresh of {NEW}, ms", "read all, s"
     table(head, rows)
-    heading("Which files are disproved, ms, interleaved", warm_runs=WARM)
+    heading("Which files are pruned, ms, interleaved", warm_runs=WARM)
     table(("question", "left", *(layout.name for layout in made)), asked)
 
 
@@ -139,7 +139,7 @@ class _Layout:
     def items(self, files: list[Body], mark: str) -> Iterator[tuple[Body, Body]]:
         raise NotImplementedError
 
-    def disproved(self, query: Query, files: int) -> BitMap:
+    def find_pruned(self, query: Query, files: int) -> BitMap:
         raise NotImplementedError
 
     def write(self) -> None:
@@ -184,7 +184,7 @@ class _Denormalised(_Layout):
         for file in files:
             yield {"create": {"_id": f"{file['ordinal']}.{mark}"}}, file
 
-    def disproved(self, query: Query, files: int) -> BitMap:
+    def find_pruned(self, query: Query, files: int) -> BitMap:
         days, holds = query
         both = [holds] if days is None else [holds, _days(days)]
         scope = {"range": {"ordinal": {"lt": files}}}
@@ -209,7 +209,7 @@ class _Nested(_Layout):
         for day in days:  # a nested document changes with all of its partition
             yield {"index": {"_id": str(day)}}, {"day": day, "files": self._days[day]}
 
-    def disproved(self, query: Query, files: int) -> BitMap:
+    def find_pruned(self, query: Query, files: int) -> BitMap:
         days, holds = query
         n = _words(files)
         of_file = {
@@ -257,7 +257,7 @@ class _Normalised(_Layout):
         assert list(self._client.pages(self._index, days, by=["day"]))
         super().read()
 
-    def disproved(self, query: Query, files: int) -> BitMap:
+    def find_pruned(self, query: Query, files: int) -> BitMap:
         days, holds = query
         both = [holds]
         if days is not None:

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from providers import Column, Domain, In, MinMax, Ranges, SkippingProvider, ValueList
-from providers.evaluate import disproved_rows
-from providers.index_predicate import disproved, map_tests
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import find_pruned, map_tests
 from providers.values import domain_of, encode
 from rewrite.demo import flights
 from tests.benchmarks.report import heading, interleaved, spread, table
@@ -80,12 +80,12 @@ def main(scale: float = 1, files: int = 200) -> None:
         heading(suite.name, scale=scale, files_of_a_fact=files, join_columns=columns)
         table((f"files that are left of {files} for", *head[1:]), lines)
 
-    lines = [(name, spread(seconds, 1, 1e3)) for name, seconds in _asking().items()]
+    lines = [(name, spread(seconds, 1, 1e3)) for name, seconds in _query().items()]
     heading("IndexQuery", files=MANY, keys=ASKED, rounds=9)
     table(("kind, of numbers", "ms"), lines)
 
 
-def _asking() -> dict[str, list[float]]:
+def _query() -> dict[str, list[float]]:
     """Seconds of a question about many files, on fields that are at hand."""
     rng = np.random.default_rng(3)
     keys = pa.array(rng.integers(0, 1 << 40, ASKED))
@@ -148,7 +148,7 @@ def _left(kind: SkippingProvider, entries: pa.Table, keys: pa.Array) -> int:
     asked = kind.rewrite(In.of("x", keys))
     assert asked is not None
     named = map_tests(asked, lambda test: replace(test, sketch=f"s0{test.sketch}"))
-    gone = disproved(named, lambda test: BitMap(np.flatnonzero(disproved_rows(test, entries))))
+    gone = find_pruned(named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, entries))))
     return len(entries) - len(gone)
 
 

@@ -215,7 +215,7 @@ def _ask(store: IndexStore, files: int, base: int) -> Row:
     clock = _Clock()
     _, gone = timed(answers, question("k", keys("k", 1, files, 99)), TIMEOUT)
     found["cold, first answer, ms"] = clock.read()
-    found["of it disproved, %"] = [100 * gone / files]
+    found["of it pruned, %"] = [100 * gone / files]
     for column in SPELLED:
         timed(answers, question(column, keys(column, 1, files, 99)), PATIENCE)
     while not (known := lookup.known(INDEX, timeout=PATIENCE)).catalogue.whole:
@@ -379,7 +379,7 @@ def question(column: str, keys: np.ndarray) -> bytes:
     named = {"identity": column, "name": column, "type": "bigint"}
     leaf = {"op": "in", "column": named, "nulls": False, "values": values}
     tree = {"op": "and", "legs": [leaf]}
-    head = {"op": "disproved", "table": table_key(TABLE), "settings": PATIENT, "filters": tree}
+    head = {"op": "pruned", "table": table_key(TABLE), "settings": PATIENT, "filters": tree}
     return _header({"lengths": [keys.nbytes], **head}) + keys.tobytes()
 
 
@@ -389,7 +389,7 @@ def _header(header: dict[str, object]) -> bytes:
 
 
 def timed(answers: Answers, message: bytes, timeout: float) -> tuple[Value, int]:
-    """Milliseconds, and how many files are disproved."""
+    """Milliseconds, and how many files are pruned."""
     clock = _Clock()
     answer = answers.apply(f"0 {1e6 * timeout:.0f}", message)
     took = clock.read()

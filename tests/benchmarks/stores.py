@@ -52,7 +52,7 @@ def main(*sizes: int) -> None:
                     for turn in range(1 + WARM):
                         start = time.perf_counter()
                         answers.append(
-                            store.disproved(index, tests(turn), below=files, timeout=600)
+                            store.find_pruned(index, tests(turn), below=files, timeout=600)
                         )
                         walls.append(1e3 * (time.perf_counter() - start))
                     least = min(len(bitmap) for answer in answers for bitmap in answer)
@@ -60,7 +60,7 @@ def main(*sizes: int) -> None:
                     asked.append((f"{files:,} {question}, {name}", files - least, *shown))
     heading("Writing, s, and reading all of the catalogue, ms", entries_a_write=PART)
     table(("files, store", "write, s", "catalogue, ms"), written)
-    heading("IndexQuery for what is disproved, ms; no two questions are equal", warm_runs=WARM)
+    heading("IndexQuery for what is pruned, ms; no two questions are equal", warm_runs=WARM)
     table(("files, question, store", "left", "first", "later"), asked)
 
 

@@ -31,8 +31,8 @@ from providers import (
     SkippingProvider,
     StartsWith,
 )
-from providers.evaluate import disproved_rows
-from providers.index_predicate import disproved, map_tests
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import find_pruned, map_tests
 from providers.predicate import Leaf, StartsWithAny, Within, fits
 from providers.values import arrow_type, domain_of, encode
 
@@ -173,11 +173,11 @@ class Index:
         return table(self.provider, self.sketches)
 
     def skipped(self, leaf: Leaf) -> set[int]:
-        """The files disproved for a leaf over typed values."""
+        """The files pruned for a leaf over typed values."""
         return self.skipped_raw(normalise(leaf, self.type))
 
     def skipped_raw(self, leaf: Leaf) -> set[int]:
-        """The files disproved for a leaf over normalised values."""
+        """The files pruned for a leaf over normalised values."""
         domain = domain_of(self.type)
         assert domain is not None
         # As the lookup does: a leaf that does not fit the column is shown to no kind.
@@ -186,8 +186,8 @@ class Index:
             return set()
         named = map_tests(rewritten, lambda test: replace(test, sketch=f"s0{test.sketch}"))
         sketches = self.table()
-        answer = disproved(
-            named, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches)))
+        answer = find_pruned(
+            named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, sketches)))
         )
         return set(answer)
 

@@ -30,8 +30,8 @@ from providers import (
     Unknown,
     ValueList,
 )
-from providers.evaluate import disproved_rows
-from providers.index_predicate import AllOf, IndexPredicate, disproved, map_tests
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import AllOf, IndexPredicate, find_pruned, map_tests
 from providers.index_predicate import AnyOf as Some
 from providers.predicate import map_leaves, negate
 from providers.simplify import simplify
@@ -43,7 +43,7 @@ BOTH = pytest.mark.parametrize("kind", [MinMax, ValueList], ids=["MIN_MAX", "VAL
 
 
 def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate) -> set[int]:
-    """The files disproved for a whole predicate over typed values of the column x."""
+    """The files pruned for a whole predicate over typed values of the column x."""
     index = Index.of(kind, spark_type, files)
 
     def translate(node: Predicate) -> IndexPredicate:
@@ -61,7 +61,7 @@ def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate
     asked = simplify(map_leaves(predicate, lambda leaf: normalise(leaf, index.type)))
     named = map_tests(translate(asked), lambda test: replace(test, sketch=f"s0{test.sketch}"))
     return set(
-        disproved(named, lambda test: BitMap(np.flatnonzero(disproved_rows(test, sketches))))
+        find_pruned(named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, sketches))))
     )
 
 

@@ -1,4 +1,4 @@
-"""Every kind x every type x every leaf: no file with a matching row is ever disproved.
+"""Every kind x every type x every leaf: no file with a matching row is ever pruned.
 
 Kinds come from the registry, so an installed third-party kind is tested without a line here.
 """
@@ -82,7 +82,7 @@ def _is_cut(file: FILE) -> bool:
 
 @EVERY_KIND
 @EVERYWHERE
-def test_no_file_with_a_match_is_disproved(kind: type[SkippingProvider], spark_type: str) -> None:
+def test_no_file_with_a_match_is_pruned(kind: type[SkippingProvider], spark_type: str) -> None:
     skipped_in_all = 0
 
     @settings(max_examples=25)
@@ -201,7 +201,7 @@ def test_value_list_is_known_up_to_its_limit_and_no_further(spark_type: str) -> 
             if _is_within(leaf):
                 assert not skipped
             elif not _is_odd(leaf):
-                # Of the others what their bounds disprove.
+                # Of the others what their bounds prune.
                 rough = {n for n in bounds.skipped(leaf) if not known[n]}
                 assert skipped == {n for n in no_match if known[n]} | rough
 

@@ -37,7 +37,7 @@ def value(rng: random.Random, spark_type: str) -> Any:
 
 
 @pytest.mark.parametrize("spark_type", ["bigint", "double", "string", "binary"])
-def test_no_row_is_lost_and_nothing_that_bounds_disprove(spark_type: str) -> None:
+def test_no_row_is_lost_and_nothing_that_bounds_prune(spark_type: str) -> None:
     rng = random.Random(spark_type)
     more = 0
     for _ in range(15):

@@ -21,7 +21,7 @@ def main(port, session, *proxies):
     header = {
         "version": 1,
         "lengths": [],
-        "op": "disproved",
+        "op": "pruned",
         "table": "a\nb\nc",
         "settings": {"spark.skipping.store": url},
         "filters": {"op": "unknown", "why": "x"},

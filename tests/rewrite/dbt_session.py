@@ -15,7 +15,7 @@ def main(project: str) -> None:
     where = ["--project-dir", project, "--profiles-dir", project, "--target", "session"]
     for _ in range(2):
         assert dbtRunner().invoke(["--no-version-check", "run", *where]).success
-    scans = rewrite.history(spark).where("disproved > 0").collect()
+    scans = rewrite.history(spark).where("pruned > 0").collect()
     print("looked in", [(scan.files, scan.opened) for scan in scans])
     spark.stop()
 

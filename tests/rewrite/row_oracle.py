@@ -1,4 +1,4 @@
-"""What an index disproves beside what Spark makes of each row, without a table for each file.
+"""What an index prunes beside what Spark makes of each row, without a table for each file.
 
 A file is some rows of one frame; its sketches are made here as a build makes them, and a condition
 takes the way that it takes in a query: Spark's optimiser, `PredicateEncoder`, `Question`.
@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 
-from providers.evaluate import disproved_rows
-from providers.index_predicate import Test, disproved
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import Test, find_pruned
 from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import compiler, protocol
 from rewrite.bridge.compiler import Classes
@@ -91,8 +91,8 @@ class Files:
             entries.append({**file, **sketch(file, work, read)})
         self.entries = pa.Table.from_batches([make_entries(entries, work)])
 
-    def disproved(self, message: bytes) -> BitMap:
-        """The files that the index disproves for a question of Java's."""
+    def find_pruned(self, message: bytes) -> BitMap:
+        """The files that the index prunes for a question of Java's."""
         header, buffers = read_message(message)
         reader = Reader(buffers)
         predicate = reader.read(header[protocol.FILTERS])
@@ -103,9 +103,9 @@ class Files:
         every = BitMap(range(len(self.rows)))
 
         def answer(test: Test) -> BitMap:
-            return BitMap(np.flatnonzero(disproved_rows(test, self.entries)))
+            return BitMap(np.flatnonzero(find_pruned_rows(test, self.entries)))
 
-        return disproved(asked, answer, every)
+        return find_pruned(asked, answer, every)
 
     def held(self, outcomes: str, marks: str) -> BitMap:
         """The files with a row whose outcome is one of some."""

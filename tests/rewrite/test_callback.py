@@ -426,7 +426,7 @@ def reply(
     return read
 
 
-@pytest.mark.parametrize("op", [None, "settings", "__init__", 7, ["disproved"]])
+@pytest.mark.parametrize("op", [None, "settings", "__init__", 7, ["pruned"]])
 def test_questions_that_there_are_not(op: Any) -> None:
     assert "unknown operation" in reply(message({"op": op}))["reason"]
 
@@ -445,7 +445,7 @@ def test_a_question_that_comes_too_late() -> None:
 
 @pytest.mark.parametrize("version", [None, CURRENT - 1, CURRENT + 1, "1"])
 def test_a_message_of_another_version(version: Any) -> None:
-    """It may mean anything: nothing is disproved, and the reason says why."""
+    """It may mean anything: nothing is pruned, and the reason says why."""
     answer = reply(message({"op": "indexed", "version": version}))
     assert answer["reason"] == "a message of Java's is of another version"
     assert answer["failed"] is True

@@ -45,7 +45,7 @@ def test_what_queries_asked_and_skipped(spark: SparkSession, table: str) -> None
     assert (now.scans - before.scans, now.asked - before.asked) == (3, 2)
     assert (now.files - before.files, now.skipped - before.skipped) == (10, 8)
     assert now.bytes - before.bytes == 2 * (scan.bytes or 0)
-    assert now.skipped_bytes - before.skipped_bytes == 2 * scan.disproved_bytes
+    assert now.skipped_bytes - before.skipped_bytes == 2 * scan.pruned_bytes
     assert now.opened - before.opened == 2 + 5
     assert now.unknown == before.unknown
     assert 0 < now.lookup_seconds - before.lookup_seconds < 60
@@ -97,7 +97,7 @@ def test_prometheus(spark: SparkSession, table: str) -> None:
     value = registry.get_sample_value("skipping_fallbacks_total", reason)
     assert value == now.fallbacks[reason["reason"]]
     text = generate_latest(registry).decode()
-    assert "# HELP skipping_alarms_total files wrongly disproved" in text
+    assert "# HELP skipping_alarms_total files wrongly pruned" in text
     assert f'skipping_lookup_seconds_total{{table="{NAME}"}}' in text
 
 

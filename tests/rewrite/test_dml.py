@@ -139,7 +139,7 @@ def test_a_command_that_needs_all_files_sees_them(
 ) -> None:
     tables = twins("rewritten")
     _, found = both(tables, WHOLE[command])
-    assert sum(look.disproved for look in found) == 0
+    assert sum(look.pruned for look in found) == 0
 
 
 def test_it_can_be_switched_off(spark: SparkSession, twins: Make) -> None:
@@ -198,7 +198,7 @@ def test_the_source_is_counted_though_nothing_matches(
     elif on == "t.k = s.k":
         assert [scan.opened for scan in found] == [1]
     else:
-        assert sum(scan.disproved for scan in found) == 0
+        assert sum(scan.pruned for scan in found) == 0
         assert "Delta would miscount the source if no row met the other conditions" in explained
 
 

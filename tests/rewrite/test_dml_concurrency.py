@@ -45,7 +45,7 @@ FIRST = {
         ON t.k = s.k WHEN NOT MATCHED THEN INSERT (k, m) VALUES (s.k, s.m)""",
 }
 
-# What is done meanwhile: to file 7, or to file 3, which the index has disproved for the first one.
+# What is done meanwhile: to file 7, or to file 3, which the index has pruned for the first one.
 SECOND = {
     "append": "INSERT INTO {t} (k, m) VALUES (8000, 1)",
     "append a match": "INSERT INTO {t} (k, m) VALUES (7, 1)",
@@ -264,7 +264,7 @@ def test_each_with_each(
         assert ends[1] == "" or not isinstance(ends[1], str), (name, ends)
         (said, *_), *_ = twins.committed("indexed")
         assert said["isolationLevel"] in (isolation, "SnapshotIsolation"), said
-        skipped += sum(look.disproved for look in looks(spark, seen))
+        skipped += sum(look.pruned for look in looks(spark, seen))
         for table in NAMES:
             spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {start}")
         assert twins.differ() is None
@@ -299,6 +299,6 @@ def test_random_pairs(
         ends = same_ends(spark, pauses, twins, draw.choice(STOPS), first, second)
         totals["conflicts"] += isinstance(ends[0], str)
         totals["stopped"] += bool(ends[2])
-        totals["skipped"] += sum(look.disproved for look in looks(spark, seen))
+        totals["skipped"] += sum(look.pruned for look in looks(spark, seen))
     print(dict(totals))
     assert min(totals["conflicts"], totals["stopped"], totals["skipped"]) > 0, totals

@@ -331,8 +331,8 @@ def test_random_commands(
         totals["failed" if isinstance(outcomes[0], str) else "done"] += 1
         totals[f"made {made}"] += 1
         totals["files"] += sum(scan.total for scan in scans)
-        totals["skipped"] += sum(scan.disproved for scan in scans)
-        totals["pruned"] += any(scan.disproved for scan in scans)
+        totals["skipped"] += sum(scan.pruned for scan in scans)
+        totals["pruned"] += any(scan.pruned for scan in scans)
         if isinstance(outcomes[0], str):
             totals[outcomes[0]] += 1
 

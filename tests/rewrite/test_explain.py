@@ -51,13 +51,13 @@ def tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with each question to the store."""
     questions: list[int] = []
-    answer = SqliteStore.disproved
+    answer = SqliteStore.pruned
 
     def counted(self: SqliteStore, index: str, tests: Any, **named: Any) -> Any:
         questions.append(len(tests))
         return answer(self, index, tests, **named)
 
-    monkeypatch.setattr(SqliteStore, "disproved", counted)
+    monkeypatch.setattr(SqliteStore, "pruned", counted)
     return questions
 
 
@@ -101,7 +101,7 @@ class TestExecutions:
         assert only(explanation) == ScanPlan(
             "spark_catalog.default.facts",
             total=4,
-            disproved=3,
+            pruned=3,
             legs=(("id = ?  MIN_MAX", 3),),
             opened=1,
         )
@@ -208,7 +208,7 @@ class TestCounts:
         df = spark.sql("SELECT * FROM facts WHERE id > 8 AND (s = 'secret15' OR s = 'secret25')")
         df.collect()
         scan = only(rewrite.explain(df))
-        assert (scan.total, scan.disproved, scan.unknown, scan.kept) == (4, 2, 0, 2)
+        assert (scan.total, scan.pruned, scan.unknown, scan.kept) == (4, 2, 0, 2)
         assert scan.kept == scan.opened
         assert scan.legs == (
             ("id > ?  MIN_MAX", 0),
@@ -222,9 +222,9 @@ class TestCounts:
         assert lines == [
             tables[0],
             "  files              4",
-            "  - disproved        2  by s IN (2 keys)  VALUE_LIST",
-            "  - disproved        1  by s IN (2 keys)  MIN_MAX",
-            "  - disproved        2  together",
+            "  - pruned        2  by s IN (2 keys)  VALUE_LIST",
+            "  - pruned        1  by s IN (2 keys)  MIN_MAX",
+            "  - pruned        2  together",
             "  = to read          2",
             "  opened             2",
         ]
@@ -250,12 +250,12 @@ class TestCounts:
         )
         planned = rewrite.explain(df)
         assert planned.execution is None
-        assert sorted(scan.disproved for scan in planned.scans) == [1, 3]
+        assert sorted(scan.pruned for scan in planned.scans) == [1, 3]
         assert {scan.opened for scan in planned.scans} == {None}
         df.collect()
         ran = rewrite.explain(df)
         assert sorted(scan.opened or 0 for scan in ran.scans) == [1, 3]
-        assert [scan.disproved for scan in ran.scans] == [s.disproved for s in planned.scans]
+        assert [scan.pruned for scan in ran.scans] == [s.pruned for s in planned.scans]
 
     @pytest.mark.usefixtures("tables")
     def test_a_cached_frame_shows_what_filled_the_cache(self, spark: SparkSession) -> None:
@@ -268,7 +268,7 @@ class TestCounts:
             above.collect()
             for explanation in map(rewrite.explain, (df, above)):
                 assert explanation.execution is not None
-                assert (only(explanation).disproved, only(explanation).opened) == (3, 1)
+                assert (only(explanation).pruned, only(explanation).opened) == (3, 1)
                 assert only(explanation).cached
             assert "the files were opened when the cache was filled" in str(rewrite.explain(above))
             _, id = rewrite.explain(above).execution or ("", -1)
@@ -475,7 +475,7 @@ class TestReasons:
             raise OSError("disk gone")
 
         configured("spark.skipping.mode", "fallback")
-        monkeypatch.setattr(SqliteStore, "disproved", fail)
+        monkeypatch.setattr(SqliteStore, "pruned", fail)
         df = spark.sql("SELECT * FROM facts WHERE id = 5")
         df.collect()
         scan = only(rewrite.explain(df))
@@ -489,7 +489,7 @@ class TestReasons:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         wake = threading.Event()
-        monkeypatch.setattr(SqliteStore, "disproved", lambda *_, **__: wake.wait(60))
+        monkeypatch.setattr(SqliteStore, "pruned", lambda *_, **__: wake.wait(60))
         configured("spark.skipping.mode", "fallback")
         configured("spark.skipping.timeout", "200ms")
         df = spark.sql("SELECT * FROM facts WHERE id = 5")

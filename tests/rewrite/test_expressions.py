@@ -307,7 +307,7 @@ def test_a_refresh_without_spark_leaves_expressions_to_spark(spark):
     assert "Spark computes" in state.error
     assert alone.describe()["column lower(k)"].endswith("known in 4")
     assert alone.describe()["column id"].endswith("known in 5")
-    assert alone.lookup("id = 3").disproved == 4
+    assert alone.lookup("id = 3").pruned == 4
     assert same_rows(spark, f"SELECT * FROM {t} WHERE lower(k) = 'k7'").skipped == 3
     assert len(index.pending()) == 1
     assert index.refresh().error is None

@@ -213,7 +213,7 @@ def test_a_callback_that_dies(
         patch.setattr(Answers, "apply", die)
         reads_everything(spark, "asking the index failed")
     with monkeypatch.context() as patch:
-        patch.setattr(Answers, "_disproved", die)
+        patch.setattr(Answers, "_pruned", die)
         reads_everything(spark, "MemoryError")
     with monkeypatch.context() as patch:
         patch.setattr(Answers, "apply", lambda *_: b"\x05\0\0\0{nonsense")
@@ -265,7 +265,7 @@ FORGED: dict[str, Callable[[bytes], Any]] = {
 FRESH = itertools.count(100)
 
 
-@pytest.mark.parametrize("operation", [protocol.DISPROVED, protocol.FILES, protocol.INDEXED])
+@pytest.mark.parametrize("operation", [protocol.PRUNED, protocol.FILES, protocol.INDEXED])
 def test_forged_answer_of_python_loses_no_row(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
@@ -275,7 +275,7 @@ def test_forged_answer_of_python_loses_no_row(
     def apply(self: Answers, envelope: str, given: bytes) -> Any:
         answer = whole(self, envelope, given)
         asked = read_message(given)[0][protocol.OP]
-        if operation == protocol.FILES and asked in (protocol.DISPROVED, protocol.FILES):
+        if operation == protocol.FILES and asked in (protocol.PRUNED, protocol.FILES):
             answer = changed(lineage=name)(answer)  # Java asks for files that it does not have
         if asked != operation:
             return answer
@@ -323,21 +323,21 @@ def test_strict_mode_raises(
     def die(*_: Any, **__: Any) -> Any:
         raise StoreError("away")
 
-    monkeypatch.setattr(SqliteStore, "disproved", die)
+    monkeypatch.setattr(SqliteStore, "pruned", die)
     reads_everything(spark, "away")
     with settings(spark, {"spark.skipping.mode": "strict"}), pytest.raises(Exception, match="stri"):
         spark.sql(QUERY).collect()
 
 
 def test_a_slow_store(spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = SqliteStore.disproved
+    whole = SqliteStore.pruned
 
     def slow(self: SqliteStore, *arguments: Any, **named: Any) -> Any:
         time.sleep(1.5)
         return whole(self, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteStore, "disproved", slow)
+        patch.setattr(SqliteStore, "pruned", slow)
         with settings(spark, {"spark.skipping.timeout": "300ms"}):
             reads_everything(spark, "did not answer within spark.skipping.timeout")
         with settings(spark, {"spark.skipping.timeout": "60s"}):

@@ -66,7 +66,7 @@ class TestTheFunnel:
             r"  - not read         8  by the table's partitions",
             r"  - not read         4  by the table's statistics",
             r"  files              4  \d.* kB",
-            r"  - disproved        2  by s = \?  VALUE_LIST",
+            r"  - pruned        2  by s = \?  VALUE_LIST",
             r"  = to read          2  \d.* kB",
             r"  opened             2  \d.* kB",
             r"  asked in \d+\.\d+ s",
@@ -171,7 +171,7 @@ class TestDryRun:
             explanation = rewrite.explain(df, dry_run=True)
         scan = only(explanation)
         assert explanation.execution is None
-        assert (scan.total, scan.disproved, scan.opened) == (4, 2, None)
+        assert (scan.total, scan.pruned, scan.opened) == (4, 2, None)
 
     def test_of_what_has_run(self, spark: SparkSession, table: str) -> None:
         df = spark.sql(QUERY)
@@ -179,11 +179,11 @@ class TestDryRun:
         assert rewrite.explain(df).execution is not None
         dry = rewrite.explain(df, dry_run=True)
         assert dry.execution is None
-        assert only(dry).disproved == only(rewrite.explain(df)).disproved
+        assert only(dry).pruned == only(rewrite.explain(df)).pruned
         assert only(dry).rows is None
 
     def test_of_a_text(self, spark: SparkSession, table: str, tmp_path: Path) -> None:
-        assert only(rewrite.explain(QUERY)).disproved == 2
+        assert only(rewrite.explain(QUERY)).pruned == 2
         # A command is not executed.
         before = spark.sql("SHOW SKIPPING INDEXES").collect()
         for command in (
@@ -218,9 +218,9 @@ class TestForms:
         assert 0 < told["execution"]["seconds"] < 60
         assert re.search(r"\nin all: asked in \d\.\d{3} s, ran in \d+\.\d{3} s$", str(explanation))
         (scan,) = told["scans"]
-        assert (scan["total"], scan["disproved"], scan["kept"], scan["opened"]) == (4, 2, 2, 2)
+        assert (scan["total"], scan["pruned"], scan["kept"], scan["opened"]) == (4, 2, 2, 2)
         assert scan["funnel"][0]["files"] == 16
-        assert scan["legs"] == [{"label": "s = ?  VALUE_LIST", "disproved": 2}]
+        assert scan["legs"] == [{"label": "s = ?  VALUE_LIST", "pruned": 2}]
         assert rewrite.explain(df, dry_run=True).to_dict()["execution"] is None
 
 
@@ -251,14 +251,14 @@ class TestHistory:
         assert len({row.execution for row in rows}) <= 100
         (found,) = [row for row in rows if row.execution == id]
         assert found.table == "spark_catalog.default.funnel"
-        assert (found.files, found.disproved, found.opened) == (4, 2, 2)
-        assert found.bytes == found.disproved_bytes + found.opened_bytes
-        assert found.disproved_by == ["s = ?  VALUE_LIST"]
+        assert (found.files, found.pruned, found.opened) == (4, 2, 2)
+        assert found.bytes == found.pruned_bytes + found.opened_bytes
+        assert found.pruned_by == ["s = ?  VALUE_LIST"]
         assert found.seconds > 0
         assert found.ended is not None
         last = rows[-1]
         assert last.reason == "no condition of the query reached this scan"
-        assert (last.files, last.disproved) == (None, None)
+        assert (last.files, last.pruned) == (None, None)
         assert [row.ended for row in rows] == sorted(row.ended for row in rows)
 
     def test_it_is_bounded(self, spark: SparkSession, table: str) -> None:

@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parent / "golden" / "explain.html"
 JOINED = ScanPlan(
     "spark_catalog.default.flights",
     total=365,
-    disproved=325,
+    pruned=325,
     unknown=3,
     legs=(("tailnum IN (2 keys of planes)  VALUE_LIST", 325), ("dep_time > ?  MIN_MAX", 73)),
     opened=40,
@@ -24,7 +24,7 @@ JOINED = ScanPlan(
     keys=(KeySet("planes", "tailnum", 2, 0.15, "from the broadcast"),),
     rows=(1_000, 400),
     bytes=13_800_000,
-    disproved_bytes=12_300_000,
+    pruned_bytes=12_300_000,
     opened_bytes=1_500_000,
     format=(
         Step("table", 1_460, 55_000_000),
@@ -112,7 +112,7 @@ def test_nothing_from_outside_is_markup() -> None:
     scan = ScanPlan(
         hostile,
         total=2,
-        disproved=1,
+        pruned=1,
         legs=((hostile, 1), (hostile + "<b>", 1)),
         opened=1,
         reason=hostile,

@@ -104,12 +104,12 @@ def without_names(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_both_halves_write(messages: dict[str, tuple[bytes, bytes]]) -> None:
-    for op in (protocol.DISPROVED, protocol.FILES, protocol.SETTING):
+    for op in (protocol.PRUNED, protocol.FILES, protocol.SETTING):
         question, answer = messages[op]
         asked = as_json(question, read_message(question)[0][protocol.LENGTHS])
         asked["header"] = without_names(asked["header"])
         assert asked == golden(f"{op}-question.json", asked)
-        if op == protocol.DISPROVED:
+        if op == protocol.PRUNED:
             header = as_json(answer, [])["header"]
             lengths = [header[protocol.LENGTH], *(leg["length"] for leg in header[protocol.LEGS])]
             answered = as_json(answer, lengths)
@@ -126,7 +126,7 @@ def without_lengths(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_python_reads_what_java_writes() -> None:
-    asked = golden("disproved-question.json")
+    asked = golden("pruned-question.json")
     header, buffers = read_message(as_bytes(asked))
     read = re.sub(r" object at 0x\w+", "", str(Reader(buffers).read(header[protocol.FILTERS])))
     if os.environ.get("SKIPPING_GOLDEN") == "write":
@@ -154,7 +154,7 @@ def test_of_a_weak_condition_the_side_counts_that_a_negation_leaves() -> None:
 
 
 def test_java_reads_what_python_writes(spark: SparkSession) -> None:
-    described = golden("disproved-answer.json")
+    described = golden("pruned-answer.json")
     classes = Classes(spark.sparkContext._gateway)
     answer = classes.new("bridge.Answer", as_bytes(described))
     assert (answer.index(), answer.table(), answer.generation()) == ("an index", "a table", 1)
@@ -162,14 +162,14 @@ def test_java_reads_what_python_writes(spark: SparkSession) -> None:
     legs = described["header"][protocol.LEGS]
     assert answer.legs() == len(legs)
     for place, (leg, part) in enumerate(zip(legs, described["buffers"][1:], strict=True)):
-        disproved = BitMap.deserialize(bytes.fromhex(part)) if part else BitMap()
-        assert [answer.disproves(place, i) for i in range(9)] == [i in disproved for i in range(9)]
+        pruned = BitMap.deserialize(bytes.fromhex(part)) if part else BitMap()
+        assert [answer.prunes(place, i) for i in range(9)] == [i in pruned for i in range(9)]
         assert answer.isOf(place, "a dimension") == (leg[protocol.OF] == "a dimension")
 
 
 @pytest.mark.parametrize("version", [None, protocol.CURRENT - 1, protocol.CURRENT + 1, "1"])
 def test_java_reads_no_other_version(spark: SparkSession, version: Any) -> None:
-    described = golden("disproved-answer.json")
+    described = golden("pruned-answer.json")
     described["header"][protocol.VERSION] = version
     with pytest.raises(Py4JJavaError, match="another version"):
         Classes(spark.sparkContext._gateway).new("bridge.Answer", as_bytes(described))

@@ -1,7 +1,7 @@
-"""Random conditions on functions, texts and indexed expressions: no file with a match is disproved.
+"""Random conditions on functions, texts and indexed expressions: no file with a match is pruned.
 
 Spark evaluates each condition on each row, in its interpreter. A file of rows on which the only
-condition there is fails is not disproved either, so that the query fails as it does without us.
+condition there is fails is not pruned either, so that the query fails as it does without us.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ WRITTEN = {
 }
 
 
-def test_no_file_with_a_match_is_disproved(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_file_with_a_match_is_pruned(spark: SparkSession, tmp_path: Path) -> None:
     found = play(spark, 1, tmp_path / "rows", conditions=100, rows=40)
     assert found["checks"] > 5_000
-    assert found["disproved"] > 0.25 * found["without"]
+    assert found["pruned"] > 0.25 * found["without"]
 
 
 def test_keys_and_texts(spark: SparkSession, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_million_checks(spark: SparkSession, tmp_path: Path) -> None:
         totals += functions(spark, seed, f"rows_{folder.name}", 400)
         seed += 1
         print(f"next seed {seed}:", dict(totals), flush=True)
-    assert totals["disproved"] > 0.25 * totals["without"]
+    assert totals["pruned"] > 0.25 * totals["without"]
 
 
 def test_keys_at_the_ends_of_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def check(
     if conditions is None:
         return Counter()
     texts = spark.sparkContext._jvm.java.util.HashSet(list(indexed))  # type: ignore[union-attr]
-    found = files.disproved(bytes(oracle.question(conditions, texts)))
+    found = files.find_pruned(bytes(oracle.question(conditions, texts)))
     outcomes = oracle.outcomes(conditions)
     lost = found & files.held(outcomes, "t")
     assert not lost, f"{label}: rows {[files.rows[n] for n in lost]}"
@@ -163,7 +163,7 @@ def check(
     failing = found & files.held(outcomes, "e") if alone else ()
     assert not failing, f"{label} fails on rows {[files.rows[n] for n in failing]}"
     without = len(files.rows) - len(files.held(outcomes, "te"))
-    return Counter(conditions=1, checks=len(files.rows), disproved=len(found), without=without)
+    return Counter(conditions=1, checks=len(files.rows), pruned=len(found), without=without)
 
 
 def is_alone(conditions: list[str]) -> bool:

@@ -56,14 +56,14 @@ def row(run: Callable[[str], DataFrame], text: str, table: str = FACTS) -> Row:
 class TestExplain:
     def test_a_query_is_run_and_each_scan_is_a_row(self, run: Callable[[str], DataFrame]) -> None:
         found = row(run, f"EXPLAIN SKIPPING {JOIN}")
-        counts = (found.files, found.disproved, found.unknown, found.kept, found.opened)
+        counts = (found.files, found.pruned, found.unknown, found.kept, found.opened)
         assert counts == (4, 3, 0, 1, 1)
-        assert [tuple(c) for c in found.conditions if c.disproved] == [
+        assert [tuple(c) for c in found.conditions if c.pruned] == [
             ("id IN (1 key of stated_keys)  MIN_MAX", 3)
         ]
         assert found["keys"][0].startswith("1 key, id by stated_keys: from the broadcast")
         assert (found.rows_read, found.rows_left) == (10, 10)
-        assert found.bytes == found.disproved_bytes + found.opened_bytes
+        assert found.bytes == found.pruned_bytes + found.opened_bytes
         assert found.asked_seconds > 0
         assert (found.reason, found.unused) == (None, [])
         assert found.explanation.startswith(f"{FACTS}\n  files              4")
@@ -227,7 +227,7 @@ class TestVerify:
     def test_other_rows_are_an_error(
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = SqliteStore.disproved
+        real = SqliteStore.pruned
 
         def too_many(self: SqliteStore, index: str, tests: object, **named: object) -> object:
             answers = real(self, index, tests, **named)  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ class TestVerify:
                 answer.update(range(4))
             return answers
 
-        monkeypatch.setattr(SqliteStore, "disproved", too_many)
+        monkeypatch.setattr(SqliteStore, "pruned", too_many)
         with pytest.raises(WrongAnswer, match="0 rows with the indexes, 1 without"):
             spark.sql("VERIFY SKIPPING SELECT * FROM stated WHERE id = 5")
 
@@ -319,6 +319,6 @@ def test_a_store_that_fails_fails_no_explain(
 
     other = spark.newSession()
     other.conf.set("spark.skipping.mode", "fallback")
-    monkeypatch.setattr(SqliteStore, "disproved", away)
+    monkeypatch.setattr(SqliteStore, "pruned", away)
     found = row(other.sql, "EXPLAIN SKIPPING SELECT * FROM stated WHERE id = 5")
     assert (found.opened, found.reason) == (4, "the store is away")

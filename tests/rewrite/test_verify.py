@@ -221,7 +221,7 @@ class TestShadow:
         wake = threading.Event()
         watched = Shadow(lambda: None)  # type: ignore[arg-type, return-value]
         monkeypatch.setattr(watched, "_check", lambda _: wake.wait(60))
-        asked: Any = SimpleNamespace(finding=SimpleNamespace(disproved=[1]))
+        asked: Any = SimpleNamespace(finding=SimpleNamespace(pruned=[1]))
         for _ in range(1_000):
             watched.offer(asked)  # does not wait
         assert not watched.settle(0.2)

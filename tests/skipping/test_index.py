@@ -103,11 +103,11 @@ class TestLookup:
         assert found == ScanPlan(
             index.table.name,
             total=4,
-            disproved=3,
+            pruned=3,
             legs=(("id > ?  MIN_MAX", 1), ("s = ?  VALUE_LIST", 3), ("s = ?  MIN_MAX", 3)),
         )
         assert "39" not in str(found)
-        assert "- disproved        3  together" in str(found)
+        assert "- pruned        3  together" in str(found)
 
     def test_what_does_not_help_is_named(self, index: SkippingIndex) -> None:
         assert index.lookup(StartsWith("s", "", negated=True)).total == 4

@@ -19,7 +19,7 @@ from rewrite import explain
 from rewrite.plots import draw_history, funnel, over_time
 from skipping import ScanPlan, SkippingIndex
 from skipping.lookup.scan_plan import Step
-from skipping.plots import DISPROVED, KEPT, FileMap, draw_files, file_map
+from skipping.plots import KEPT, PRUNED, FileMap, draw_files, file_map
 from tests.rewrite.differential import make_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -42,17 +42,17 @@ def test_the_file_map(files: int, tmp_path: Path) -> None:
     ax = draw_files(map, "dep_time")
     ax.figure.savefig(tmp_path / "map.png")  # type: ignore[union-attr]
     assert ax.get_title(loc="left") == (
-        f"{files:,} files: {map.kept:,} kept, {files - map.kept:,} disproved"
+        f"{files:,} files: {map.kept:,} kept, {files - map.kept:,} pruned"
     )
     bars = {to_hex(c.get_color()[0]): len(c.get_segments()) for c in ax.collections
             if hasattr(c, "get_segments") and len(c.get_segments())}  # fmt: skip
     if files == 10:
         assert bars.get(KEPT, 0) == map.kept
-        assert bars[DISPROVED] == files - map.kept
+        assert bars[PRUNED] == files - map.kept
     else:
         # Every file that is kept is drawn, and some of the others.
         assert bars[KEPT] == map.kept
-        assert 300 < bars[DISPROVED] <= 400
+        assert 300 < bars[PRUNED] <= 400
         assert "drawn" in ax.get_ylabel()
     assert (tmp_path / "map.png").stat().st_size < 200_000
 
@@ -62,13 +62,13 @@ def test_names_with_dollars_are_no_formulas(tmp_path: Path) -> None:
     ax = draw_files(map, "a$b_$c")
     ax.figure.savefig(tmp_path / "map.png")  # type: ignore[union-attr]
     assert ax.get_xlabel() == "a$b_$c"
-    funnelled = funnel(ScanPlan("db.$t_$", total=2, disproved=1))
+    funnelled = funnel(ScanPlan("db.$t_$", total=2, pruned=1))
     funnelled.figure.savefig(tmp_path / "funnel.png")  # type: ignore[union-attr]
 
 
 def test_the_funnel() -> None:
     steps = (Step("table", 10_000, 10**9), Step("statistics", 400, 4 * 10**7))
-    scan = ScanPlan("t", total=400, disproved=399, opened=1, format=steps, bytes=4 * 10**7)
+    scan = ScanPlan("t", total=400, pruned=399, opened=1, format=steps, bytes=4 * 10**7)
     ax = funnel(scan)
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         *("table", "statistics", "index", "opened")
@@ -107,20 +107,20 @@ class TestOfATable:
     def test_why_a_file_survived(self, index: SkippingIndex) -> None:
         found = index.why(And((Compare("id", ">=", 90), Compare("s", "=", "s3"))))
         assert found.column_names == [
-            *("path", "size", "ordinal", "disproved", "id >= ?  MIN_MAX", "s = ?  VALUE_LIST")
+            *("path", "size", "ordinal", "pruned", "id >= ?  MIN_MAX", "s = ?  VALUE_LIST")
         ]
         rows = found.to_pylist()
         assert len(rows) == FILES
-        assert sum(row["disproved"] for row in rows) == 9
+        assert sum(row["pruned"] for row in rows) == 9
         assert sum(row["id >= ?  MIN_MAX"] for row in rows) == 9
         assert not any(row["s = ?  VALUE_LIST"] for row in rows)
         plan = index.lookup(Compare("id", ">=", 90))
-        assert (plan.total, plan.disproved, plan.unknown) == (FILES, 9, 0)
+        assert (plan.total, plan.pruned, plan.unknown) == (FILES, 9, 0)
 
     @pytest.mark.parametrize("column", ["id", "s", "d", "never"])
     def test_a_column_of_each_kind_of_type(self, index: SkippingIndex, column: str) -> None:
         ax = file_map(index, column, Compare("id", "<", 25))
-        assert ax.get_title(loc="left") == "12 files: 3 kept, 9 disproved"
+        assert ax.get_title(loc="left") == "12 files: 3 kept, 9 pruned"
         words = [label.get_text() for label in ax.get_xticklabels()]
         first = {"id": "0", "s": "s0", "d": "1970-01-01", "never": "0"}[column]
         assert words[0] == first

@@ -9,10 +9,10 @@ import java.util.List;
 import java.util.Map;
 import org.roaringbitmap.RoaringBitmap;
 
-/** What an index said about one scan: the ordinals disproved, altogether and leg by leg. */
+/** What an index said about one scan: the ordinals pruned, altogether and leg by leg. */
 public final class Answer {
   private final Map header;
-  private final RoaringBitmap disproved;
+  private final RoaringBitmap pruned;
   private final List legs = new ArrayList();
   private FileOrdinals numbers = FileOrdinals.NONE;
   private int known;
@@ -22,10 +22,10 @@ public final class Answer {
     ByteBuffer in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
     header = Json.header(in);
     if (index() == null) {
-      disproved = new RoaringBitmap();
+      pruned = new RoaringBitmap();
       return;
     }
-    disproved = bitmap(in, Json.number(header, Protocol.LENGTH));
+    pruned = bitmap(in, Json.number(header, Protocol.LENGTH));
     List described = described();
     for (int i = 0; i < described.size(); i++) {
       Map leg = (Map) described.get(i);
@@ -37,10 +37,10 @@ public final class Answer {
 
   private Answer(Map header) {
     this.header = header;
-    this.disproved = new RoaringBitmap();
+    this.pruned = new RoaringBitmap();
   }
 
-  /** The answer when there is none: nothing is disproved. */
+  /** The answer when there is none: nothing is pruned. */
   public static Answer failed(String reason) {
     return new Answer(Collections.singletonMap(Protocol.REASON, reason));
   }
@@ -106,8 +106,8 @@ public final class Answer {
   }
 
   /** Whether a file is proven to hold no matching row. */
-  public boolean disproves(int ordinal) {
-    return ordinal >= 0 && disproved.contains(ordinal);
+  public boolean prunes(int ordinal) {
+    return ordinal >= 0 && pruned.contains(ordinal);
   }
 
   /** How many legs answered. */
@@ -115,8 +115,8 @@ public final class Answer {
     return legs.size();
   }
 
-  /** Whether leg `i` alone disproves a file. */
-  public boolean disproves(int i, int ordinal) {
+  /** Whether leg `i` alone prunes a file. */
+  public boolean prunes(int i, int ordinal) {
     return ordinal >= 0 && ((RoaringBitmap) legs.get(i)).contains(ordinal);
   }
 
@@ -140,13 +140,13 @@ public final class Answer {
       ordinals are of the same files, too: after a restore they may be of others. */
   public boolean equals(Object other) {
     return other instanceof Answer
-        && disproved.equals(((Answer) other).disproved)
+        && pruned.equals(((Answer) other).pruned)
         && numbers == ((Answer) other).numbers
         && known == ((Answer) other).known
         && String.valueOf(index()).equals(String.valueOf(((Answer) other).index()));
   }
 
   public int hashCode() {
-    return disproved.hashCode();
+    return pruned.hashCode();
   }
 }

@@ -23,7 +23,7 @@ import org.apache.spark.util.ThreadUtils;
  * The bridge to Python: which tables have an index, and what an index says about one scan.
  *
  * <p>Java collects and applies, Python decides. The questions of a query wait, altogether, at most
- * `spark.skipping.timeout`; whatever goes wrong, the answer is "nothing is disproved" with the
+ * `spark.skipping.timeout`; whatever goes wrong, the answer is "nothing is pruned" with the
  * reason: the scan reads all. Each session sees the tables of the store that its settings name.
  */
 public final class IndexClient {
@@ -214,7 +214,7 @@ public final class IndexClient {
     return null;
   }
 
-  /** Asks what an index disproves: `message` has the table, the filters and the keys of joins. */
+  /** Asks what an index prunes: `message` has the table, the filters and the keys of joins. */
   public Answer ask(byte[] message) {
     try {
       String name = settings.name(SkippingConf.current());

@@ -52,7 +52,7 @@ public final class Protocol {
   public static final String FAILS = "fails";
 
   // Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
-  public static final String DISPROVED = "disproved";
+  public static final String PRUNED = "pruned";
   public static final String FILES = "files";
   public static final String INDEXED = "indexed";
   public static final String SETTING = "setting";

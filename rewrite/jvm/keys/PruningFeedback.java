@@ -120,7 +120,7 @@ public final class PruningFeedback {
     return FLEETING.equals(id.jvmId()) ? "rows that may be others" : null;
   }
 
-  /** Notes which share of the files (0 to 1) an expression's keys disproved. */
+  /** Notes which share of the files (0 to 1) an expression's keys pruned. */
   public synchronized void saved(ExprId id, double share) {
     Asked noted = (Asked) asked.get(id);
     if (noted == null) return;

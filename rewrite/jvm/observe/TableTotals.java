@@ -11,7 +11,7 @@ import rewrite.jvm.bridge.Json;
 /** Sums over all scans that were executed, by table: what was asked, skipped, and not, and why. */
 public final class TableTotals {
   private static final String[] SUMMED = {
-    "total", "disproved", "unknown", "bytes", "disproved bytes", "opened", "opened bytes"
+    "total", "pruned", "unknown", "bytes", "pruned bytes", "opened", "opened bytes"
   };
 
   private static final int TABLES = 1000;

@@ -11,7 +11,7 @@ import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.predicate.AskedLeaves;
 
 /**
- * What scans asked in vain: conditions, without their values, of which no index disproved a file.
+ * What scans asked in vain: conditions, without their values, of which no index pruned a file.
  * Counted by table and condition, in this driver only; those asked last are kept.
  */
 public final class VainQuestions {
@@ -50,7 +50,7 @@ public final class VainQuestions {
   }
 
   /** Whether a leg of the index, on the same column or on some of the same columns together, and for
-      the same sort of questions, disproved a file. */
+      the same sort of questions, pruned a file. */
   private static boolean isAnswered(Map leaf, Map scan) {
     List legs = (List) scan.get(Protocol.LEGS);
     if (legs == null) return false;

@@ -125,8 +125,9 @@ public final class SkippingSqlParser implements ParserInterface {
         ClassLoaders.mend((SparkSession) session);
         return new SkippingSqlParser((ParserInterface) parser, statements);
       } catch (Throwable failure) {
-        Failures.forgive(failure); // else this session has no statements of ours
-        return parser;
+        // Not `forgive`: it reads settings, and those of a session that begins need its parser.
+        Failures.passOn(failure);
+        return parser; // this session has no statements of ours
       }
     }
   }

@@ -53,11 +53,11 @@ public final class PredicateEncoder {
     this.texts = new TextConditions(nodes);
   }
 
-  /** The question which files of a table the filters, and the keys of joins, disprove. */
+  /** The question which files of a table the filters, and the keys of joins, prune. */
   public static byte[] question(
       String table, IndexedColumns columns, List filters, List keys, List tuples) {
     MessageWriter writer = new MessageWriter();
-    Map question = MessageWriter.question(Protocol.DISPROVED);
+    Map question = MessageWriter.question(Protocol.PRUNED);
     question.put(Protocol.TABLE, table);
     PredicateEncoder encoder = new PredicateEncoder(columns, writer);
     question.put(Protocol.FILTERS, encoder.all(filters, keys, tuples));

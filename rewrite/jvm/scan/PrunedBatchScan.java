@@ -25,7 +25,7 @@ import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.Tally;
 
 /**
- * A connector's scan less the files that are disproved.
+ * A connector's scan less the files that are pruned.
  *
  * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own.
  * Equality includes what is left out, as that of PrunedFileIndex does.
@@ -38,7 +38,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private final boolean grouped;
   private final Map awaited;
   private Predicate[] own = new Predicate[0];
-  private Set disproved;
+  private Set pruned;
   private Batch batch = new PrunedBatch(this);
 
   /**
@@ -66,7 +66,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   public void filter(Predicate[] predicates) {
     try {
       batch = new PrunedBatch(this);
-      disproved = null;
+      pruned = null;
       List others = new ArrayList();
       Map found = new HashMap();
       for (int i = 0; i < predicates.length; i++) {
@@ -113,13 +113,13 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   /** Counts what becomes of each file, for explain. */
   public Map count() throws Exception {
     ScanPruning shown = pruning.forecast();
-    if (!shown.isCounted()) disproved(read, shown);
+    if (!shown.isCounted()) findPruned(read, shown);
     return shown.describe();
   }
 
-  private static Set disproved(ConnectorSource read, ScanPruning pruning) throws Exception {
+  private static Set findPruned(ConnectorSource read, ScanPruning pruning) throws Exception {
     Tally tally = pruning.tally(read.locations());
-    Set out = read.disproved(tally);
+    Set out = read.findPruned(tally);
     pruning.done(tally);
     return out;
   }
@@ -137,8 +137,8 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private InputPartition[] plan() throws Exception {
     if (!pruning.isAsked()) return own.length == 0 ? whole : all();
     ConnectorSource now = filtered();
-    if (disproved == null) disproved = disproved(now, pruning);
-    return now.without(disproved, rows(), grouped);
+    if (pruned == null) pruned = findPruned(now, pruning);
+    return now.without(pruned, rows(), grouped);
   }
 
   /** What the connector plans by itself, by a copy that nothing else has changed. */
@@ -187,15 +187,6 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     } catch (Throwable failure) {
       Failures.forgive(failure);
       return connector.description();
-    }
-  }
-
-  public String toString() {
-    try {
-      return description();
-    } catch (Throwable failure) {
-      Failures.forgive(failure);
-      return connector.toString();
     }
   }
 

@@ -23,7 +23,7 @@ import rewrite.jvm.source.Tally;
 import scala.collection.immutable.Seq;
 
 /**
- * A table's file index less the files that are disproved.
+ * A table's file index less the files that are pruned.
  *
  * <p>The inner index lists the files of the version that the query reads; this one only leaves out.
  * It stands behind the scan's transient relation and never reaches an executor. Equality includes
@@ -118,7 +118,7 @@ public final class PrunedFileIndex implements FileIndex {
         int ordinal = ordinal(directory, file, pruning);
         // A file that was replaced since it was listed is not the one that is known.
         boolean replaced =
-            now != null && pruning.answer().disproves(ordinal) && !now.has(file.fileStatus());
+            now != null && pruning.answer().prunes(ordinal) && !now.has(file.fileStatus());
         String location = file.getPath().toString();
         if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
       }
@@ -171,7 +171,7 @@ public final class PrunedFileIndex implements FileIndex {
     return pruning.answer().ordinal(file.getPath().toString(), file.getLen(), mark);
   }
 
-  /** The folders with files that are disproved. */
+  /** The folders with files that are pruned. */
   private Set folders(List directories, ScanPruning pruning) {
     Set out = new HashSet();
     for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
@@ -179,7 +179,7 @@ public final class PrunedFileIndex implements FileIndex {
       List files = ScalaInterop.list(directory.files());
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (pruning.answer().disproves(ordinal(directory, file, pruning))) {
+        if (pruning.answer().prunes(ordinal(directory, file, pruning))) {
           out.add(file.getPath().getParent());
         }
       }
@@ -223,16 +223,6 @@ public final class PrunedFileIndex implements FileIndex {
 
   public scala.Option metadataOpsTimeNs() {
     return inner.metadataOpsTimeNs();
-  }
-
-  /** Shown in Spark's EXPLAIN as the scan's location. */
-  public String toString() {
-    try {
-      return pruning.show(inner);
-    } catch (Throwable failure) {
-      Failures.forgive(failure);
-      return inner.toString();
-    }
   }
 
   public boolean equals(Object other) {

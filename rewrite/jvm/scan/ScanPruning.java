@@ -67,8 +67,8 @@ public final class ScanPruning {
   }
 
   /** Whether a file is proven to hold no matching row. */
-  public boolean disproves(int ordinal, String location) {
-    return answer.disproves(ordinal) || own.disproves(location);
+  public boolean prunes(int ordinal, String location) {
+    return answer.prunes(ordinal) || own.prunes(location);
   }
 
   /** Whether the index has been asked; otherwise this is done when files are listed. */
@@ -188,7 +188,7 @@ public final class ScanPruning {
     return counts != null;
   }
 
-  /** Notes what each set of keys disproved alone. */
+  /** Notes what each set of keys pruned alone. */
   private void learn(Tally tally) {
     if (learned) return;
     learned = true;

@@ -66,7 +66,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return bounds.without(ColumnBounds.test(values));
   }
 
-  public Set disproved(Tally tally) {
+  public Set findPruned(Tally tally) {
     Set out = new HashSet();
     List directories = directories();
     for (int i = 0; i < directories.size(); i++) {

@@ -19,9 +19,9 @@ public interface ScanSource {
   /** How many bytes its files have. */
   long bytes();
 
-  /** The locations of the files that are disproved; the tally counts each file. None where its
+  /** The locations of the files that are pruned; the tally counts each file. None where its
       files are not known yet. */
-  Set disproved(Tally tally) throws Exception;
+  Set findPruned(Tally tally) throws Exception;
 
   /** Whether the column at a path of names is one that Spark prunes partitions by itself. */
   boolean isPartition(List path);

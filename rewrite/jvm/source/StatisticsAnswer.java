@@ -8,11 +8,11 @@ import java.util.Map;
 import java.util.Set;
 import rewrite.jvm.bridge.Protocol;
 
-/** The files of a scan that the table itself disproves, altogether and leg by leg. */
+/** The files of a scan that the table itself prunes, altogether and leg by leg. */
 public final class StatisticsAnswer {
   private final List described = new ArrayList();
   private final List legs = new ArrayList();
-  private final Set disproved = new HashSet();
+  private final Set pruned = new HashSet();
 
   /** Adds a leg: what asked it, the dimension whose keys it is of ("": none), and the locations. */
   void add(String label, String dimension, Set locations) {
@@ -21,7 +21,7 @@ public final class StatisticsAnswer {
     leg.put(Protocol.OF, dimension);
     described.add(leg);
     legs.add(locations);
-    disproved.addAll(locations);
+    pruned.addAll(locations);
   }
 
   /** How many legs there are. */
@@ -40,22 +40,22 @@ public final class StatisticsAnswer {
   }
 
   /** Whether a file is proven to hold no matching row. */
-  public boolean disproves(String location) {
-    return disproved.contains(location);
+  public boolean prunes(String location) {
+    return pruned.contains(location);
   }
 
-  /** Whether leg `i` alone disproves a file. */
-  public boolean disproves(int i, String location) {
+  /** Whether leg `i` alone prunes a file. */
+  public boolean prunes(int i, String location) {
     return ((Set) legs.get(i)).contains(location);
   }
 
   /** Two are equal where they prune equally: exchanges of such scans may be shared. */
   public boolean equals(Object other) {
     return other instanceof StatisticsAnswer
-        && disproved.equals(((StatisticsAnswer) other).disproved);
+        && pruned.equals(((StatisticsAnswer) other).pruned);
   }
 
   public int hashCode() {
-    return disproved.hashCode();
+    return pruned.hashCode();
   }
 }

@@ -97,7 +97,7 @@ public final class TableStatistics {
     return false;
   }
 
-  /** What they disprove of a scan; of what fails nothing. `late` are the conditions whose values
+  /** What they prune of a scan; of what fails nothing. `late` are the conditions whose values
       the table format did not have: it compares only with those of the query's text. */
   public StatisticsAnswer ask(ScanSource read, List filters, List late, List keys) {
     StatisticsAnswer out = new StatisticsAnswer();

@@ -17,9 +17,9 @@ public final class Tally {
   private final Map foreign = new TreeMap();
   private int total;
   private int unknown;
-  private int disproved;
+  private int pruned;
   private long bytes;
-  private long disprovedBytes;
+  private long prunedBytes;
 
   public Tally(Answer answer, StatisticsAnswer statistics) {
     this.answer = answer;
@@ -39,18 +39,18 @@ public final class Tally {
     if (ordinal < 0 && answer.index() != null) unknown++;
     for (int i = 0; i < legs.length; i++) {
       int own = i - answer.legs();
-      if (own < 0 ? answer.disproves(i, ordinal) : statistics.disproves(own, location)) legs[i]++;
+      if (own < 0 ? answer.prunes(i, ordinal) : statistics.prunes(own, location)) legs[i]++;
     }
-    if (!answer.disproves(ordinal) && !statistics.disproves(location)) return false;
-    disproved++;
-    disprovedBytes += size;
+    if (!answer.prunes(ordinal) && !statistics.prunes(location)) return false;
+    pruned++;
+    prunedBytes += size;
     return true;
   }
 
   /** Takes back that a file of so many bytes is left out. */
   public void keep(long size) {
-    disproved--;
-    disprovedBytes -= size;
+    pruned--;
+    prunedBytes -= size;
   }
 
   /** Counts a file of a format that no index is made of; it is unknown, too. */
@@ -66,10 +66,10 @@ public final class Tally {
 
   /** The share of their bytes, from 0 to 1, that is left; 1 if there were none. */
   public double left() {
-    return bytes == 0 ? 1 : 1 - (double) disprovedBytes / bytes;
+    return bytes == 0 ? 1 : 1 - (double) prunedBytes / bytes;
   }
 
-  /** How many of them the best leg of a dimension's keys disproves alone. */
+  /** How many of them the best leg of a dimension's keys prunes alone. */
   public int most(String dimension) {
     int most = 0;
     for (int i = 0; i < legs.length; i++) {
@@ -88,10 +88,10 @@ public final class Tally {
     out.put(Protocol.LEGS, described);
     out.put("total", Integer.valueOf(total));
     out.put("unknown", Integer.valueOf(unknown));
-    out.put("disproved", Integer.valueOf(disproved));
+    out.put("pruned", Integer.valueOf(pruned));
     out.put("counts", legs);
     out.put("bytes", Long.valueOf(bytes));
-    out.put("disproved bytes", Long.valueOf(disprovedBytes));
+    out.put("pruned bytes", Long.valueOf(prunedBytes));
     out.put("unused", unused());
     return out;
   }

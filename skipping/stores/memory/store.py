@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import Conflict, StoreError
-from providers.evaluate import disproved_rows
+from providers.evaluate import find_pruned_rows
 from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
@@ -278,7 +278,7 @@ class MemoryStore:
         for batch in entries.to_batches():
             yield pa.Table.from_batches([batch])
 
-    def disproved(
+    def find_pruned(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -287,7 +287,7 @@ class MemoryStore:
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         with self._lock:
             found = self._at(index)
@@ -302,7 +302,7 @@ class MemoryStore:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
             if answerable(test, types):
-                answers.append(BitMap(ordinals[_disproved(test, entries, deadline)]))
+                answers.append(BitMap(ordinals[_find_pruned(test, entries, deadline)]))
             else:
                 answers.append(BitMap())
         return answers
@@ -314,8 +314,8 @@ class MemoryStore:
         return found
 
 
-def _disproved(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
-    """Of each row whether it is disproved; none for bits that take half of the time left."""
+def _find_pruned(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
+    """Of each row whether it is pruned; none for bits that take half of the time left."""
     # In the chunks that there are: together they may be too much for one.
     parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches()]
     until = (time.monotonic() + deadline) / 2
@@ -323,13 +323,13 @@ def _disproved(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np
     for some in _portions(test):
         if isinstance(test, BitsSet) and time.monotonic() >= until:
             return np.zeros(len(entries), np.bool_)
-        rows = [disproved_rows(some, part) for part in parts]
+        rows = [find_pruned_rows(some, part) for part in parts]
         found &= np.concatenate([np.zeros(0, np.bool_), *rows])
     return found
 
 
 def _portions(test: Test) -> Iterator[Test]:
-    """Tests that disprove together what this one does: of bits each of some keys."""
+    """Tests that prune together what this one does: of bits each of some keys."""
     if not isinstance(test, BitsSet):
         yield test
         return

@@ -1,9 +1,9 @@
-"""Which files tests disprove, asked of one index: one search for all that a query can say.
+"""Which files tests prune, asked of one index: one search for all that a query can say.
 
 The others have too many keys. Those on SCALAR and BYTES fields are evaluated here, on the fields
 that are kept (`fields`), and so are those with few keys once the fields are there. "Some term is
-none of these many keys" is answered from the terms of the few files that it could disprove. What is
-left disproves nothing.
+none of these many keys" is answered from the terms of the few files that it could prune. What is
+left prunes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import disproved_rows
+from providers.evaluate import find_pruned_rows
 from providers.index_predicate import (
     BitsSet,
     ContainsOther,
@@ -40,10 +40,10 @@ from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.queries import (
     candidates_query,
     clauses,
-    disproved_query,
     has_many_numbers,
     numbers_query,
     ordinals_query,
+    pruned_query,
 )
 from skipping.stores.opensearch.registry import Head
 from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap_words
@@ -85,7 +85,7 @@ class Answers:
                 found[_name(test)] = self._fields.held(index, _name(test), Catalogue)
         return found
 
-    def disproved(
+    def find_pruned(
         self,
         index: IndexId,
         head: Head,
@@ -96,7 +96,7 @@ class Answers:
         below: int,
         deadline: float,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         below = min(below, head.next)
         answers = [BitMap() for _ in tests]
         if below <= 0 or not head.generation:
@@ -150,7 +150,7 @@ class Answers:
                 if is_many or _is_of(head, held[_name(test)]):
                     continue
             bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
-            query = disproved_query(test, bitmaps=bitmaps)
+            query = pruned_query(test, bitmaps=bitmaps)
             if query is not None:
                 queries[i] = query
         return queries
@@ -293,11 +293,11 @@ def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> 
 def _evaluated(test: Test, kept: Catalogue | Slices, below: int, deadline: float) -> BitMap:
     if isinstance(kept, Slices):
         assert isinstance(test, BitsSet)
-        return kept.disproved(test, below=below, in_time=lambda: _left(deadline))
+        return kept.find_pruned(test, below=below, in_time=lambda: _left(deadline))
     asked = pc.less(kept.files["ordinal"], below)
     files = kept.files if pc.all(asked).as_py() else kept.files.filter(asked)
     files = files.combine_chunks()
-    return bitmap_where(files["ordinal"].to_numpy(), disproved_rows(test, files))
+    return bitmap_where(files["ordinal"].to_numpy(), find_pruned_rows(test, files))
 
 
 def _by_script(

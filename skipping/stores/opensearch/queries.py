@@ -1,6 +1,6 @@
 """Tests as queries: which documents a test holds for, and how their ordinals come back.
 
-Disproved is what is known and does not hold: `bool {filter: [known], must_not: [holds]}`. So that
+Pruned is what is known and does not hold: `bool {filter: [known], must_not: [holds]}`. So that
 is what is asked for, and whatever an answer lacks is read.
 """
 
@@ -35,10 +35,10 @@ from skipping.stores.opensearch.scripts import unset_bits
 __all__ = [
     "candidates_query",
     "clauses",
-    "disproved_query",
     "has_many_numbers",
     "numbers_query",
     "ordinals_query",
+    "pruned_query",
 ]
 
 MANY = 1_000
@@ -74,8 +74,8 @@ def clauses(test: Test) -> int:
     return 0
 
 
-def disproved_query(test: Test, *, bitmaps: bool = False) -> Body | None:
-    """The documents that a test disproves; None if a query cannot say it.
+def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
+    """The documents that a test prunes; None if a query cannot say it.
 
     That is when it has too many keys, or too long a bound. With `bitmaps`, many numbers go as one.
     """

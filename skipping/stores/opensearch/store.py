@@ -290,7 +290,7 @@ class OpenSearchStore:
         return pa.array([None if o in removed else o for o in held], pa.int64())
 
     @_understood
-    def disproved(
+    def find_pruned(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -299,13 +299,13 @@ class OpenSearchStore:
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = self._answers.held(index, tests)
         head = self._catalogues.head(index, timeout=timeout)
         if generation is not None and not head.has_been(generation):
             raise rewound_error(self.location, index)
-        return self._answers.disproved(
+        return self._answers.find_pruned(
             index, head, self._entries(head), tests, held, below=below, deadline=deadline
         )
 

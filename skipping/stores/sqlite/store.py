@@ -244,7 +244,7 @@ class SqliteStore:
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
             yield from entries_of(connection, head, bytes)
 
-    def disproved(
+    def find_pruned(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -253,7 +253,7 @@ class SqliteStore:
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it disproves; see `IndexStore`."""
+        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
@@ -267,7 +267,7 @@ class SqliteStore:
                         self._newest(connection, head, sketch, kept) if kept.whole else None
                     )
             snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
-            return [snapshot.disproved(test) for test in tests]
+            return [snapshot.find_pruned(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
         """The fields of a sketch, as of now or earlier; what there is if that takes too long."""

@@ -65,7 +65,7 @@ def test_explain(spark: SparkSession, base: str) -> None:
     df.collect()
     (scan,) = rewrite.explain(df).scans
     assert scan.table == "iceberg.default.base"
-    assert (scan.total, scan.disproved, scan.unknown, scan.opened) == (FILES, 7, 0, 1)
+    assert (scan.total, scan.pruned, scan.unknown, scan.opened) == (FILES, 7, 0, 1)
     reads_all(spark, f"SELECT * FROM {base}", "no condition of the query reached this scan")
     with_file = f"SELECT *, _file FROM {base} WHERE k = 3"
     assert one_of(same_rows(spark, with_file), ".base") == 1

@@ -214,7 +214,7 @@ def test_runtime_filters_are_known_by_what_they_are_not_where(spark: SparkSessio
         jvm: Any = spark.sparkContext._jvm
         gateway: Any = spark.sparkContext._gateway
         api = jvm.org.apache.spark.sql.connector.expressions.Expressions
-        disproved = []
+        pruned = []
         for order in ((0, 1), (1, 0), (0,), (1,), ()):
             with settings(spark, PLAIN):
                 plan = spark.sql(query)._jdf.queryExecution().executedPlan()
@@ -245,8 +245,8 @@ def test_runtime_filters_are_known_by_what_they_are_not_where(spark: SparkSessio
             for place, n in enumerate(order):
                 given[place] = ordered[n]
             node.scan().filter(given)
-            disproved.append(node.scan().count().get("disproved"))
-        assert disproved == [3, 3, 3, 2, 0]
+            pruned.append(node.scan().count().get("pruned"))
+        assert pruned == [3, 3, 3, 2, 0]
         spark.sql("DROP SKIPPING INDEX ON ordered")
         for name in ("ordered", "by_a", "by_b"):
             spark.sql(f"DROP TABLE {name}")

@@ -30,7 +30,7 @@ from tests.rewrite.iceberg.tables import (
 
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that disproves every file."""
+    """An index that prunes every file."""
 
     def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> Finding:
         known = lookup.known(definition.index, timeout=timeout)

@@ -94,7 +94,7 @@ class TestTheWholeTable:
             one, ten, hundred = kinds(found[column])["VALUE_LIST"].kept
             assert one < ten < hundred <= N
         assert kinds(found["scattered"])["VALUE_LIST"].kept[1] <= 30
-        # Past half a bloom filter is not asked at all, whatever it would disprove.
+        # Past half a bloom filter is not asked at all, whatever it would prune.
         assert kinds(found["clustered"])["BLOOM_FILTER"].kept[2] == N
 
     def test_a_filter_keeps_what_its_rate_says(self, found: dict[str, ColumnAdvice]) -> None:

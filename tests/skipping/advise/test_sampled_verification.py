@@ -1,4 +1,4 @@
-"""Files that were disproved, read again: wrong is what holds a match, and nothing else."""
+"""Files that were pruned, read again: wrong is what holds a match, and nothing else."""
 
 from __future__ import annotations
 

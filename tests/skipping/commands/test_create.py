@@ -149,7 +149,7 @@ class TestCreate:
         said = [r.getMessage() for r in caplog.records if r.name == "skipping"]
         assert said == [f"skipping index of spark_catalog.default.{t} in {store}"]
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 5")
-        assert (plan.total, plan.disproved, plan.unknown, plan.opened) == (4, 3, 0, 1)
+        assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 3, 0, 1)
 
     def test_bloom_filters_skip_what_bounds_and_lists_cannot(self, spark: SparkSession) -> None:
         name = fresh()
@@ -203,7 +203,7 @@ class TestCreate:
         assert (described["files"], described["where"]) == ("3", "id >= 15")
         # The first file has no entry, so it is unknown and read, whatever the query's condition.
         plan = scan(spark, f"SELECT * FROM {name} WHERE n = 35")
-        assert (plan.total, plan.disproved, plan.unknown, plan.opened) == (4, 2, 1, 2)
+        assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 2, 1, 2)
         spark.sql(f"INSERT INTO {name} SELECT id, id FROM range(0, 10)")
         spark.sql(f"INSERT INTO {name} SELECT id, id FROM range(100, 110)")
         spark.sql(f"REFRESH SKIPPING INDEX ON {name}")
@@ -223,7 +223,7 @@ class TestCreate:
         spark.sql(f"CREATE SKIPPING INDEX ON {name} (id VALUE_LIST) WHERE day > '2024-01-02'")
         assert facts(spark, name)["files"] == "2"
         plan = scan(spark, f"SELECT * FROM {name} WHERE id = 2")
-        assert (plan.total, plan.disproved, plan.unknown, plan.opened) == (4, 1, 2, 3)
+        assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 1, 2, 3)
         spark.sql(f"DROP SKIPPING INDEX ON {name}")
         spark.sql(f"DROP TABLE {name}")
 

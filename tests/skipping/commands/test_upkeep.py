@@ -235,15 +235,15 @@ class TestDescribe:
 
 
 class TestFiles:
-    def test_which_survive_and_what_disproves_the_others(self, spark: SparkSession, t: str) -> None:
+    def test_which_survive_and_what_prunes_the_others(self, spark: SparkSession, t: str) -> None:
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX, n VALUE_LIST)")
         make(spark, t, files=1, start=100)
         described = spark.sql(f"DESCRIBE SKIPPING FILES ON {t} WHERE id < 15 AND n = 4")
-        assert described.columns == ["path", "size", "indexed", "disproved", "disproved_by"]
+        assert described.columns == ["path", "size", "indexed", "pruned", "pruned_by"]
         rows = described.collect()
         assert {r.path for r in rows} == {r.path for r in spark.table(t).selectExpr(
             "_metadata.file_path AS path").distinct().collect()}  # fmt: skip
-        assert sorted((r.indexed, r.disproved, tuple(r.disproved_by)) for r in rows) == [
+        assert sorted((r.indexed, r.pruned, tuple(r.pruned_by)) for r in rows) == [
             (False, False, ()),
             (True, False, ()),
             (True, True, ("id < ?  MIN_MAX", "n = ?  VALUE_LIST")),

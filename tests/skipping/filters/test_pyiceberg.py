@@ -1,6 +1,6 @@
 """What PyIceberg's reader returns, against random filters on tables that were altered at random.
 
-A file that the index disproves is read by PyIceberg with that filter all the same: one row of it is
+A file that the index prunes is read by PyIceberg with that filter all the same: one row of it is
 a row lost. So each wrong rule is found that a filter and a file can tell from the right one, and
 `test_a_wrong_rule_is_found` puts some in place to see that they are.
 """
@@ -78,9 +78,9 @@ from providers.predicate import OPPOSITE
 from providers.predicate import IsNull as Null
 from providers.predicate import Or as AnyOf
 from skipping import SkippingIndex
+from skipping.filters import pyiceberg as filters
 from skipping.scans.iceberg_scan import IndexedScan
 from skipping.stores.memory.store import MemoryStore
-from skipping.filters import pyiceberg as filters
 
 UTC = datetime.timezone.utc
 NAN, INF = math.nan, math.inf

@@ -1,4 +1,4 @@
-"""Conditions as text: what they disprove is what Spark would not find, and no less is asked."""
+"""Conditions as text: what they prune is what Spark would not find, and no less is asked."""
 
 from __future__ import annotations
 
@@ -304,8 +304,8 @@ def test_as_spark_finds_them(spark: SparkSession, index: SkippingIndex, zone: st
         spark.catalog.dropTempView("found")
         kept = {}
         for text in KEPT:
-            why = index.why(text).select(["path", "disproved"]).to_pylist()
-            left = {row["path"] for row in why if not row["disproved"]}
+            why = index.why(text).select(["path", "pruned"]).to_pylist()
+            left = {row["path"] for row in why if not row["pruned"]}
             kept[text] = len(left)
             assert holding.get(text, set()) <= left, text
     if zone == "UTC":

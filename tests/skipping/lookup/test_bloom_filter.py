@@ -74,22 +74,22 @@ def ask(store: IndexStore, definition: Definition, predicate: Predicate) -> Find
     return Lookup(store, ttl=0).ask(definition, predicate, columns, timeout=60)
 
 
-def test_files_without_the_value_are_disproved(store: IndexStore, files: pa.RecordBatch) -> None:
+def test_files_without_the_value_are_pruned(store: IndexStore, files: pa.RecordBatch) -> None:
     definition = built(store, files, define("(0.001)"))
     nulls_only = FILES - 1
     for value in (0, 7, 7 + FILES, 38 + FILES * 199):
         found = ask(store, definition, Compare("k", "=", value))
-        assert value % FILES not in found.disproved
-        assert len(found.disproved) >= FILES - 2
-        assert nulls_only in found.disproved
+        assert value % FILES not in found.pruned
+        assert len(found.pruned) >= FILES - 2
+        assert nulls_only in found.pruned
         assert found.legs[0].label == "k = ?  BLOOM_FILTER"
     found = ask(store, definition, In("k", pa.array([3, 5 + FILES])))
-    assert {3, 5}.isdisjoint(found.disproved)
-    assert len(found.disproved) >= FILES - 4
+    assert {3, 5}.isdisjoint(found.pruned)
+    assert len(found.pruned) >= FILES - 4
     odd = {i for i in range(FILES) if i % 2}
-    assert set(ask(store, definition, IsNull("k")).disproved) == set(range(FILES)) - odd
+    assert set(ask(store, definition, IsNull("k")).pruned) == set(range(FILES)) - odd
     found = ask(store, definition, Compare("k", "<", 5))
-    assert (len(found.disproved), found.unused) == (
+    assert (len(found.pruned), found.unused) == (
         0,
         ("k < ?: BLOOM_FILTER has no opinion on it",),
     )
@@ -110,7 +110,7 @@ def test_what_is_stored_is_opened_by_pybloom(files: pa.RecordBatch) -> None:
 
 def test_a_file_past_the_greatest_filter_is_read(store: IndexStore, files: pa.RecordBatch) -> None:
     definition = built(store, files, define("(0.01, 199)"))
-    assert set(ask(store, definition, Compare("k", "=", -1)).disproved) == {FILES - 1}
+    assert set(ask(store, definition, Compare("k", "=", -1)).pruned) == {FILES - 1}
 
 
 def test_a_question_that_would_keep_most_files_is_not_asked(
@@ -120,9 +120,9 @@ def test_a_question_that_would_keep_most_files_is_not_asked(
     keys = pa.array(np.arange(69) - 100)
     found = ask(store, definition, In("k", keys[:68]))
     assert (len(found.legs), found.unused) == (1, ())
-    assert len(found.disproved) > 0
+    assert len(found.pruned) > 0
     found = ask(store, definition, In("k", keys))
-    assert (found.legs, len(found.disproved)) == ((), 0)
+    assert (found.legs, len(found.pruned)) == ((), 0)
     says = (
         "k IN (69 keys): BLOOM_FILTER would keep 50% of the files without a match; "
         "BLOOM_FILTER(fpp => 0.001) can answer it"
@@ -130,7 +130,7 @@ def test_a_question_that_would_keep_most_files_is_not_asked(
     assert found.unused == (says,)
     # The other legs are asked all the same, and so are the column's other kinds.
     found = ask(store, definition, And((In("k", keys), IsNull("k"))))
-    assert (len(found.disproved), found.unused) == (FILES // 2, (says,))
+    assert (len(found.pruned), found.unused) == (FILES // 2, (says,))
 
 
 def test_another_kind_of_the_column_answers_for_it(
@@ -140,7 +140,7 @@ def test_another_kind_of_the_column_answers_for_it(
     definition = built(store, files, define("(0.01)"), bounds)
     found = ask(store, definition, In("k", pa.array(np.arange(69) - 100)))
     assert [leg.label for leg in found.legs] == ["k IN (69 keys)  MIN_MAX"]
-    assert len(found.disproved) == FILES
+    assert len(found.pruned) == FILES
 
 
 # Definitions
@@ -204,6 +204,6 @@ def test_without_the_package_a_query_reads_everything(
     bloom_filter._layout.cache_clear()
     monkeypatch.setitem(sys.modules, "pybloom_live", None)
     found = ask(store, definition, Compare("k", "=", -1))
-    assert len(found.disproved) == 0
+    assert len(found.pruned) == 0
     assert "needs the package pybloom-live" in found.unused[0]
     bloom_filter._layout.cache_clear()

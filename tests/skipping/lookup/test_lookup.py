@@ -58,9 +58,7 @@ def test_a_store_that_hangs() -> None:
     def ask(timeout: float) -> list[int]:
         lookup.indexed(timeout=timeout)
         columns = {"x": QueryColumn("x", domain)}
-        return list(
-            lookup.ask(DEFINITION, Compare("x", ">", 9), columns, timeout=timeout).disproved
-        )
+        return list(lookup.ask(DEFINITION, Compare("x", ">", 9), columns, timeout=timeout).pruned)
 
     began = time.monotonic()
     with pytest.raises(StoreError, match="it hangs"):

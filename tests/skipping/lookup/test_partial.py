@@ -93,30 +93,30 @@ def test_what_was_read_by_then_is_answered(path: Path, go: threading.Event) -> N
     first = ask(lookup, 2)
     there = first.files["ordinal"].to_pylist()
     assert there == list(range(30))
-    assert list(first.disproved) == list(range(30))  # of the others nothing is known
+    assert list(first.pruned) == list(range(30))  # of the others nothing is known
     again = ask(lookup, 2)
-    assert (list(again.disproved), again.lineage) == (list(first.disproved), first.lineage)
+    assert (list(again.pruned), again.lineage) == (list(first.pruned), first.lineage)
     go.set()
     known = eventually_whole(lookup)
     assert known.lineage == first.lineage
     assert known.catalogue.files["ordinal"].to_pylist()[: len(there)] == there
     deadline = time.monotonic() + 30
-    while len((last := ask(lookup, 30)).disproved) <= GREAT:
+    while len((last := ask(lookup, 30)).pruned) <= GREAT:
         assert time.monotonic() < deadline
-    assert list(last.disproved) == list(range(GREAT + 1))
+    assert list(last.pruned) == list(range(GREAT + 1))
     assert len(last.files) == FILES
 
 
 def test_what_is_read_while_others_write(path: Path, go: threading.Event) -> None:
-    """Bounds that are not all here cannot be brought up to date: then nothing is disproved."""
+    """Bounds that are not all here cannot be brought up to date: then nothing is pruned."""
     store = SqliteStore(path)
     lookup = Lookup(store, ttl=3_600)
-    assert len(ask(lookup, 2).disproved) == 30
+    assert len(ask(lookup, 2).pruned) == 30
     SqliteStore(path).remove("i", pa.array([0]))
-    assert list(ask(lookup, 2).disproved) == []
+    assert list(ask(lookup, 2).pruned) == []
     go.set()
     deadline = time.monotonic() + 30
-    while list(ask(lookup, 30).disproved) != list(range(1, GREAT + 1)):
+    while list(ask(lookup, 30).pruned) != list(range(1, GREAT + 1)):
         assert time.monotonic() < deadline
 
 

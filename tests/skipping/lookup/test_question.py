@@ -74,8 +74,8 @@ def deep(levels: int) -> Predicate:
 def test_any_depth_is_answered(store: IndexStore, tmp_path: Path, levels: int) -> None:
     definition, _ = built(store, tmp_path)
     found = ask(store, definition, And((deep(levels), Compare("x", "=", 4))))
-    assert 4 in found.disproved or levels > MOST_LEAVES
-    assert 0 not in ask(store, definition, deep(levels)).disproved
+    assert 4 in found.pruned or levels > MOST_LEAVES
+    assert 0 not in ask(store, definition, deep(levels)).pruned
     assert any("are not asked" in text for text in found.unused) == (levels > MOST_LEAVES)
 
 
@@ -83,11 +83,11 @@ def test_any_width_is_answered(tmp_path: Path) -> None:
     store = MemoryStore("here")
     definition, _ = built(store, tmp_path)
     legs = tuple(Compare("x", "!=", n) for n in range(5, 10_005))
-    assert not ask(store, definition, Or(legs)).disproved
+    assert not ask(store, definition, Or(legs)).pruned
     found = ask(store, definition, And((Compare("x", "<", -5), *legs)))
-    assert set(found.disproved) == set(range(6))
+    assert set(found.pruned) == set(range(6))
     equal = tuple(Compare("x", "=", n) for n in range(5, 10_005))
-    assert set(ask(store, definition, And((Or(equal), Compare("x", ">", 203)))).disproved) >= {5}
+    assert set(ask(store, definition, And((Or(equal), Compare("x", ">", 203)))).pruned) >= {5}
 
 
 def test_a_kind_of_many_tests_is_given_up_and_not_the_question(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_kind_of_many_tests_is_given_up_and_not_the_question(tmp_path: Path) -
         And((Between("x", n, n + 1), Compare("x", "<", 9_999))) for n in range(1_000, 5_000, 2)
     )
     few = ask(store, definition, Or(asked[:100]))
-    assert set(few.disproved) == set(range(6))
+    assert set(few.pruned) == set(range(6))
     found = ask(store, definition, And((Compare("x", ">", 203), Or(asked))))
-    assert set(found.disproved) == {0, 1, 2, 3, 5}
+    assert set(found.pruned) == {0, 1, 2, 3, 5}
     assert any("not asked about so many conditions" in text for text in found.unused)
 
 
@@ -117,24 +117,22 @@ NEVER: list[Predicate] = [
 
 
 @pytest.mark.parametrize("predicate", NEVER, ids=repr)
-def test_what_is_never_true_disproves_every_file(
+def test_what_is_never_true_prunes_every_file(
     store: IndexStore, tmp_path: Path, predicate: Predicate
 ) -> None:
     definition, _ = built(store, tmp_path, "BLOOM_FILTER")
     found = ask(store, definition, predicate)
-    assert set(found.disproved) == set(range(6))
+    assert set(found.pruned) == set(range(6))
     assert found.legs
     one = ask(store, definition, Or((predicate, Compare("x", "=", 3))))
-    assert 3 not in one.disproved
-    assert not ask(store, definition, Or((predicate, Unknown("g")))).disproved
+    assert 3 not in one.pruned
+    assert not ask(store, definition, Or((predicate, Unknown("g")))).pruned
 
 
-def test_bloom_filters_of_nulls_only_disprove_is_not_null(
-    store: IndexStore, tmp_path: Path
-) -> None:
+def test_bloom_filters_of_nulls_only_prune_is_not_null(store: IndexStore, tmp_path: Path) -> None:
     definition, _ = built(store, tmp_path, "BLOOM_FILTER")
-    assert set(ask(store, definition, IsNull("x", negated=True)).disproved) == {5}
-    assert set(ask(store, definition, IsNull("x")).disproved) == set(range(5))
+    assert set(ask(store, definition, IsNull("x", negated=True)).pruned) == {5}
+    assert set(ask(store, definition, IsNull("x")).pruned) == set(range(5))
 
 
 def test_a_list_with_too_many_values_is_asked_by_its_bounds(
@@ -143,17 +141,17 @@ def test_a_list_with_too_many_values_is_asked_by_its_bounds(
     definition, entries = built(store, tmp_path, "VALUE_LIST", limit=2)
     assert entries["s1_known"].to_pylist() == [False] * 5 + [True]
     assert entries["s1o_known"].to_pylist() == [True] * 5 + [None]
-    assert set(ask(store, definition, Compare("x", "=", 300)).disproved) == set(range(6))
-    assert set(ask(store, definition, Compare("x", "<", 2)).disproved) == {2, 3, 4, 5}
-    assert set(ask(store, definition, Compare("x", "=", 50)).disproved) == {5}
-    assert set(ask(store, definition, IsNull("x")).disproved) == set(range(5))
+    assert set(ask(store, definition, Compare("x", "=", 300)).pruned) == set(range(6))
+    assert set(ask(store, definition, Compare("x", "<", 2)).pruned) == {2, 3, 4, 5}
+    assert set(ask(store, definition, Compare("x", "=", 50)).pruned) == {5}
+    assert set(ask(store, definition, IsNull("x")).pruned) == set(range(5))
 
 
 def test_a_list_without_that_part_is_asked_as_ever(store: IndexStore, tmp_path: Path) -> None:
     """What was built before there was the part, and what has no use for it."""
     definition, entries = built(store, tmp_path, "VALUE_LIST", limit=20)
     assert [name for name in entries.schema.names if name.startswith("s1o")] == []
-    assert set(ask(store, definition, Compare("x", "=", 102)).disproved) == {0, 1, 3, 4, 5}
+    assert set(ask(store, definition, Compare("x", "=", 102)).pruned) == {0, 1, 3, 4, 5}
 
 
 def _leaf(values: Any, *, nulls: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The rows that each engine gives for its own filters, on our survivors.
 
-Rows of files that were disproved are in no answer: so one row of them that an engine's filter is
+Rows of files that were pruned are in no answer: so one row of them that an engine's filter is
 true of, when it reads everything, is a row lost.
 """
 
@@ -123,7 +123,7 @@ def asked(random: random.Random, schema: pa.Schema, depth: int = 2) -> Asked:
 
 
 def compare_filters(world: World, seeds: Iterator[int] | range) -> None:
-    """What Arrow and Polars return of everything is in no file that is disproved."""
+    """What Arrow and Polars return of everything is in no file that is pruned."""
     known = world.index.scan().known()
     for seed in seeds:
         given = asked(random.Random(seed), world.whole.schema)

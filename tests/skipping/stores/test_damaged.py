@@ -77,7 +77,7 @@ def grown(path: Path, chosen: random.Random, writes: int) -> SqliteStore:
 
 
 def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
-    """How many files with a match a fresh store says are disproved; raises StoreError."""
+    """How many files with a match a fresh store says are pruned; raises StoreError."""
     store = SqliteStore(path)
     (found,) = store.definitions()
     if found.value.fault is not None:
@@ -97,7 +97,7 @@ def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
             BitsSet("filter", "layout", ((1, probe),), "s3"),
         ]
         asked += ((key, test) for test in tests)
-    answers = store.disproved(
+    answers = store.find_pruned(
         "i",
         [test for _, test in asked],
         below=catalogue.below,

@@ -71,7 +71,7 @@ def wrong(store: IndexStore, questions: int, seed: int) -> Counter[str]:
             test = Contains("values", text, "s2")
         found["asked"] += 1
         try:
-            (answer,) = store.disproved("i", [test], below=FILES, timeout=60)
+            (answer,) = store.find_pruned("i", [test], below=FILES, timeout=60)
         except StoreError as error:
             found[str(error)] += 1
         else:
@@ -120,7 +120,7 @@ def test_a_lookup_made_before(numbered: IndexStore) -> None:
 
     def left(key: int) -> int:
         found = lookup.ask(made, Compare("col-1", "=", key), columns, timeout=60)
-        return FILES - len(found.disproved)
+        return FILES - len(found.pruned)
 
     assert left(1) == 1
     results = [forked(lambda key=key: left(key)) for key in range(4)]

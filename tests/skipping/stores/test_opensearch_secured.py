@@ -90,7 +90,7 @@ def test_roles_and_certificates(
     for keys in ([1], [1, *range(10, 400)]):  # by a query, and on the fields that are kept
         asked = In("x", pa.array(keys, pa.int64()))
         answer = lookup.ask(found, asked, {"x": QueryColumn("x", LONG, "bigint")}, timeout=60)
-        assert list(answer.disproved) == [0, 2]
+        assert list(answer.pruned) == [0, 2]
     assert lookup.catalogue("secured").files["path"].to_pylist() == ["f0", "f1", "f2"]
     assert reader.state("secured") == State("active")
 

@@ -23,8 +23,8 @@ from providers import (
     SkippingProvider,
     StartsWith,
 )
-from providers.evaluate import disproved_rows
-from providers.index_predicate import Test, disproved, map_tests
+from providers.evaluate import find_pruned_rows
+from providers.index_predicate import Test, find_pruned, map_tests
 from providers.index_predicate import tests as each_test
 from providers.predicate import Leaf
 from providers.values import domain_of
@@ -79,7 +79,7 @@ def test_addresses_are_asked_as_the_reference_says(store: IndexStore, junk: list
 def skipped(
     store: IndexStore, provider: SkippingProvider, files: Sequence[pa.Array], leaves: list[Leaf]
 ) -> int:
-    """How many files in all are disproved for the leaves; each answer is the reference's."""
+    """How many files in all are pruned for the leaves; each answer is the reference's."""
     kept = table(provider, [sketch(provider, [each]) for each in files], "s1")
     columns = dict(zip(kept.column_names, map(pa.ChunkedArray.combine_chunks, kept), strict=True))
     store.define(definition(), expect=None)
@@ -91,10 +91,10 @@ def skipped(
             continue
         named = map_tests(rewritten, lambda test: replace(test, sketch="s1"))
         asked: list[Test] = list(each_test(named))
-        answers = store.disproved("i", asked, below=len(files), timeout=60)
+        answers = store.find_pruned("i", asked, below=len(files), timeout=60)
         of_test = dict(zip(map(id, asked), answers, strict=True))
-        found = disproved(named, lambda test, answers=of_test: answers[id(test)])
-        expected = disproved(named, lambda t: BitMap(np.flatnonzero(disproved_rows(t, kept))))
+        found = find_pruned(named, lambda test, answers=of_test: answers[id(test)])
+        expected = find_pruned(named, lambda t: BitMap(np.flatnonzero(find_pruned_rows(t, kept))))
         assert found == expected, leaf
         count += len(found)
     return count

@@ -72,7 +72,7 @@ def test_a_lookup_follows_into_no_other_past(reachable: IndexStore, ttl: float) 
         found = lookup.ask(made, asked, columns, timeout=30)
         files = lookup.catalogue("i").files
         names = zip(files["ordinal"].to_pylist(), files["path"].to_pylist(), strict=True)
-        return [path for ordinal, path in names if ordinal not in found.disproved]
+        return [path for ordinal, path in names if ordinal not in found.pruned]
 
     assert left(2) == ["lost2"]
     restore()
@@ -91,19 +91,19 @@ def test_a_past_that_never_was(store: IndexStore) -> None:
     store.remove("i", pa.array([0]))
     asked = [FieldCompare("low", "<", 1, "s1"), Overlaps("low", "high", pa.array([5]), "s1")]
 
-    def disproved(generation: int) -> list[list[int]]:
-        found = store.disproved("i", asked, below=9, timeout=30, generation=generation)
+    def find_pruned(generation: int) -> list[list[int]]:
+        found = store.find_pruned("i", asked, below=9, timeout=30, generation=generation)
         return [list(answer) for answer in found]
 
     for known in (empty, first, store.catalogue("i")):
-        assert disproved(known.generation) == [[1], [1]]
+        assert find_pruned(known.generation) == [[1], [1]]
         assert known.after(store.catalogue("i", since=known.generation)).files["path"].to_pylist()
     drawn = first.generation
     while drawn == first.generation:
         drawn = next_generation(empty.generation)
     for unknown in (drawn, store.catalogue("i").generation + 1, next_generation(first.generation)):
         with pytest.raises(Rewound):
-            disproved(unknown)
+            find_pruned(unknown)
         with pytest.raises(Rewound):
             store.catalogue("i", since=unknown)
 

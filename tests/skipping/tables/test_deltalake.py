@@ -209,7 +209,7 @@ class TestIndex:
         assert (index.state.covered, len(index.files())) == (3, 4)
         assert index.lookup("k = 1").kept == 1
         why = index.why(Compare("k", "=", 1))
-        assert why["disproved"].to_pylist().count(True) == 3
+        assert why["pruned"].to_pylist().count(True) == 3
         write_deltalake(folder, rows(7), mode="append")
         again = SkippingIndex.on(DeltaTable(folder), store=store)
         assert again.lookup("k = 7").unknown == 1

@@ -180,7 +180,7 @@ def test_spark_skips_by_what_delta_rs_built(spark: SparkSession, tmp_path: Path)
     try:
         frame = spark.read.format("delta").load(str(folder))
         for row in index.why("k = 4").to_pylist():
-            if row["disproved"]:
+            if row["pruned"]:
                 Path(row["path"].removeprefix("file:")).write_bytes(b"no parquet" * 400)
         kept = frame.where("k = 4")
         assert [tuple(row) for row in kept.collect()] == [(4, "s4", SPECIAL[4])]
@@ -220,7 +220,7 @@ def test_deletion_vectors_of_either_version(spark: SparkSession, tmp_path: Path,
     assert len(cloned.scan("k >= 1000 AND k < 2100").plan_files()) == 1
 
 
-def test_what_was_disproved_is_read_again(spark: SparkSession, tmp_path: Path, url: str) -> None:
+def test_what_was_pruned_is_read_again(spark: SparkSession, tmp_path: Path, url: str) -> None:
     write_deltalake(tmp_path / "t", pa.table({"k": range(10)}))
     index = SkippingIndex.create(DeltaTable(tmp_path / "t"), "k VALUE_LIST", store=url)
     columns = index.table.columns()

@@ -114,7 +114,7 @@ class TestScan:
             path = folder / f"{i}.parquet"
             path.write_bytes(GARBAGE[:10] * (path.stat().st_size // 10 + 1))
             os.truncate(path, (folder / f"{i}.parquet").stat().st_size)
-        files = {f["path"][-9:]: f["disproved"] for f in index.why("k = 2").to_pylist()}
+        files = {f["path"][-9:]: f["pruned"] for f in index.why("k = 2").to_pylist()}
         assert files["2.parquet"] is False
         changed = index.lookup("k = 2").unknown
         assert changed == 2, "they have another size or time: nobody knows of them"

@@ -326,7 +326,7 @@ def test_files_of_other_formats_are_unknown(spark: SparkSession, name: str) -> N
     assert index.state.status == "active"
     assert len(index.files()) == 1
     plan = index.lookup(Compare("k", "=", 9))
-    assert (plan.total, plan.disproved, plan.unknown) == (3, 1, 2)
+    assert (plan.total, plan.pruned, plan.unknown) == (3, 1, 2)
 
 
 def test_imported_files(spark: SparkSession, name: str, tmp_path: Path) -> None:

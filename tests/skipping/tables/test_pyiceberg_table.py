@@ -282,7 +282,7 @@ class TestManyFiles:
         assert len(list(SkippingIndex.on(table, store=store).scan("k = 7").plan_files())) == 1
         SkippingIndex.on(table, store=store).refresh()
         assert len(list(index.scan("k = 7").plan_files())) == 0
-        assert index._asking.settings.cache_ttl > 0
+        assert index._query.settings.cache_ttl > 0
 
     def test_the_process_keeps_few(self) -> None:
         stores = [MemoryStore(str(i)) for i in range(20)]
@@ -305,8 +305,8 @@ class TestSettings:
             monkeypatch.setenv(f"SKIPPING_{name}", value)
         index = SkippingIndex.create(table, "k MIN_MAX")
         assert index.store.location == address
-        assert index._asking.settings == Settings(store=address, timeout=7, cache_max_bytes=1024)
-        assert SkippingIndex.on(table, timeout=0.5)._asking.settings.timeout == 0.5
+        assert index._query.settings == Settings(store=address, timeout=7, cache_max_bytes=1024)
+        assert SkippingIndex.on(table, timeout=0.5)._query.settings.timeout == 0.5
         monkeypatch.setenv("SKIPPING_TIMEOUT", "soon")
         with pytest.raises(SettingError, match="SKIPPING_TIMEOUT takes a duration"):
             SkippingIndex.on(table)

@@ -123,7 +123,7 @@ def test_it_is_what_spark_reads(
     assert plain(index.scan().to_arrow()) == plain(wanted)
     assert len(wanted) == 40 - 6 + 1
     assert index.lookup("k = 32").kept == 2
-    assert sum(not gone for gone in index.why("k = 31")["disproved"].to_pylist()) == 1
+    assert sum(not gone for gone in index.why("k = 31")["pruned"].to_pylist()) == 1
 
 
 def test_every_snapshot_branch_and_tag(table: Table, index: SkippingIndex) -> None:

@@ -114,8 +114,8 @@ class World:
         return row["d"] is None or row["f"] is None
 
     def lost(self, predicate: Any, ids: set[int]) -> set[int]:
-        """Rows of an answer that are in files which are disproved for a predicate."""
-        gone = self.index._asking.disproved(predicate, self.columns)
+        """Rows of an answer that are in files which are pruned for a predicate."""
+        gone = self.index._query.find_pruned(predicate, self.columns)
         self.skipped += len(gone)
         return {id for identity in gone for id in self.held[identity] & ids}
 
