@@ -104,7 +104,7 @@ READS: dict[str, tuple[str, Mapping[str, str]]] = {
         "WITH c AS (SELECT f.id FROM {t} f JOIN {d} d ON f.k = d.k WHERE d.a = 3)"
         " SELECT a.id, b.id FROM c a JOIN c b ON a.id = b.id", {}),
     "a temporary view": ("SELECT id FROM {format}_view WHERE k = 5", {}),
-    "a view": ("SELECT id FROM default.{format}_stored WHERE k = 5", {}),
+    "a view": ("SELECT id FROM spark_catalog.default.{format}_stored WHERE k = 5", {}),
     "EXPLAIN": ("EXPLAIN EXTENDED " + JOIN, {}),
 }  # fmt: skip
 """By name: a query on a fact and a dimension of each format, and its settings."""
@@ -419,7 +419,7 @@ def make(spark: SparkSession) -> Iterator[Statement]:
                 make_table(spark, t, FACT, INDEX)
                 make_table(spark, d, DIM)
             spark.sql(f"CREATE TEMP VIEW {format}_view AS SELECT id, k FROM {t}")
-            spark.sql(f"CREATE VIEW default.{format}_stored AS SELECT id, k FROM {t}")
+            spark.sql(f"CREATE VIEW spark_catalog.default.{format}_stored AS SELECT id, k FROM {t}")
         fill = partial(str.format, t=t, d=d, format=format)
         for name, (text, conf) in READS.items():
             yield Statement(f"{format}: {name}", (fill(text),), conf)
