@@ -3,47 +3,28 @@
 from __future__ import annotations
 
 import json
-import logging
-import math
-import threading
-import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from providers.errors import DefinitionError, SessionError, SkippingError
+from providers.errors import DefinitionError, SessionError
 from rewrite.bridge.authentication import Guarded, authenticate, make_secret, seal
-from rewrite.bridge.callbacks import Answers, Statements, describe_indexes
+from rewrite.bridge.callbacks import Answers, Statements
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.counters import Counting
+from rewrite.bridge.lookup_cache import LookupCache
 from rewrite.bridge.message_files import Folder
 from rewrite.bridge.shadow import Shadow
+from rewrite.bridge.store_watcher import StoreWatcher
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import settings_of, store_of
 from skipping.tables.bounds import rules_as_json
 
 __all__ = ["Hooks", "analysed", "find_hooks"]
-
-log = logging.getLogger("skipping")
-
-_BUSIEST, _LAZIEST = 0.2, 60.0
-"""Seconds between two looks at the store, whatever `cache.ttl` is."""
-
-_PATIENCE = 10.0
-"""Seconds that a look at the store may take."""
-
-_KEPT = 64
-"""Kinds of settings, and stores, that are remembered: those used last."""
-
-_LOGGED = 60.0
-"""Seconds between two lines of counters in the log."""
 
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
@@ -81,10 +62,9 @@ def _key(spark: SparkSession) -> tuple[str, int]:
 
 
 class Hooks:
-    """One installation: the Java half, and a thread that tells it which tables have an index.
+    """One installation in a session and its clones: the Java half, and what answers it.
 
-    The thread does so about every `cache.ttl` of a session, so that its scans of any other table
-    never leave Java. It ends with the Spark context, and so does all that is kept here.
+    It ends with the Spark context, and so does everything it holds.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -93,27 +73,36 @@ class Hooks:
         A session that has run SQL has built its rules; it only passes these on to its clones.
         """
         for earlier in set(_hooks.values()):
-            if earlier._stopped():
+            if earlier._has_ended():
                 earlier.close()
         context = spark.sparkContext
         authenticate(context._gateway)
         classes = Classes(context._gateway)
         self._spark = spark
-        self._lock = threading.Lock()
-        self._named: OrderedDict[str, Settings] = OrderedDict()
-        self._lookups: OrderedDict[Settings, Lookup] = OrderedDict()
-        self._looked = weakref.WeakKeyDictionary[Lookup, float]()
-        self._watching = False
         self._folder = Folder()
         self.counting = Counting()
-        self.shadow = Shadow(_weak(self._session))
         # Java keeps callbacks as long as it likes: they must not keep this object and its Java.
-        answers = Answers(_weak(self._asked), self._folder, self.shadow)
-        self._warn = answers.warn
+        session = _weak(self._session)
+        self.shadow = Shadow(session)
+        answers = Answers(_weak(self._get_lookup), self._folder, self.shadow)
         secret = make_secret()
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
         self.java = classes.new("SkippingExtension", asks, states, secret, str(self._folder.path))
+        self.lookups = LookupCache(
+            session,
+            lambda name: self.java.settings().of(name),
+            answers.warn,
+            _weak(self._publish, default=None),
+        )
+        self._watcher = StoreWatcher(
+            self.java,
+            self._session,
+            self.lookups,
+            self.counting,
+            warn=answers.warn,
+            on_end=self.close,
+        )
         self.java.setBoundRules(rules_as_json())
         self.java.inject(spark._jsparkSession.extensions(), context._jsc.sc())
         seal(asks)
@@ -151,10 +140,8 @@ class Hooks:
         self._spark = spark
         self.java.register(spark._jsparkSession)
         self.java.setAttached(True)
-        self._tell()
-        if not self._watching:
-            self._watching = True
-            threading.Thread(target=self._watch, name="skipping", daemon=True).start()
+        self._watcher.publish()
+        self._watcher.start()
 
     def detach(self) -> None:
         """Let every query pass."""
@@ -165,146 +152,37 @@ class Hooks:
         _forget(self)
         self.shadow.stop()
         self._folder.remove()
-        with self._lock:
-            self._lookups.clear()
-            self._named.clear()
+        self.lookups.clear()
 
     def _session(self) -> SparkSession:
         return self._spark
 
-    def _asked(self, name: str) -> tuple[Settings, Lookup]:
-        """The settings of a name that Java has given them, and the lookup that they ask for."""
-        settings = self._settings(name)
-        return settings, self._lookup(settings)
+    def _get_lookup(self, name: str) -> tuple[Settings, Lookup]:
+        return self.lookups.get(name)
 
-    def _settings(self, name: str) -> Settings:
-        with self._lock:
-            if name in self._named:
-                self._named.move_to_end(name)
-                return self._named[name]
-        text = self.java.settings().of(name)
-        if text is None:
-            raise SessionError("the session's settings are no longer known")
-        settings, complaints = Settings.lenient(json.loads(text))
-        for complaint in complaints:
-            self._warn(complaint)
-        with self._lock:
-            _keep(self._named, name, settings)
-        return settings
+    def _publish(self, lookup: Lookup) -> None:
+        self._watcher.publish([lookup])
 
-    def _lookup(self, settings: Settings) -> Lookup:
-        # Alike in all that a lookup needs.
-        like = replace(settings, shadow=0.0)
-        with self._lock:
-            if like in self._lookups:
-                self._lookups.move_to_end(like)
-                return self._lookups[like]
-        lookup = Lookup(
-            store_of(self._spark, settings),
-            ttl=settings.cache_ttl,
-            providers=settings.providers,
-            values=settings.explain_values,
-        )
-        held = weakref.WeakMethod(self._tell)
-
-        def tell() -> None:
-            told = held()
-            if told is not None:  # else its session has ended, and it is about to go
-                told([lookup])
-
-        lookup.on_change = tell
-        with self._lock:
-            if like not in self._lookups:
-                _keep(self._lookups, like, lookup)
-            return self._lookups[like]
-
-    def _watch(self) -> None:
-        logged = time.monotonic()
-        while not self._stopped():
-            time.sleep(_BUSIEST)
-            try:
-                if due := self._due():
-                    self._tell(due)
-                if time.monotonic() - logged >= _LOGGED:
-                    logged = time.monotonic()
-                    self.counting.log(self.java)
-            except Exception as error:
-                if self._stopped() or not self._java_runs():
-                    break
-                self._warn(f"the store is watched on after {type(error).__name__}: {error}")
-        self.close()
-
-    def _due(self) -> set[Lookup]:
-        """Who is to look at a store again, each by the `cache.ttl` of its own sessions."""
-        now, due = time.monotonic(), set()
-        with self._lock:
-            for settings, lookup in self._lookups.items():
-                patience = min(max(settings.cache_ttl, _BUSIEST), _LAZIEST)
-                if now - self._looked.get(lookup, -math.inf) >= patience:
-                    self._looked[lookup] = now
-                    due.add(lookup)
-        return due
-
-    def _java_runs(self) -> bool:
-        try:
-            self.java.plans()
-        except (Py4JError, OSError):
-            return False
-        return True
-
-    def _stopped(self) -> bool:
+    def _has_ended(self) -> bool:
         return self._spark.sparkContext._jsc is None
 
-    def _tell(self, only: Collection[Lookup] | None = None) -> None:
-        """Tell Java which tables have an index, for each store that a session of this one names.
 
-        Or only for what changed, or is due: another, which may be slow, is nothing to it.
-        """
-        # A change in a store reaches every Lookup of the process, those of earlier sessions too.
-        if self._stopped():
-            return
-        known = self.java.settings()
-        current = known.name(self._spark._jsparkSession.sessionState().conf())
-        told: dict[Lookup, str | None] = {}
-        for name in dict.fromkeys([current, *known.names()]):
-            try:
-                lookup = self._lookup(self._settings(name))
-                if only is not None and lookup not in only:
-                    continue
-                if lookup not in told:
-                    told[lookup] = None
-                    tables = lookup.indexed(fresh=True, timeout=_PATIENCE)
-                    told[lookup] = json.dumps(describe_indexes(tables))
-                if told[lookup] is not None:
-                    self.java.setIndexed(name, told[lookup])
-            except SkippingError:
-                # What Java knows stays: it goes on asking, and the answer says what is wrong.
-                continue
-            except Py4JNetworkError:
-                raise
-            except Exception as error:
-                self._warn(f"a store cannot be watched: {type(error).__name__}: {error}")
+_RAISE = object()
 
 
-def _weak(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, for as long as there is its object."""
-    held = weakref.WeakMethod(method)
+def _weak(method: Callable[..., Any], *, default: Any = _RAISE) -> Callable[..., Any]:
+    """Return a function that calls a method while its object lives.
+
+    After that it returns `default`, or raises SessionError without one.
+    """
+    reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> Any:
-        found = held()
-        if found is None:
-            raise SessionError("the session has ended")
-        return found(*arguments)
+        method = reference()
+        if method is None:
+            if default is _RAISE:
+                raise SessionError("the session has ended")
+            return default
+        return method(*arguments)
 
     return call
-
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Remember a value, and forget that which was not used for longest."""
-    kept[key] = value
-    while len(kept) > _KEPT:
-        kept.popitem(last=False)

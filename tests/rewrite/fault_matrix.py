@@ -77,12 +77,10 @@ READS: dict[str, tuple[str, Mapping[str, str]]] = {
         " ON f.k = d.k WHERE d.a = 3", {}),
     "join with rows of a LIMIT": (
         "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} WHERE a = 3 LIMIT 99) d ON f.k = d.k", {}),
-    "join with rows that may be others": (
-        "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} WHERE a = 3 AND rand() < 2) d"
-        " ON f.k = d.k", {}),
-    "join with rows that may be others, not adaptive": (
-        "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} WHERE a = 3 AND rand() < 2) d"
-        " ON f.k = d.k", PLAIN),
+    "join with first rows": (
+        "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} ORDER BY k LIMIT 2) d ON f.k = d.k", {}),
+    "join with first rows, not adaptive": (
+        "SELECT f.id FROM {t} f JOIN (SELECT k FROM {d} ORDER BY k LIMIT 2) d ON f.k = d.k", PLAIN),
     "join with groups": (
         "SELECT f.id, d.g FROM {t} f JOIN (SELECT k, s, max(g) AS g FROM {d} WHERE a = 3"
         " GROUP BY k, s) d ON f.k = d.k", {}),
@@ -105,6 +103,7 @@ READS: dict[str, tuple[str, Mapping[str, str]]] = {
         " SELECT a.id, b.id FROM c a JOIN c b ON a.id = b.id", {}),
     "a temporary view": ("SELECT id FROM {format}_view WHERE k = 5", {}),
     "a view": ("SELECT id FROM spark_catalog.default.{format}_stored WHERE k = 5", {}),
+    "EXECUTE IMMEDIATE": ("EXECUTE IMMEDIATE 'SELECT id FROM {t} WHERE k = 3'", {}),
     "EXPLAIN": ("EXPLAIN EXTENDED " + JOIN, {}),
 }  # fmt: skip
 """By name: a query on a fact and a dimension of each format, and its settings."""

@@ -256,11 +256,19 @@ def test_the_stages_of_a_long_query_are_all_asked(spark: SparkSession, store: Pa
 def test_settings_that_java_obeys_make_nothing_anew(spark: SparkSession, store: Path) -> None:
     held = hooks(spark)
     ask(spark, 1)
-    before = held.java.settings().names().size(), len(held._lookups), len(held._named)
+    before = (
+        held.java.settings().names().size(),
+        len(held.lookups._lookups),
+        len(held.lookups._settings),
+    )
     for i in range(40):
         with settings(spark, {"spark.skipping.timeout": f"{5000 + i}ms"}):
             spark.sql(few_keys(i))._jdf.queryExecution().executedPlan()
-    after = held.java.settings().names().size(), len(held._lookups), len(held._named)
+    after = (
+        held.java.settings().names().size(),
+        len(held.lookups._lookups),
+        len(held.lookups._settings),
+    )
     assert after == before
 
 
@@ -272,9 +280,9 @@ def test_settings_and_stores_are_remembered_for_a_while(
         with settings(spark, {"spark.skipping.store": f"sqlite:{tmp_path}/{i}.sqlite"}):
             spark.sql(few_keys(i))._jdf.queryExecution().executedPlan()
             conf = spark._jsparkSession.sessionState().conf()
-            held._asked(held.java.settings().name(conf))
+            held.lookups.get(held.java.settings().name(conf))
     assert held.java.settings().names().size() == 64
-    assert len(held._named) == len(held._lookups) == 64
+    assert len(held.lookups._settings) == len(held.lookups._lookups) == 64
     assert same_rows(spark, few_keys(1)).opened == 1
 
 
@@ -344,7 +352,9 @@ def test_each_session_has_the_store_looked_at_by_its_own_ttl(
     with settings(spark, {"spark.skipping.cache.ttl": "50s"}):
         for session in (spark, hasty):
             session.sql(few_keys(1)).collect()
-        eventually(lambda: {50.0, 0.25} <= {lookup._ttl for lookup in hooks(spark)._looked})
+        eventually(
+            lambda: {50.0, 0.25} <= {lookup._ttl for lookup in hooks(spark)._watcher._read_at}
+        )
         monkeypatch.setattr(Lookup, "indexed", counted)
         eventually(lambda: looked[0.25] > 4)
         assert looked[50.0] <= 1  # which may have begun before it was counted

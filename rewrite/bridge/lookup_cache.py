@@ -1,0 +1,105 @@
+"""The lookups that a session and its clones use, by their settings."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from providers.errors import SessionError
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.sources.spark import store_of
+
+__all__ = ["LookupCache"]
+
+_MOST = 64
+"""Settings, and lookups, that are cached: the last used."""
+
+
+class LookupCache:
+    """Caches settings by the name that Java gave them, and one lookup for those that share it."""
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        read: Callable[[str], str | None],
+        warn: Callable[[str], None],
+        on_change: Callable[[Lookup], None],
+    ) -> None:
+        """`read` returns the settings with a name, as JSON; `on_change` is the lookup's own."""
+        self._spark = spark
+        self._read = read
+        self._warn = warn
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._settings: OrderedDict[str, Settings] = OrderedDict()
+        self._lookups: OrderedDict[Settings, Lookup] = OrderedDict()
+
+    def get(self, name: str) -> tuple[Settings, Lookup]:
+        """Return the settings with a name, and the lookup they use."""
+        settings = self.settings(name)
+        return settings, self.lookup(settings)
+
+    def settings(self, name: str) -> Settings:
+        """Return the settings with a name; raises SessionError if Java has forgotten it."""
+        with self._lock:
+            if name in self._settings:
+                self._settings.move_to_end(name)
+                return self._settings[name]
+        text = self._read(name)
+        if text is None:
+            raise SessionError("the session's settings are no longer cached: run the query again")
+        settings, complaints = Settings.lenient(json.loads(text))
+        for complaint in complaints:
+            self._warn(complaint)
+        with self._lock:
+            _put(self._settings, name, settings)
+        return settings
+
+    def lookup(self, settings: Settings) -> Lookup:
+        """Return the lookup for these settings."""
+        key = replace(settings, shadow=0.0)  # which no lookup depends on
+        with self._lock:
+            if key in self._lookups:
+                self._lookups.move_to_end(key)
+                return self._lookups[key]
+        lookup = Lookup(
+            store_of(self._spark(), settings),
+            ttl=settings.cache_ttl,
+            providers=settings.providers,
+            values=settings.explain_values,
+        )
+        on_change = self._on_change
+        lookup.on_change = lambda: on_change(lookup)
+        with self._lock:
+            if key not in self._lookups:
+                _put(self._lookups, key, lookup)
+            return self._lookups[key]
+
+    def items(self) -> list[tuple[Settings, Lookup]]:
+        """Return the cached lookups."""
+        with self._lock:
+            return list(self._lookups.items())
+
+    def clear(self) -> None:
+        """Drop all."""
+        with self._lock:
+            self._lookups.clear()
+            self._settings.clear()
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _put(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Cache a value, and drop the one that was not used for longest."""
+    cache[key] = value
+    while len(cache) > _MOST:
+        cache.popitem(last=False)

@@ -1,0 +1,128 @@
+"""A thread that tells Java which tables have an index, so that other scans never leave Java."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from providers.errors import SkippingError
+from rewrite.bridge.callbacks import describe_indexes
+from rewrite.bridge.counters import Counting
+from rewrite.bridge.lookup_cache import LookupCache
+from skipping.lookup.lookup import Lookup
+
+__all__ = ["StoreWatcher"]
+
+_SHORTEST, _LONGEST = 0.2, 60.0
+"""Seconds between two reads of a store, whatever `cache.ttl` is."""
+
+_TIMEOUT = 10.0
+"""Seconds that a read of a store may take."""
+
+_LOG_INTERVAL = 60.0
+"""Seconds between two lines of counters in the log."""
+
+
+class StoreWatcher:
+    """Reads each store that a session names about every `cache.ttl` of that session.
+
+    The thread ends with the Spark context and then calls `on_end`.
+    """
+
+    def __init__(
+        self,
+        java: Any,
+        spark: Callable[[], SparkSession],
+        lookups: LookupCache,
+        counting: Counting,
+        *,
+        warn: Callable[[str], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._java = java
+        self._spark = spark
+        self._lookups = lookups
+        self._counting = counting
+        self._warn = warn
+        self._on_end = on_end
+        self._read_at = weakref.WeakKeyDictionary[Lookup, float]()
+        self._is_running = False
+
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
+        if not self._is_running:
+            self._is_running = True
+            threading.Thread(target=self._run, name="skipping", daemon=True).start()
+
+    def publish(self, only: Collection[Lookup] | None = None) -> None:
+        """Tell Java which tables have an index, for the settings of each session.
+
+        With `only`, for settings that use one of these lookups: a slow store delays no other.
+        """
+        # A store's change reaches every Lookup of the process, those of earlier sessions too.
+        if self._has_ended():
+            return
+        settings = self._java.settings()
+        current = settings.name(self._spark()._jsparkSession.sessionState().conf())
+        indexes: dict[Lookup, str | None] = {}
+        for name in dict.fromkeys([current, *settings.names()]):
+            try:
+                _, lookup = self._lookups.get(name)
+                if only is not None and lookup not in only:
+                    continue
+                if lookup not in indexes:
+                    indexes[lookup] = None
+                    tables = lookup.indexed(fresh=True, timeout=_TIMEOUT)
+                    indexes[lookup] = json.dumps(describe_indexes(tables))
+                if indexes[lookup] is not None:
+                    self._java.setIndexed(name, indexes[lookup])
+            except SkippingError:
+                # Java keeps what it has and goes on asking: the response has the reason.
+                continue
+            except Py4JNetworkError:
+                raise
+            except Exception as error:
+                self._warn(f"cannot watch a store: {type(error).__name__}: {error}")
+
+    def _run(self) -> None:
+        logged = time.monotonic()
+        while not self._has_ended():
+            time.sleep(_SHORTEST)
+            try:
+                if due := self._find_due():
+                    self.publish(due)
+                if time.monotonic() - logged >= _LOG_INTERVAL:
+                    logged = time.monotonic()
+                    self._counting.log(self._java)
+            except Exception as error:
+                if self._has_ended() or not self._is_java_alive():
+                    break
+                self._warn(f"watching the store goes on after {type(error).__name__}: {error}")
+        self._on_end()
+
+    def _find_due(self) -> set[Lookup]:
+        now, due = time.monotonic(), set()
+        for settings, lookup in self._lookups.items():
+            interval = min(max(settings.cache_ttl, _SHORTEST), _LONGEST)
+            if now - self._read_at.get(lookup, -math.inf) >= interval:
+                self._read_at[lookup] = now
+                due.add(lookup)
+        return due
+
+    def _is_java_alive(self) -> bool:
+        try:
+            self._java.plans()
+        except (Py4JError, OSError):
+            return False
+        return True
+
+    def _has_ended(self) -> bool:
+        return self._spark().sparkContext._jsc is None
