@@ -29,13 +29,13 @@ from providers.index_predicate import (
 from providers.predicate import Op
 from providers.values import Value, compare
 
-__all__ = ["find_pruned_rows", "holds"]
+__all__ = ["find_prunable_rows", "holds"]
 
 Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 
 
-def find_pruned_rows(test: Test, sketches: pa.Table) -> Mask:
+def find_prunable_rows(test: Test, sketches: pa.Table) -> Mask:
     """Which rows (files) are pruned: known and the test does not hold."""
     known = _mask(_column(sketches, f"{test.sketch}_known"))
     return known & ~holds(test, sketches)

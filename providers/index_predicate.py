@@ -7,7 +7,7 @@ missing on the way (an entry, a page, a whole store) leaves files unproven, and 
 Tests. A `Test` is a question to one sketch of one file. A provider promises: if some row of the
 file satisfies the leaf, the test holds. So, for a file whose sketch is *known*,
 
-    find_pruned(test) = known and not holds(test)
+    find_prunable(test) = known and not holds(test)
 
 A sketch that is not known (never built, over its cap, unreadable) prunes nothing. A column of
 only nulls is known and has no values: no comparison holds for it, so it is pruned, as is due.
@@ -60,7 +60,7 @@ __all__ = [
     "Overlaps",
     "OverlapsRange",
     "Test",
-    "find_pruned",
+    "find_prunable",
     "fold",
     "has_never",
     "map_tests",
@@ -255,7 +255,7 @@ def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> Inde
     )
 
 
-def find_pruned(
+def find_prunable(
     predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
 ) -> BitMap:
     """The files pruned for `predicate`, given those pruned for each of its tests.

@@ -66,23 +66,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end.listen()  # PySpark takes SIGINT for itself
     end.process = getattr(spark.sparkContext._gateway, "proc", None)
     services: list[Service] = []
-    is_told = True
+    is_stop_requested = True
     try:
         fix_settings(spark)
-        if not end.is_told():
+        if not end.is_stop_requested():
             _start(spark, given, services)
-        if not end.is_told():
+        if not end.is_stop_requested():
             _resume(spark)
-        if not end.is_told():
-            print(f"ready: {', '.join(_named(service) for service in services)}", flush=True)
-            is_told = _wait(spark, end)
+        if not end.is_stop_requested():
+            print(f"ready: {', '.join(_name(service) for service in services)}", flush=True)
+            is_stop_requested = _wait(spark, end)
     except SkippingError as error:
         print(f"no server: {error}", file=sys.stderr)
-        is_told = False
+        is_stop_requested = False
     end.begin()  # from here on a signal ends it at once
     _stop(spark, services)
     end.cancel()
-    return 0 if is_told else 1
+    return 0 if is_stop_requested else 1
 
 
 class _Ending:
@@ -109,7 +109,7 @@ class _Ending:
         """From here on there is something to give back."""
         self._owes = True
 
-    def is_told(self) -> bool:
+    def is_stop_requested(self) -> bool:
         return self._told.is_set()
 
     def wait(self, seconds: float) -> bool:
@@ -128,7 +128,7 @@ class _Ending:
     def _take(self) -> None:
         if not self._owes:
             self._exit(0)
-        elif self.is_told():
+        elif self.is_stop_requested():
             self._exit(1)
         else:
             self.begin()
@@ -250,7 +250,7 @@ def _resume(spark: SparkSession) -> None:
         log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
 
 
-def _named(service: Service) -> str:
+def _name(service: Service) -> str:
     return f"{type(service).__name__.lower()} {service.url}"
 
 
@@ -266,11 +266,11 @@ def _wait(spark: SparkSession, end: _Ending) -> bool:
 
     # Java may hang: then the watch does, and a signal still counts.
     threading.Thread(target=watch, name="watch", daemon=True).start()
-    while not end.is_told() and not over.wait(0.2):
+    while not end.is_stop_requested() and not over.wait(0.2):
         pass
-    if not end.is_told():
+    if not end.is_stop_requested():
         print("Spark ended by itself; its reason stands above", file=sys.stderr)
-    return end.is_told()
+    return end.is_stop_requested()
 
 
 def _stop(spark: SparkSession, services: Sequence[Service]) -> None:

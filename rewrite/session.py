@@ -98,7 +98,7 @@ def session(
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_submitted():
-        given = _submitted() | given
+        given = _read_launch_conf() | given
     settings = _settings(given, formats)
     jars = Jars(given, settings)
     for key, value in {**settings, **jars.settings()}.items():
@@ -120,7 +120,7 @@ def session(
     return enable(spark)
 
 
-def _submitted() -> dict[str, str]:
+def _read_launch_conf() -> dict[str, str]:
     """What spark-submit and spark-defaults.conf say to the Java that they have started."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
@@ -132,7 +132,7 @@ def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict
     if in_notebook():
         # Spark redraws its bar as in a terminal: a cell fills up with it.
         made["spark.ui.showConsoleProgress"] = "false"
-    packages = _listed(given.get("spark.jars.packages", ""))
+    packages = _split(given.get("spark.jars.packages", ""))
     extensions = []
     if "iceberg" in formats:
         if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
@@ -144,7 +144,7 @@ def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict
             packages = _with_delta(packages)
         extensions.insert(0, DELTA_EXTENSION)
         made["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
-    given_extensions = _listed(given.get("spark.sql.extensions", ""))
+    given_extensions = _split(given.get("spark.sql.extensions", ""))
     extensions = list(dict.fromkeys([*given_extensions, *extensions]))
     listed = {"spark.jars.packages": packages, "spark.sql.extensions": extensions}
     return {**made, **given, **{key: ",".join(some) for key, some in listed.items() if some}}
@@ -155,7 +155,7 @@ def _with_delta(packages: list[str]) -> list[str]:
 
     # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
-    return _listed(probe._options["spark.jars.packages"])
+    return _split(probe._options["spark.jars.packages"])
 
 
 def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _listed(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -345,7 +345,7 @@ class Index:
         known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         if predicate is not None:
-            gone = self._query.find_pruned(predicate, self.table.columns())
+            gone = self._query.find_prunable(predicate, self.table.columns())
             files = files.filter(pa.array([f not in gone for f in identities(files)], pa.bool_()))
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 

@@ -92,11 +92,11 @@ class Answers:
             settings, lookup = self._asked(name)
             match header.get(protocol.OP):
                 case protocol.PRUNED:
-                    return self._find_pruned(lookup, header, buffers, settings, deadline)
+                    return self._find_prunable(lookup, header, buffers, settings, deadline)
                 case protocol.FILES:
                     return self._files(lookup, header, deadline)
                 case protocol.INDEXED:
-                    return _indexed(lookup, deadline)
+                    return _list_indexes(lookup, deadline)
                 case op:
                     raise SkippingError(f"unknown operation {op!r}")
         except Exception as error:
@@ -111,7 +111,7 @@ class Answers:
             raise SkippingError("there is no folder for messages")
         return self._folder.read(message)
 
-    def _find_pruned(
+    def _find_prunable(
         self,
         lookup: Lookup,
         header: Mapping[str, Any],
@@ -120,13 +120,15 @@ class Answers:
         deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        indexed = lookup.indexed(timeout=_left(deadline))
+        indexed = lookup.indexed(timeout=_remaining_seconds(deadline))
         definition = indexed.get(TableId(*header[protocol.TABLE].split("\n")))
         if definition is None:
             return _message({protocol.REASON: "the table has no index"})
         reader = Reader(buffers, definition.columns)
         predicate = reader.read(header[protocol.FILTERS])
-        finding = lookup.ask(definition, predicate, reader.columns, timeout=_left(deadline))
+        finding = lookup.ask(
+            definition, predicate, reader.columns, timeout=_remaining_seconds(deadline)
+        )
         if settings.shadow and self._shadow is not None:
             self._shadow.offer(
                 Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
@@ -159,7 +161,7 @@ class Answers:
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
         """Some files of an index, from the one on that Java has not, if it has those before it."""
         index = header[protocol.INDEX]
-        known = lookup.held(index) or lookup.known(index, timeout=_left(deadline))
+        known = lookup.held(index) or lookup.known(index, timeout=_remaining_seconds(deadline))
         first = header[protocol.FIRST] if header[protocol.LINEAGE] == known.lineage else 0
         files = known.catalogue.files.slice(first, _PAGE).combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
@@ -204,7 +206,7 @@ def _condition(network: str) -> dict[str, str]:
         return {protocol.REASON: str(error)}
 
 
-def _left(deadline: float) -> float:
+def _remaining_seconds(deadline: float) -> float:
     """Seconds; raises StoreError if there are none."""
     left = deadline - time.monotonic()
     if left <= 0:
@@ -212,10 +214,14 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _indexed(lookup: Lookup, deadline: float) -> bytes:
+def _list_indexes(lookup: Lookup, deadline: float) -> bytes:
     try:
         return _message(
-            {protocol.TABLES: describe_indexes(lookup.indexed(timeout=_left(deadline)))}
+            {
+                protocol.TABLES: describe_indexes(
+                    lookup.indexed(timeout=_remaining_seconds(deadline))
+                )
+            }
         )
     except NoStore as error:
         return _message({protocol.TABLES: {}, protocol.REASON: str(error)})

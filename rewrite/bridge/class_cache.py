@@ -46,10 +46,10 @@ def folder(kind: str = "classes") -> Path:
 def load(key: str, kind: str = "classes") -> dict[str, bytes] | None:
     """The class files under a key (hexadecimal), by resource name; None if there are none."""
     try:
-        with _opened(kind, create=False) as within:
+        with _open_folder(kind, create=False) as within:
             content = _read(within, f"{key}.zip")
             os.utime(f"{key}.zip", dir_fd=within)
-        return _unpacked(key, content)
+        return _unpack(key, content)
     except FileNotFoundError:
         return None
     except Exception as error:
@@ -60,11 +60,11 @@ def load(key: str, kind: str = "classes") -> dict[str, bytes] | None:
 def save(key: str, classes: Mapping[str, bytes], kind: str = "classes") -> None:
     """Keep class files under a key; where that is not possible, they are not kept."""
     try:
-        with _opened(kind, create=True) as within:
+        with _open_folder(kind, create=True) as within:
             unfinished = f"{secrets.token_hex(8)}.unfinished"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(unfinished, flags, 0o600, dir_fd=within), "wb") as file:
-                file.write(_packed(key, classes))
+                file.write(_pack(key, classes))
             os.replace(unfinished, f"{key}.zip", src_dir_fd=within, dst_dir_fd=within)
             with suppress(FileNotFoundError):  # another process cleans too
                 _clean(within)
@@ -73,7 +73,7 @@ def save(key: str, classes: Mapping[str, bytes], kind: str = "classes") -> None:
 
 
 @contextmanager
-def _opened(kind: str, *, create: bool) -> Iterator[int]:
+def _open_folder(kind: str, *, create: bool) -> Iterator[int]:
     """The folder, by a handle that stays the same if its name is given to another."""
     path = folder(kind)
     if create:
@@ -104,7 +104,7 @@ def _read(within: int, name: str) -> bytes:
         return file.read(_LONGEST)
 
 
-def _packed(key: str, classes: Mapping[str, bytes]) -> bytes:
+def _pack(key: str, classes: Mapping[str, bytes]) -> bytes:
     manifest = {
         "key": key,
         "sha256": {name: hashlib.sha256(code).hexdigest() for name, code in classes.items()},
@@ -117,7 +117,7 @@ def _packed(key: str, classes: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def _unpacked(key: str, content: bytes) -> dict[str, bytes]:
+def _unpack(key: str, content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         manifest = json.loads(archive.read(_MANIFEST))
         hashes = manifest["sha256"]

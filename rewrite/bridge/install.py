@@ -24,7 +24,7 @@ from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import settings_of, store_of
 from skipping.tables.bounds import rules_as_json
 
-__all__ = ["Hooks", "analysed", "find_hooks"]
+__all__ = ["Hooks", "analyze_expression", "find_hooks"]
 
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions: the one object that a session shares with all its clones."""
@@ -35,7 +35,7 @@ def find_hooks(spark: SparkSession) -> Hooks | None:
     return _hooks.get(_key(spark))
 
 
-def analysed(frame: DataFrame, sql: str, identities: Mapping[str, str]) -> Any:
+def analyze_expression(frame: DataFrame, sql: str, identities: Mapping[str, str]) -> Any:
     """What a text over the columns of a frame is as an indexed expression
     (`IndexedExpression.java`).
 

@@ -30,7 +30,7 @@ class Folder:
 
     def __init__(self) -> None:
         _remove_leftovers()
-        own = f"skipping-{os.getpid()}-{_started(os.getpid())}-"
+        own = f"skipping-{os.getpid()}-{_start_ticks(os.getpid())}-"
         self.path = Path(tempfile.mkdtemp(prefix=own))
         self._end = weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -88,10 +88,10 @@ def _runs(process: int, started: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    return started in (0, _started(process))
+    return started in (0, _start_ticks(process))
 
 
-def _started(process: int) -> int:
+def _start_ticks(process: int) -> int:
     """When a process started, in ticks since the host did; 0 where the kernel does not tell.
 
     Not psutil's `create_time`, which is by the clock: a corrected clock would make us another one.

@@ -113,7 +113,7 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     scans = read_scans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
     # Where nothing ran, Spark's metric is there, and zero.
     ran = any(scan.opened for scan in scans)
-    return Explanation(scans if ran else _unopened(scans))
+    return Explanation(scans if ran else _without_read_counts(scans))
 
 
 def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
@@ -182,10 +182,10 @@ def foresee(spark: SparkSession, plan: Any) -> Explanation:
     skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     execution = spark._jsparkSession.sessionState().executePlan(plan, skip)
     scans = json.loads(hooks.java.scans().foresee(execution.executedPlan()))
-    return Explanation(_unopened(read_scans(scans)))
+    return Explanation(_without_read_counts(read_scans(scans)))
 
 
-def _unopened(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
+def _without_read_counts(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
     nothing: dict[str, Any] = {"opened": None, "opened_bytes": None, "rows": None}
     return tuple(replace(scan, without_match=0, **nothing) for scan in scans)
 

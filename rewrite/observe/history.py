@@ -23,7 +23,7 @@ from skipping.model.definition import TableId
 from skipping.parser import ShowHistory
 from skipping.sources.rows import frame_of_rows
 
-__all__ = ["asked_in_vain", "history", "rows_of_history"]
+__all__ = ["history", "list_unindexed_conditions", "rows_of_history"]
 
 
 def history(spark: SparkSession) -> DataFrame:
@@ -56,7 +56,7 @@ def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple
     )
 
 
-def asked_in_vain(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
+def list_unindexed_conditions(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
     """The conditions of queries on a table that found no use for an index (`VainQuestions.java`).
 
     None in a session without hooks.

@@ -27,7 +27,7 @@ def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
     require_hooks(spark)
     match statement:
         case Explain(query, dry_run):
-            return _explained(spark, query, dry_run=dry_run)
+            return _explain_rows(spark, query, dry_run=dry_run)
         case Verify(query):
             found = verify(frame_of(spark, query))
             return [(found.rows, found.opened, found.without, found.note)]
@@ -45,7 +45,7 @@ def _plain(value: object) -> object:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-def _explained(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[Any, ...]]:
+def _explain_rows(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[Any, ...]]:
     if dry_run:
         found = foresee(spark, plan_of(spark, query))
     else:

@@ -71,8 +71,10 @@ def verify(df: DataFrame | str) -> Verification:
         raise SkippingError(f"a query that is not deterministic cannot be verified: {chance}")
     ours, explained = _run(df, plan, enabled=True)
     control, without = _run(df, plan, enabled=False)
-    note = _compared(ours, control, df, explained)
-    return Verification(ours["rows"], _opened(explained), _opened(without), explained, note)
+    note = _compare(ours, control, df, explained)
+    return Verification(
+        ours["rows"], _count_opened(explained), _count_opened(without), explained, note
+    )
 
 
 def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
@@ -104,8 +106,8 @@ def _digest(df: DataFrame) -> DataFrame:
             coarse.append(_hashable(column, type))
     return named.agg(
         F.count(F.lit(1)).alias("rows"),
-        F.struct(*_summed(whole)).alias("whole"),
-        F.struct(*_summed(coarse)).alias("coarse"),
+        F.struct(*_sum_hashes(whole)).alias("whole"),
+        F.struct(*_sum_hashes(coarse)).alias("coarse"),
         *sums,
     )
 
@@ -125,13 +127,13 @@ def _hides(type: DataType) -> bool:
             return isinstance(type, MapType) or type.typeName() == "variant"
 
 
-def _summed(values: list[Column]) -> list[Column]:
+def _sum_hashes(values: list[Column]) -> list[Column]:
     """Sums of two hashes, which no order of the rows changes; sums in 38 digits do not overflow."""
     hashes = F.xxhash64(*values), F.xxhash64(F.lit("again"), *values)
     return [F.sum(h.cast("decimal(20,0)")).alias(f"h{i}") for i, h in enumerate(hashes)]
 
 
-def _compared(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> str | None:
+def _compare(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> str | None:
     """What is to be said of rows that are the same; raises WrongAnswer where they are not."""
     if ours["rows"] == control["rows"]:
         if ours["whole"] == control["whole"]:
@@ -158,7 +160,7 @@ def _close(ours: Row, control: Row, i: int) -> bool:
     return bool(abs(one - other) <= _CLOSE * (size or 0.0))
 
 
-def _opened(explained: Explanation) -> int:
+def _count_opened(explained: Explanation) -> int:
     return sum(scan.opened or 0 for scan in explained.scans)
 
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import AnyOf, IndexPredicate, find_pruned, map_tests
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import AnyOf, IndexPredicate, find_prunable, map_tests
 from providers.predicate import Between, Compare, Contains, In, Leaf
 from skipping.advise.sample import Sample
 from skipping.indexing.sketch import Work, entry_schema
@@ -142,7 +142,9 @@ def kept_by_tests(
     """Files of the table that are read for one question that is asked as these tests."""
     if tests is None:
         return float(files)
-    gone = find_pruned(tests, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, sketches))))
+    gone = find_prunable(
+        tests, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, sketches)))
+    )
     return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import find_pruned
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import find_prunable
 from providers.predicate import Predicate, leaves
 from skipping.indexing.refresh import current_columns
 from skipping.indexing.sketch import Work, sketch_files
@@ -75,7 +75,9 @@ def recheck(
     for each in work:
         flags = fresh[f"{each.indexed.sketch}_known"].to_pylist()
         known &= np.array([flag is True for flag in flags])
-    gone = find_pruned(tests, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, fresh))))
+    gone = find_prunable(
+        tests, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, fresh)))
+    )
     wrong = [row for row in np.flatnonzero(known).tolist() if row not in gone]
     paths = fresh["path"].to_pylist()
     return Rechecked(int(known.sum()), tuple(paths[row] for row in wrong))

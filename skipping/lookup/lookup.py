@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
-from providers.index_predicate import Test, find_pruned, has_never, tests
+from providers.index_predicate import Test, find_prunable, has_never, tests
 from providers.predicate import Predicate
 from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
@@ -260,7 +260,7 @@ class Lookup:
         whole = question.asks(predicate)
         asked = [] if whole is None else list(tests(whole))
         with self._one_past(definition.index):
-            answers = self.store.find_pruned(
+            answers = self.store.find_prunable(
                 definition.index,
                 asked,
                 below=catalogue.below,
@@ -277,9 +277,9 @@ class Lookup:
         return Finding(
             definition.index,
             catalogue.generation,
-            BitMap() if whole is None else find_pruned(whole, answer, every),
+            BitMap() if whole is None else find_prunable(whole, answer, every),
             tuple(
-                Leg(text, find_pruned(part, answer, every), source)
+                Leg(text, find_prunable(part, answer, every), source)
                 for text, source, part in question.legs(whole)
             ),
             tuple(dict.fromkeys(question.unused)),

@@ -39,7 +39,7 @@ class IndexQuery:
     zone: str | None = None
     strings: Strings | None = None
 
-    def find_pruned(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
+    def find_prunable(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
         """The files without a match."""
         found = self.find(predicate, columns)
         entries = found.files

@@ -25,7 +25,7 @@ from skipping.parser.literals import split_parts
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import (
     RowTest,
-    find_pruned_files,
+    find_prunable,
     leaf_values,
     passing,
     row_tests,
@@ -88,10 +88,8 @@ class FileScan(EngineScan):
         scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
         scan = scan.select(*selected_fields)
         if rest != "":
-            scan = scan._without(lambda: index.find_pruned(rest, live.columns))
-        return (
-            scan._without(lambda: find_pruned_files(index, tests, live.columns)) if tests else scan
-        )
+            scan = scan._without(lambda: index.find_prunable(rest, live.columns))
+        return scan._without(lambda: find_prunable(index, tests, live.columns)) if tests else scan
 
     def __repr__(self) -> str:
         about = [f"{len(self.files):,} of {self.total:,} files", ", ".join(self.selected_fields)]
@@ -114,7 +112,7 @@ class FileScan(EngineScan):
         scan = self.select(*names)
         if predicate == And(()) or self.limit is not None:  # of which rows there are so many
             return scan
-        return scan._without(lambda: self.index.find_pruned(predicate, self.live.columns))
+        return scan._without(lambda: self.index.find_prunable(predicate, self.live.columns))
 
     def known(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""

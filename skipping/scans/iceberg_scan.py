@@ -43,7 +43,7 @@ class IndexedScan(EngineScan, DataScan):
     Keys and expressions (`tests`) are evaluated when its reader has read the rows.
     """
 
-    _find_pruned: Pruned
+    _find_prunable: Pruned
     tests: tuple[RowTest, ...] = ()
     _beside: tuple[Predicate, ...] = ()
 
@@ -51,7 +51,7 @@ class IndexedScan(EngineScan, DataScan):
     def of(
         cls,
         scan: DataScan,
-        find_pruned: Pruned,
+        find_prunable: Pruned,
         *,
         row_filter: Any = "",
         keys: Mapping[str, Any] | None = None,
@@ -61,7 +61,7 @@ class IndexedScan(EngineScan, DataScan):
         `row_filter` is what PyIceberg does not know, and `keys` are those of joins. Raises
         DefinitionError or TypeError for what does not fit the table.
         """
-        made = cls._as(scan, find_pruned)
+        made = cls._as(scan, find_prunable)
         if isinstance(row_filter, str) and not keys:
             return made
         schema = made.update(selected_fields=("*",)).arrow_schema
@@ -74,7 +74,7 @@ class IndexedScan(EngineScan, DataScan):
         return made
 
     @classmethod
-    def _as(cls, scan: DataScan, find_pruned: Pruned) -> IndexedScan:
+    def _as(cls, scan: DataScan, find_prunable: Pruned) -> IndexedScan:
         made = cls(
             scan.table_metadata,
             scan.io,
@@ -87,7 +87,7 @@ class IndexedScan(EngineScan, DataScan):
             scan.catalog,
             scan.table_identifier,
         )
-        made._find_pruned = find_pruned
+        made._find_prunable = find_prunable
         return made
 
     def __repr__(self) -> str:
@@ -100,7 +100,11 @@ class IndexedScan(EngineScan, DataScan):
     def update(self, **overrides: Any) -> IndexedScan:
         """A copy with other settings."""
         made: IndexedScan = super().update(**overrides)
-        made._find_pruned, made.tests, made._beside = self._find_pruned, self.tests, self._beside
+        made._find_prunable, made.tests, made._beside = (
+            self._find_prunable,
+            self.tests,
+            self._beside,
+        )
         return made
 
     @property
@@ -214,7 +218,7 @@ class IndexedScan(EngineScan, DataScan):
                 selected=self.projection().field_ids,
                 case_sensitive=self.case_sensitive,
             )
-            pruned = self._find_pruned(predicate_of(bound, columns, reading), columns)
+            pruned = self._find_prunable(predicate_of(bound, columns, reading), columns)
             pruned |= self._find_pruned_beside(reading)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
@@ -238,7 +242,7 @@ class IndexedScan(EngineScan, DataScan):
 
         gone: set[Identity] = set()
         for predicate in asked:
-            gone |= self._find_pruned(map_leaves(predicate, certain), columns)
+            gone |= self._find_prunable(map_leaves(predicate, certain), columns)
         return gone
 
     def _columns(self) -> Columns:

@@ -56,4 +56,4 @@ def _open_iceberg(
             f"PyIceberg cannot read the filter {options['row_filter']!r}: it takes text in "
             "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
         ) from error
-    return IndexedScan.of(scan, query.find_pruned, row_filter=own, keys=keys)
+    return IndexedScan.of(scan, query.find_prunable, row_filter=own, keys=keys)

@@ -23,7 +23,7 @@ from skipping.tables import Columns, TableColumn
 __all__ = [
     "KeyTest",
     "RowTest",
-    "find_pruned_files",
+    "find_prunable",
     "leaf_values",
     "passing",
     "row_tests",
@@ -163,9 +163,9 @@ def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
     return table
 
 
-def find_pruned_files(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
+def find_prunable(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
     """The files in which no row passes some test; raises what the index does."""
     gone: set[Any] = set()
     for test in tests:
-        gone |= index.find_pruned(test.asked, columns)
+        gone |= index.find_prunable(test.asked, columns)
     return gone

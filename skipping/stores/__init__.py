@@ -240,7 +240,7 @@ class IndexStore(Protocol):
         The cost is that of these files, however many entries there are.
         """
 
-    def find_pruned(
+    def find_prunable(
         self,
         index: IndexId,
         tests: Sequence[Test],

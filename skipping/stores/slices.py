@@ -108,7 +108,7 @@ class Slices:
         left = [_without(block, gone) for block in self.blocks]
         return Slices(change.generation, tuple(_merged([*left, *change.blocks])))
 
-    def find_pruned(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
+    def find_prunable(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
         """The ordinals under `below` that the test prunes; `in_time` is called now and then."""
         probes = dict(test.probes)
         found = [

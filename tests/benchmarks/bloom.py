@@ -18,7 +18,7 @@ import pyarrow as pa
 from pybloom_live import BloomFilter as Pybloom
 
 from providers import BloomFilter, Column, Domain, In
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IndexStore
@@ -94,9 +94,9 @@ def _ask(random: np.random.Generator, sizes: tuple[int, ...]) -> None:
             for count in (1, 10, 100):
                 test = _test(random, count)
                 sketches = entries.select(["s1_known", "s1_filter", "s1_layout"])
-                kept = 1 - find_pruned_rows(test, sketches).mean()
+                kept = 1 - find_prunable_rows(test, sketches).mean()
                 runs: list[Callable[[], object]] = [
-                    lambda t=test, s=sketches: find_pruned_rows(t, s),
+                    lambda t=test, s=sketches: find_prunable_rows(t, s),
                     *(lambda t=test, s=store, n=files: _asked(s, t, n) for store in stores),
                 ]
                 times = [spread([1e3 * s for s in _wall(run)], 1) for run in runs]
@@ -145,7 +145,7 @@ def _entries(files: int, filters: list[bytes], layout: int) -> pa.Table:
 
 
 def _asked(store: IndexStore, test: BitsSet, files: int) -> None:
-    store.find_pruned(INDEX, [test], below=files, timeout=600)
+    store.find_prunable(INDEX, [test], below=files, timeout=600)
 
 
 def _cpu(run: Callable[[], object]) -> list[float]:

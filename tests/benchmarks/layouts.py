@@ -75,7 +75,7 @@ def main(files: int = 100_000) -> None:
                 answers = []
                 for layout in made:
                     start = time.perf_counter()
-                    answers.append(layout.find_pruned(query(turn), files))
+                    answers.append(layout.find_prunable(query(turn), files))
                     times[layout.name].append(1e3 * (time.perf_counter() - start))
                 assert answers[0] == answers[1] == answers[2], question
             left = files - len(answers[0])
@@ -139,7 +139,7 @@ class _Layout:
     def items(self, files: list[Body], mark: str) -> Iterator[tuple[Body, Body]]:
         raise NotImplementedError
 
-    def find_pruned(self, query: Query, files: int) -> BitMap:
+    def find_prunable(self, query: Query, files: int) -> BitMap:
         raise NotImplementedError
 
     def write(self) -> None:
@@ -184,7 +184,7 @@ class _Denormalised(_Layout):
         for file in files:
             yield {"create": {"_id": f"{file['ordinal']}.{mark}"}}, file
 
-    def find_pruned(self, query: Query, files: int) -> BitMap:
+    def find_prunable(self, query: Query, files: int) -> BitMap:
         days, holds = query
         both = [holds] if days is None else [holds, _days(days)]
         scope = {"range": {"ordinal": {"lt": files}}}
@@ -209,7 +209,7 @@ class _Nested(_Layout):
         for day in days:  # a nested document changes with all of its partition
             yield {"index": {"_id": str(day)}}, {"day": day, "files": self._days[day]}
 
-    def find_pruned(self, query: Query, files: int) -> BitMap:
+    def find_prunable(self, query: Query, files: int) -> BitMap:
         days, holds = query
         n = _words(files)
         of_file = {
@@ -257,7 +257,7 @@ class _Normalised(_Layout):
         assert list(self._client.pages(self._index, days, by=["day"]))
         super().read()
 
-    def find_pruned(self, query: Query, files: int) -> BitMap:
+    def find_prunable(self, query: Query, files: int) -> BitMap:
         days, holds = query
         both = [holds]
         if days is not None:

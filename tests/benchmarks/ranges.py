@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from providers import Column, Domain, In, MinMax, Ranges, SkippingProvider, ValueList
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import find_pruned, map_tests
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import find_prunable, map_tests
 from providers.values import domain_of, encode
 from rewrite.demo import flights
 from tests.benchmarks.report import heading, interleaved, spread, table
@@ -148,7 +148,9 @@ def _left(kind: SkippingProvider, entries: pa.Table, keys: pa.Array) -> int:
     asked = kind.rewrite(In.of("x", keys))
     assert asked is not None
     named = map_tests(asked, lambda test: replace(test, sketch=f"s0{test.sketch}"))
-    gone = find_pruned(named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, entries))))
+    gone = find_prunable(
+        named, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, entries)))
+    )
     return len(entries) - len(gone)
 
 

@@ -52,7 +52,7 @@ def main(*sizes: int) -> None:
                     for turn in range(1 + WARM):
                         start = time.perf_counter()
                         answers.append(
-                            store.find_pruned(index, tests(turn), below=files, timeout=600)
+                            store.find_prunable(index, tests(turn), below=files, timeout=600)
                         )
                         walls.append(1e3 * (time.perf_counter() - start))
                     least = min(len(bitmap) for answer in answers for bitmap in answer)

@@ -31,8 +31,8 @@ from providers import (
     SkippingProvider,
     StartsWith,
 )
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import find_pruned, map_tests
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import find_prunable, map_tests
 from providers.predicate import Leaf, StartsWithAny, Within, fits
 from providers.values import arrow_type, domain_of, encode
 
@@ -186,8 +186,8 @@ class Index:
             return set()
         named = map_tests(rewritten, lambda test: replace(test, sketch=f"s0{test.sketch}"))
         sketches = self.table()
-        answer = find_pruned(
-            named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, sketches)))
+        answer = find_prunable(
+            named, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, sketches)))
         )
         return set(answer)
 

@@ -30,8 +30,8 @@ from providers import (
     Unknown,
     ValueList,
 )
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import AllOf, IndexPredicate, find_pruned, map_tests
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import AllOf, IndexPredicate, find_prunable, map_tests
 from providers.index_predicate import AnyOf as Some
 from providers.predicate import map_leaves, negate
 from providers.simplify import simplify
@@ -61,7 +61,9 @@ def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate
     asked = simplify(map_leaves(predicate, lambda leaf: normalise(leaf, index.type)))
     named = map_tests(translate(asked), lambda test: replace(test, sketch=f"s0{test.sketch}"))
     return set(
-        find_pruned(named, lambda test: BitMap(np.flatnonzero(find_pruned_rows(test, sketches))))
+        find_prunable(
+            named, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, sketches)))
+        )
     )
 
 

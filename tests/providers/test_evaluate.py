@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, FrozenBitMap
 
-from providers.evaluate import find_pruned_rows, holds
+from providers.evaluate import find_prunable_rows, holds
 from providers.index_predicate import (
     AllOf,
     BitsSet,
@@ -27,7 +27,7 @@ from providers.index_predicate import (
     Overlaps,
     OverlapsRange,
     Test,
-    find_pruned,
+    find_prunable,
     map_tests,
 )
 from providers.index_predicate import AnyOf as Some
@@ -194,7 +194,7 @@ def test_values_beneath_a_null_list_belong_to_nobody() -> None:
     files = pa.table({"_known": [True] * 3, "_v": lists})
     assert holds(Contains("v", pa.array([1])), files).tolist() == [False, False, False]
     assert holds(Contains("v", pa.array([4])), files).tolist() == [False, True, False]
-    assert find_pruned_rows(Contains("v", pa.array([4])), files).tolist() == [True, False, True]
+    assert find_prunable_rows(Contains("v", pa.array([4])), files).tolist() == [True, False, True]
 
 
 def test_columns_may_be_chunked_sliced_and_empty() -> None:
@@ -211,7 +211,7 @@ def test_columns_may_be_chunked_sliced_and_empty() -> None:
     ]
     for empty in (one.slice(0, 0), one.schema.empty_table()):
         for question in (test, Contains("v", pa.array([1])), FieldCompare("low", "=", 1)):
-            assert find_pruned_rows(question, empty).tolist() == []
+            assert find_prunable_rows(question, empty).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_only_known_files_are_pruned(test: Test) -> None:
         }
     )
     assert not holds(test, files).any()
-    assert find_pruned_rows(test, files).tolist() == [True, True, False, False]
+    assert find_prunable_rows(test, files).tolist() == [True, True, False, False]
 
 
 def test_bytes_that_are_not_there_prove_nothing() -> None:
@@ -251,9 +251,9 @@ def test_bytes_that_are_not_there_prove_nothing() -> None:
         }
     )
     test = BitsSet("f", "c", _probes((1, 1, [[0]])))
-    assert find_pruned_rows(test, files).tolist() == [True] + [False] * 6
+    assert find_prunable_rows(test, files).tolist() == [True] + [False] * 6
     nothing = BitsSet("f", "c", ())
-    assert not find_pruned_rows(nothing, files).any()
+    assert not find_prunable_rows(nothing, files).any()
 
 
 def test_no_keys_at_all() -> None:
@@ -295,15 +295,15 @@ A, B, NOBODY = FieldCompare("f", "=", 12), FieldCompare("f", "=", 23), AllOf(())
 def test_pruned_is_a_union_under_all_and_an_intersection_under_any(
     predicate: IndexPredicate, expected: set[int]
 ) -> None:
-    assert set(find_pruned(predicate, _answer)) == expected
-    frozen = find_pruned(predicate, lambda test: FrozenBitMap(_answer(test)))
+    assert set(find_prunable(predicate, _answer)) == expected
+    frozen = find_prunable(predicate, lambda test: FrozenBitMap(_answer(test)))
     assert set(frozen) == expected
 
 
 def test_answers_are_not_changed_in_place() -> None:
     answers = {A: BitMap([1, 2]), B: BitMap([2, 3])}
-    find_pruned(AllOf((A, Some((B, A)), B)), answers.__getitem__)
-    find_pruned(Some((A, AllOf((B, A)))), answers.__getitem__)
+    find_prunable(AllOf((A, Some((B, A)), B)), answers.__getitem__)
+    find_prunable(Some((A, AllOf((B, A)))), answers.__getitem__)
     assert answers == {A: BitMap([1, 2]), B: BitMap([2, 3])}
 
 

@@ -358,7 +358,7 @@ for n in range(20_000):
     index = (AllOf if n % 2 else AnyOf)((index,))
 assert len(list(leaves(simplify(negate(deep))))) == 20_001
 copy = negate(negate(deep))
-assert not find_pruned(index, None) and not list(tests(index)) and not has_never(index)
+assert not find_prunable(index, None) and not list(tests(index)) and not has_never(index)
 index = map_tests(index, None)
 refused = 0
 for act in (

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import Test, find_pruned
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import Test, find_prunable
 from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import compiler, protocol
 from rewrite.bridge.compiler import Classes
@@ -91,7 +91,7 @@ class Files:
             entries.append({**file, **sketch(file, work, read)})
         self.entries = pa.Table.from_batches([make_entries(entries, work)])
 
-    def find_pruned(self, message: bytes) -> BitMap:
+    def find_prunable(self, message: bytes) -> BitMap:
         """The files that the index prunes for a question of Java's."""
         header, buffers = read_message(message)
         reader = Reader(buffers)
@@ -103,9 +103,9 @@ class Files:
         every = BitMap(range(len(self.rows)))
 
         def answer(test: Test) -> BitMap:
-            return BitMap(np.flatnonzero(find_pruned_rows(test, self.entries)))
+            return BitMap(np.flatnonzero(find_prunable_rows(test, self.entries)))
 
-        return find_pruned(asked, answer, every)
+        return find_prunable(asked, answer, every)
 
     def held(self, outcomes: str, marks: str) -> BitMap:
         """The files with a row whose outcome is one of some."""

@@ -62,7 +62,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
     "a bit": flip,
     "cut": lambda entry: os.truncate(entry, entry.stat().st_size // 2),
     "empty": lambda entry: os.truncate(entry, 0),
-    "of another key": lambda entry: entry.write_bytes(class_cache._packed("0c" * 32, CLASSES)),
+    "of another key": lambda entry: entry.write_bytes(class_cache._pack("0c" * 32, CLASSES)),
     "others may write it": lambda entry: entry.chmod(0o622),
     "others may write the folder": lambda entry: entry.parent.chmod(0o777),
     "a link": link,

@@ -155,7 +155,7 @@ def check(
     if conditions is None:
         return Counter()
     texts = spark.sparkContext._jvm.java.util.HashSet(list(indexed))  # type: ignore[union-attr]
-    found = files.find_pruned(bytes(oracle.question(conditions, texts)))
+    found = files.find_prunable(bytes(oracle.question(conditions, texts)))
     outcomes = oracle.outcomes(conditions)
     lost = found & files.held(outcomes, "t")
     assert not lost, f"{label}: rows {[files.rows[n] for n in lost]}"

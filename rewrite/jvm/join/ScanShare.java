@@ -73,7 +73,7 @@ final class ScanShare {
                       table, statistics.columns(read), conditions, none, none))
               : Answer.failed(refusal);
       Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
-      read.findPruned(tally);
+      read.findPrunable(tally);
       return tally.left();
     } catch (Throwable failure) {
       Failures.passOn(failure);

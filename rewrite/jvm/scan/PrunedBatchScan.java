@@ -113,13 +113,13 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   /** Counts what becomes of each file, for explain. */
   public Map count() throws Exception {
     ScanPruning shown = pruning.forecast();
-    if (!shown.isCounted()) findPruned(read, shown);
+    if (!shown.isCounted()) findPrunable(read, shown);
     return shown.describe();
   }
 
-  private static Set findPruned(ConnectorSource read, ScanPruning pruning) throws Exception {
+  private static Set findPrunable(ConnectorSource read, ScanPruning pruning) throws Exception {
     Tally tally = pruning.tally(read.locations());
-    Set out = read.findPruned(tally);
+    Set out = read.findPrunable(tally);
     pruning.done(tally);
     return out;
   }
@@ -137,7 +137,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private InputPartition[] plan() throws Exception {
     if (!pruning.isAsked()) return own.length == 0 ? whole : all();
     ConnectorSource now = filtered();
-    if (pruned == null) pruned = findPruned(now, pruning);
+    if (pruned == null) pruned = findPrunable(now, pruning);
     return now.without(pruned, rows(), grouped);
   }
 

@@ -240,7 +240,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return out;
   }
 
-  public Set findPruned(Tally tally) throws Exception {
+  public Set findPrunable(Tally tally) throws Exception {
     Set out = new HashSet();
     List tasks = members.tasks(scan);
     for (int i = 0; i < tasks.size(); i++) {

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import Conflict, StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
@@ -278,7 +278,7 @@ class MemoryStore:
         for batch in entries.to_batches():
             yield pa.Table.from_batches([batch])
 
-    def find_pruned(
+    def find_prunable(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -302,7 +302,7 @@ class MemoryStore:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
             if answerable(test, types):
-                answers.append(BitMap(ordinals[_find_pruned(test, entries, deadline)]))
+                answers.append(BitMap(ordinals[_find_prunable(test, entries, deadline)]))
             else:
                 answers.append(BitMap())
         return answers
@@ -314,7 +314,7 @@ class MemoryStore:
         return found
 
 
-def _find_pruned(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
+def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
     """Of each row whether it is pruned; none for bits that take half of the time left."""
     # In the chunks that there are: together they may be too much for one.
     parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches()]
@@ -323,7 +323,7 @@ def _find_pruned(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[
     for some in _portions(test):
         if isinstance(test, BitsSet) and time.monotonic() >= until:
             return np.zeros(len(entries), np.bool_)
-        rows = [find_pruned_rows(some, part) for part in parts]
+        rows = [find_prunable_rows(some, part) for part in parts]
         found &= np.concatenate([np.zeros(0, np.bool_), *rows])
     return found
 

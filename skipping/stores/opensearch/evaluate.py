@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import (
     BitsSet,
     ContainsOther,
@@ -85,7 +85,7 @@ class Answers:
                 found[_name(test)] = self._fields.held(index, _name(test), Catalogue)
         return found
 
-    def find_pruned(
+    def find_prunable(
         self,
         index: IndexId,
         head: Head,
@@ -293,11 +293,11 @@ def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> 
 def _evaluated(test: Test, kept: Catalogue | Slices, below: int, deadline: float) -> BitMap:
     if isinstance(kept, Slices):
         assert isinstance(test, BitsSet)
-        return kept.find_pruned(test, below=below, in_time=lambda: _left(deadline))
+        return kept.find_prunable(test, below=below, in_time=lambda: _left(deadline))
     asked = pc.less(kept.files["ordinal"], below)
     files = kept.files if pc.all(asked).as_py() else kept.files.filter(asked)
     files = files.combine_chunks()
-    return bitmap_where(files["ordinal"].to_numpy(), find_pruned_rows(test, files))
+    return bitmap_where(files["ordinal"].to_numpy(), find_prunable_rows(test, files))
 
 
 def _by_script(

@@ -290,7 +290,7 @@ class OpenSearchStore:
         return pa.array([None if o in removed else o for o in held], pa.int64())
 
     @_understood
-    def find_pruned(
+    def find_prunable(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -305,7 +305,7 @@ class OpenSearchStore:
         head = self._catalogues.head(index, timeout=timeout)
         if generation is not None and not head.has_been(generation):
             raise rewound_error(self.location, index)
-        return self._answers.find_pruned(
+        return self._answers.find_prunable(
             index, head, self._entries(head), tests, held, below=below, deadline=deadline
         )
 

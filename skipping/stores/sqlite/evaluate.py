@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import (
     BitsSet,
     Contains,
@@ -72,7 +72,7 @@ class Snapshot:
         self._below = below
         self._files: dict[str, pa.Table] = {}
 
-    def find_pruned(self, test: Test) -> BitMap:
+    def find_prunable(self, test: Test) -> BitMap:
         """The ordinals below the bound that the test prunes; none if it cannot be answered."""
         self._in_time()
         held = self._held[test.sketch]
@@ -90,7 +90,7 @@ class Snapshot:
         elif isinstance(test, BitsSet):
             rows = ~self._bits_hold(test, files, ordinals)
         else:
-            rows = find_pruned_rows(test, files)
+            rows = find_prunable_rows(test, files)
         self._in_time()
         return bitmap_where(ordinals, rows)
 

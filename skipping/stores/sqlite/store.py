@@ -244,7 +244,7 @@ class SqliteStore:
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
             yield from entries_of(connection, head, bytes)
 
-    def find_pruned(
+    def find_prunable(
         self,
         index: IndexId,
         tests: Sequence[Test],
@@ -267,7 +267,7 @@ class SqliteStore:
                         self._newest(connection, head, sketch, kept) if kept.whole else None
                     )
             snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
-            return [snapshot.find_pruned(test) for test in tests]
+            return [snapshot.find_prunable(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
         """The fields of a sketch, as of now or earlier; what there is if that takes too long."""

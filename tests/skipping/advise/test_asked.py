@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
 import rewrite
-from rewrite.observe.history import asked_in_vain
+from rewrite.observe.history import list_unindexed_conditions
 from skipping import SkippingIndex
 from skipping.advise.analyze import Advice
 from skipping.advise.recommend import ColumnAdvice
@@ -45,7 +45,7 @@ def table(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def questions(spark: SparkSession, table: str) -> dict[str, int]:
-    told = asked_in_vain(spark, open_table(spark, table).id)
+    told = list_unindexed_conditions(spark, open_table(spark, table).id)
     return {each["condition"]: each["scans"] for each in told}
 
 
@@ -64,7 +64,7 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
         "body LIKE '%?%'": 1,
         "get_json_object(doc, '$.id') = ?": 1,
     }
-    told = asked_in_vain(spark, open_table(spark, table).id)
+    told = list_unindexed_conditions(spark, open_table(spark, table).id)
     assert not re.search("user7|SECRET|Smith", json.dumps(told))
 
     advice = SkippingIndex.analyze(spark, table)
@@ -164,7 +164,10 @@ def asked_together(spark: SparkSession, table: str) -> None:
         "WHERE p.k < 3 AND q.k < 2",
     ):
         spark.sql(query).collect()
-    told = {each["condition"]: each for each in asked_in_vain(spark, open_table(spark, table).id)}
+    told = {
+        each["condition"]: each
+        for each in list_unindexed_conditions(spark, open_table(spark, table).id)
+    }
     together = {name: each for name, each in told.items() if name.startswith("(")}
     assert {name: (each["scans"], each["keys"]) for name, each in together.items()} == {
         "(a, b c) IN (?)": (4, 1 + 2 + 4 + 3),

@@ -27,7 +27,7 @@ def at(store: OpenSearchStore, address: str, **more: Any) -> OpenSearchStore:
 
 
 def answers(store: OpenSearchStore, *, timeout: float = 30) -> list[list[int]]:
-    return [list(a) for a in store.find_pruned("i", TESTS, below=10, timeout=timeout)]
+    return [list(a) for a in store.find_prunable("i", TESTS, below=10, timeout=timeout)]
 
 
 def ordinals(store: OpenSearchStore) -> list[int]:

@@ -25,7 +25,7 @@ def make(path: Path, *, files: int = 10, patience: float = 30.0) -> SqliteStore:
 
 
 def answers(store: SqliteStore) -> list[list[int]]:
-    return [list(a) for a in store.find_pruned("i", TESTS, below=10, timeout=30)]
+    return [list(a) for a in store.find_prunable("i", TESTS, below=10, timeout=30)]
 
 
 def readings(store: SqliteStore) -> list[Callable[[], object]]:
@@ -33,7 +33,7 @@ def readings(store: SqliteStore) -> list[Callable[[], object]]:
         store.definitions,
         lambda: store.state("i"),
         lambda: store.catalogue("i"),
-        lambda: store.find_pruned("i", TESTS, below=10, timeout=5),
+        lambda: store.find_prunable("i", TESTS, below=10, timeout=5),
     ]
 
 

@@ -135,7 +135,7 @@ def ask(path: Path) -> list[object]:
     """All that reads blocks, and at last what writes them anew."""
     store = SqliteStore(path)
     found: list[object] = [store.catalogue("i", fields=["s1_low"]).files.to_pylist()]
-    found += [list(a) for a in store.find_pruned("i", TESTS, below=90, timeout=30)]
+    found += [list(a) for a in store.find_prunable("i", TESTS, below=90, timeout=30)]
     found += [table.to_pylist() for table in store.entries("i")]
     store.remove("i", pa.array(range(70)))
     return found
@@ -147,7 +147,7 @@ def ask_each(path: Path) -> list[object]:
     store = SqliteStore(path)
     for test in TESTS:
         try:
-            found.append(list(store.find_pruned("i", [test], below=90, timeout=30)[0]))
+            found.append(list(store.find_prunable("i", [test], below=90, timeout=30)[0]))
         except StoreError:
             found.append("refused")
     return found

@@ -76,7 +76,7 @@ def filled(store: IndexStore, values: Values, *, index: str = "i") -> range:
 
 
 def ask(store: IndexStore, test: Test, *, below: int = 2**31, index: str = "i") -> list[int]:
-    return list(store.find_pruned(index, [test], below=below, timeout=60)[0])
+    return list(store.find_prunable(index, [test], below=below, timeout=60)[0])
 
 
 def race(count: int, step: Callable[[int], Any]) -> list[Any]:

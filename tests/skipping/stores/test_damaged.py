@@ -97,7 +97,7 @@ def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
             BitsSet("filter", "layout", ((1, probe),), "s3"),
         ]
         asked += ((key, test) for test in tests)
-    answers = store.find_pruned(
+    answers = store.find_prunable(
         "i",
         [test for _, test in asked],
         below=catalogue.below,

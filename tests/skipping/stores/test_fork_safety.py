@@ -71,7 +71,7 @@ def wrong(store: IndexStore, questions: int, seed: int) -> Counter[str]:
             test = Contains("values", text, "s2")
         found["asked"] += 1
         try:
-            (answer,) = store.find_pruned("i", [test], below=FILES, timeout=60)
+            (answer,) = store.find_prunable("i", [test], below=FILES, timeout=60)
         except StoreError as error:
             found[str(error)] += 1
         else:

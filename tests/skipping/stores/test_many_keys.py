@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.stores import IndexStore, slices
 from skipping.stores.memory import store as memory
@@ -93,7 +93,7 @@ def test_bits_follow_what_is_written_and_removed(
                 keys = random.integers(0, 8 * layout * 20, (random.integers(0, 5), 3))
                 probes.append((layout, pa.array(keys.tolist(), pa.list_(pa.int64(), 3))))
             test = BitsSet("filter", "layout", tuple(probes), "s3")
-            expected = set(np.flatnonzero(find_pruned_rows(test, whole)).tolist()) - gone
+            expected = set(np.flatnonzero(find_prunable_rows(test, whole)).tolist()) - gone
             assert set(ask(store, test)) == expected
             assert ask(store, test, below=50) == sorted(o for o in expected if o < 50)
             skipped += len(expected)
@@ -107,9 +107,9 @@ def test_bits_that_take_too_long_are_given_up_and_not_the_question(
     store.define(DEFINITION, expect=None)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     asked = [TESTS[0], bit(2)]
-    lists, bits = store.find_pruned("i", asked, below=10, timeout=10)
+    lists, bits = store.find_prunable("i", asked, below=10, timeout=10)
     assert bits
     assert lists
     seconds = SimpleNamespace(monotonic=count(step=3).__next__)
     monkeypatch.setattr(memory, "time", seconds)
-    assert store.find_pruned("i", asked, below=10, timeout=10) == [lists, BitMap()]
+    assert store.find_prunable("i", asked, below=10, timeout=10) == [lists, BitMap()]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
 from skipping.stores import IDENTITY, IndexStore, find_identities
 from skipping.stores.memory.store import MemoryStore
@@ -70,9 +70,9 @@ def test_many_writes(kind: str, tmp_path: Path) -> None:
     for _ in range(5):
         asked = questions(random)
         for test, found in zip(
-            asked, store.find_pruned("i", asked, below=10_000, timeout=30), strict=True
+            asked, store.find_prunable("i", asked, below=10_000, timeout=30), strict=True
         ):
-            expected = set(np.flatnonzero(find_pruned_rows(test, whole)).tolist()) - set(gone)
+            expected = set(np.flatnonzero(find_prunable_rows(test, whole)).tolist()) - set(gone)
             assert set(found) == expected
     if kind == "sqlite":
         with closing(sqlite3.connect(path)) as other:

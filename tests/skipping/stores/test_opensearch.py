@@ -91,7 +91,7 @@ def test_without_scripts(mortal: Node) -> None:
     n = 10_100  # more than a page
     store = make(mortal.address, files=n)
     assert answers(store) == EXPECTED
-    (first, _) = store.find_pruned("i", TESTS, below=n, timeout=60)
+    (first, _) = store.find_prunable("i", TESTS, below=n, timeout=60)
     assert list(first) == [o for o in range(n) if o % 3 != 2]
 
 
@@ -100,7 +100,7 @@ def test_bits_are_asked_with_the_rest(opensearch: str, between: Front) -> None:
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     assert store.catalogue("i", fields=["s3_layout"]).files["s3_layout"].to_pylist()[4:6] == [0, 1]
     between.seen.clear()
-    found = store.find_pruned("i", [*TESTS, bit(0)], below=10, timeout=30)
+    found = store.find_prunable("i", [*TESTS, bit(0)], below=10, timeout=30)
     assert [list(a) for a in found] == [*EXPECTED, [0, 2, 4, 5, 8, 9]]
     assert [r.method for r in between.seen] == ["GET", "POST"]
 
@@ -108,7 +108,7 @@ def test_bits_are_asked_with_the_rest(opensearch: str, between: Front) -> None:
 def test_bits_without_scripts(mortal: Node) -> None:
     store = make(mortal.address, files=0)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
-    found = store.find_pruned("i", [bit(0), *TESTS], below=10, timeout=60)
+    found = store.find_prunable("i", [bit(0), *TESTS], below=10, timeout=60)
     assert [list(a) for a in found] == [[], *EXPECTED]
 
 
@@ -122,7 +122,7 @@ def test_bits_where_only_aggregations_may_be_scripts(opensearch: str, between: F
 
     between.rule = rule
     for _ in range(2):
-        found = store.find_pruned("i", [bit(0), *TESTS], below=10, timeout=60)
+        found = store.find_prunable("i", [bit(0), *TESTS], below=10, timeout=60)
         assert [list(a) for a in found] == [[], *EXPECTED]
     assert any(b"scripted_metric" in r.body for r in between.seen[-1:])
 
@@ -134,7 +134,7 @@ def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:
             lambda answer: answer["_shards"].update(failed=1), body=b'"search_after"'
         )
         with pytest.raises(StoreError, match="shards"):
-            at(store, between.address).find_pruned("i", TESTS, below=10_100, timeout=60)
+            at(store, between.address).find_prunable("i", TESTS, below=10_100, timeout=60)
 
 
 # In part
@@ -299,7 +299,7 @@ def test_a_write_that_fails_half_way_is_not_seen(opensearch: str, between: Front
         store.write("i", late, revision=1)
     between.rule = forward
     assert store.catalogue("i") == before
-    assert [list(a) for a in store.find_pruned("i", TESTS, below=99, timeout=30)] == EXPECTED
+    assert [list(a) for a in store.find_prunable("i", TESTS, below=99, timeout=30)] == EXPECTED
     store.write("i", late, revision=1)
     assert ordinals(store) == list(range(15))
 

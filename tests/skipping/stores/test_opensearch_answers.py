@@ -56,7 +56,7 @@ def test_forked_children_get_their_own_answers(opensearch: str, questions: int) 
         bad = 0
         for _ in range(questions):
             x = draw.randrange(n)
-            (found,) = store.find_pruned(
+            (found,) = store.find_prunable(
                 "i", [Contains("values", pa.array([f"t{x}"]), "s2")], below=n, timeout=30
             )
             bad += set(range(n)) - set(found) != {o for o in range(x - 2, x + 1) if o >= 0}
@@ -226,7 +226,7 @@ def test_a_value_too_long_for_a_term_is_unknown(opensearch: str) -> None:
         Contains("raw", pa.array([b"z" * 40_000]), "s3"),
         Contains("raw", pa.array([b"y" * 16_383]), "s3"),
     ]
-    found = [list(a) for a in store.find_pruned("i", asked, below=9, timeout=30)]
+    found = [list(a) for a in store.find_prunable("i", asked, below=9, timeout=30)]
     assert found == [[0], [], [], [0], [], [], [0], [0], [], [0], []]
 
 
@@ -242,7 +242,7 @@ def test_many_keys_are_evaluated_on_fields_that_follow_the_store(
     ]
 
     def ask() -> list[list[int]]:
-        return [list(a) for a in store.find_pruned("i", asked, below=99, timeout=30)]
+        return [list(a) for a in store.find_prunable("i", asked, below=99, timeout=30)]
 
     assert ask() == [[0, 1, 3, 4, 6, 7, 9], [2, 5, 8]]
     store.remove("i", pa.array([0, 8]))
@@ -258,7 +258,7 @@ def test_fields_are_read_ahead(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address, kept=1 << 20)
 
     def ask() -> list[int]:
-        return list(store.find_pruned("i", TESTS[:1], below=10, timeout=30)[0])
+        return list(store.find_prunable("i", TESTS[:1], below=10, timeout=30)[0])
 
     assert ask() == EXPECTED[0]
     end = time.monotonic() + 30
@@ -285,11 +285,11 @@ def test_who_cannot_wait_for_fields_is_answered_without_them(
     keys = pa.array(range(2, 5000))
     asked = [*TESTS, Overlaps("low", "high", keys, "s1")]
     try:
-        found = [list(a) for a in store.find_pruned("i", asked, below=99, timeout=2)]
+        found = [list(a) for a in store.find_prunable("i", asked, below=99, timeout=2)]
         assert found == [*EXPECTED, []]
     finally:
         go.set()
-    found = [list(a) for a in store.find_pruned("i", asked, below=99, timeout=30)]
+    found = [list(a) for a in store.find_prunable("i", asked, below=99, timeout=30)]
     assert found == [*EXPECTED, EXPECTED[0]]
 
 

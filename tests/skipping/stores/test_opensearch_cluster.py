@@ -87,7 +87,7 @@ def test_a_node_killed_under_load(three: list[Node], killed: int) -> None:
         while not over.is_set():
             there, phase = written, "after" if is_killed.is_set() else "before"
             try:
-                answers = asker.find_pruned("i", TESTS, below=FILES, timeout=20)
+                answers = asker.find_prunable("i", TESTS, below=FILES, timeout=20)
             except StoreError as error:
                 failed.append(f"ask: {error}")
                 continue
@@ -128,7 +128,7 @@ def test_a_node_killed_under_load(three: list[Node], killed: int) -> None:
     assert not wrong, wrong[0]
     assert complete["before"] > 0 < complete["after"], failed
     fresh = store_at(left[1], kept=0)
-    assert [set(found) for found in fresh.find_pruned("i", TESTS, below=FILES, timeout=60)] == (
+    assert [set(found) for found in fresh.find_prunable("i", TESTS, below=FILES, timeout=60)] == (
         whole_answer(FILES)
     )
     assert fresh.catalogue("i").files["ordinal"].to_pylist() == list(range(FILES))

@@ -145,7 +145,7 @@ def test_one_long_value_of_a_filter_is_not_laid_down(
     monkeypatch.setattr(slices, "HEAVY", 1)  # so that it is read
     kept = at(store, opensearch, kept=64 << 20)
     found: list[int] = []
-    _, python = peak(lambda: found.extend(*kept.find_pruned("i", [bit(0)], below=10, timeout=60)))
+    _, python = peak(lambda: found.extend(*kept.find_prunable("i", [bit(0)], below=10, timeout=60)))
     assert python < 64 << 20
     assert found == []  # nothing is known of any
 

@@ -103,7 +103,7 @@ def test_a_definition_that_changes_under_a_write(
         with pytest.raises(Conflict):
             store.write("i", entries(reserved), revision=1)
     assert store.catalogue("i") == before
-    assert [list(a) for a in store.find_pruned("i", TESTS, below=99, timeout=30)] == EXPECTED
+    assert [list(a) for a in store.find_prunable("i", TESTS, below=99, timeout=30)] == EXPECTED
     store.remove("i", pa.array([0]))
     assert ordinals(store) == list(range(1, 10))
 

@@ -23,8 +23,8 @@ from providers import (
     SkippingProvider,
     StartsWith,
 )
-from providers.evaluate import find_pruned_rows
-from providers.index_predicate import Test, find_pruned, map_tests
+from providers.evaluate import find_prunable_rows
+from providers.index_predicate import Test, find_prunable, map_tests
 from providers.index_predicate import tests as each_test
 from providers.predicate import Leaf
 from providers.values import domain_of
@@ -91,10 +91,12 @@ def skipped(
             continue
         named = map_tests(rewritten, lambda test: replace(test, sketch="s1"))
         asked: list[Test] = list(each_test(named))
-        answers = store.find_pruned("i", asked, below=len(files), timeout=60)
+        answers = store.find_prunable("i", asked, below=len(files), timeout=60)
         of_test = dict(zip(map(id, asked), answers, strict=True))
-        found = find_pruned(named, lambda test, answers=of_test: answers[id(test)])
-        expected = find_pruned(named, lambda t: BitMap(np.flatnonzero(find_pruned_rows(t, kept))))
+        found = find_prunable(named, lambda test, answers=of_test: answers[id(test)])
+        expected = find_prunable(
+            named, lambda t: BitMap(np.flatnonzero(find_prunable_rows(t, kept)))
+        )
         assert found == expected, leaf
         count += len(found)
     return count

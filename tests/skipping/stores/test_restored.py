@@ -91,19 +91,19 @@ def test_a_past_that_never_was(store: IndexStore) -> None:
     store.remove("i", pa.array([0]))
     asked = [FieldCompare("low", "<", 1, "s1"), Overlaps("low", "high", pa.array([5]), "s1")]
 
-    def find_pruned(generation: int) -> list[list[int]]:
-        found = store.find_pruned("i", asked, below=9, timeout=30, generation=generation)
+    def find_prunable(generation: int) -> list[list[int]]:
+        found = store.find_prunable("i", asked, below=9, timeout=30, generation=generation)
         return [list(answer) for answer in found]
 
     for known in (empty, first, store.catalogue("i")):
-        assert find_pruned(known.generation) == [[1], [1]]
+        assert find_prunable(known.generation) == [[1], [1]]
         assert known.after(store.catalogue("i", since=known.generation)).files["path"].to_pylist()
     drawn = first.generation
     while drawn == first.generation:
         drawn = next_generation(empty.generation)
     for unknown in (drawn, store.catalogue("i").generation + 1, next_generation(first.generation)):
         with pytest.raises(Rewound):
-            find_pruned(unknown)
+            find_prunable(unknown)
         with pytest.raises(Rewound):
             store.catalogue("i", since=unknown)
 

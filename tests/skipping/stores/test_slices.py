@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet
 from skipping.stores import slices
 from skipping.stores.slices import Slices, block_of
@@ -46,7 +46,7 @@ def expected(test: BitsSet, files: dict[int, tuple[int, bytes]], below: int) -> 
             "s3_layout": pa.array([layout for layout, _ in files.values()], pa.int64()),
         }
     )
-    found = np.array(list(files), np.int64)[find_pruned_rows(test, table)]
+    found = np.array(list(files), np.int64)[find_prunable_rows(test, table)]
     return sorted(found[found < below].tolist())
 
 
@@ -73,7 +73,7 @@ def test_what_came_and_went(seed: int) -> None:
         files = {o: v for o, v in files.items() if o not in removed} | came
         kept = kept.after(laid(generation, came), removed)
         test, below = question(random), int(random.integers(0, end + 2))
-        found = list(kept.find_pruned(test, below=below, in_time=lambda: None))
+        found = list(kept.find_prunable(test, below=below, in_time=lambda: None))
         assert found == expected(test, files, below)
         skipped += len(found)
         assert kept.generation == generation
@@ -93,7 +93,7 @@ def test_many_small_changes_are_put_together() -> None:
     ordinals = 8 * len(files)
     assert kept.nbytes <= 2.5 * (own + ordinals)
     test = bits([[0, 1, 2, 3]], layout=2)
-    found = list(kept.find_pruned(test, below=10**6, in_time=lambda: None))
+    found = list(kept.find_prunable(test, below=10**6, in_time=lambda: None))
     assert found == expected(test, files, 10**6) != []
 
 
@@ -111,7 +111,7 @@ def test_turned_round_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = laid(1, files).after(Slices(2), range(2_000))
     files = {o: v for o, v in files.items() if o >= 2_000}
     test = bits([[0, 1, 2, 3], [300, 301, 302, 303]], layout=3)
-    assert list(kept.find_pruned(test, below=9_999, in_time=lambda: None)) == expected(
+    assert list(kept.find_prunable(test, below=9_999, in_time=lambda: None)) == expected(
         test, files, 9_999
     )
 
@@ -119,7 +119,7 @@ def test_turned_round_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("key", [[-1, 0], [0, 8 * LENGTHS[2]], [2**62, 0]])
 def test_positions_that_are_in_no_value_prove_nothing(key: list[int]) -> None:
     kept = laid(1, values(np.random.default_rng(5), np.arange(100)))
-    assert not kept.find_pruned(bits([key], layout=2), below=100, in_time=lambda: None)
+    assert not kept.find_prunable(bits([key], layout=2), below=100, in_time=lambda: None)
 
 
 def test_it_ends_by_its_deadline() -> None:
@@ -131,4 +131,4 @@ def test_it_ends_by_its_deadline() -> None:
             raise StoreError("late")
 
     with pytest.raises(StoreError, match="late"):
-        kept.find_pruned(bits([[7, 8]] * 2_000_000, layout=2), below=100, in_time=in_time)
+        kept.find_prunable(bits([[7, 8]] * 2_000_000, layout=2), below=100, in_time=in_time)

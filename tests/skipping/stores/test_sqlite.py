@@ -19,7 +19,7 @@ import pytest
 from pyroaring import BitMap
 
 from providers.errors import Damaged, StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.model.definition import Definition, IndexedColumn, State, TableId
 from skipping.stores import IDENTITY
@@ -201,12 +201,12 @@ def test_a_row_that_no_release_wrote_disables_its_own_index(
 
 def test_a_truncated_store_never_answers_wrongly(path: Path) -> None:
     store = make(path, files=300)
-    expected = [list(a) for a in store.find_pruned("i", TESTS, below=300, timeout=30)]
+    expected = [list(a) for a in store.find_prunable("i", TESTS, below=300, timeout=30)]
     whole, refused = path.read_bytes(), 0
     for size in range(0, len(whole), 1_000):
         path.write_bytes(whole[:size])
         try:
-            found = [list(a) for a in store.find_pruned("i", TESTS, below=300, timeout=30)]
+            found = [list(a) for a in store.find_prunable("i", TESTS, below=300, timeout=30)]
         except StoreError:
             refused += 1
         else:
@@ -216,7 +216,7 @@ def test_a_truncated_store_never_answers_wrongly(path: Path) -> None:
 
 def test_garbage_in_the_middle_is_a_store_error(path: Path) -> None:
     store = make(path, files=300)
-    expected = store.find_pruned("i", TESTS, below=10, timeout=5)
+    expected = store.find_prunable("i", TESTS, below=10, timeout=5)
     whole = path.read_bytes()
     refused = 0
     for page in range(1, len(whole) // 4_096):
@@ -235,10 +235,10 @@ def test_garbage_in_the_middle_is_a_store_error(path: Path) -> None:
 
 def test_what_is_kept_is_not_read_again(path: Path) -> None:
     store = make(path)
-    assert store.find_pruned("i", TESTS[:1], below=10, timeout=30)[0] == BitMap(EXPECTED[0])
+    assert store.find_prunable("i", TESTS[:1], below=10, timeout=30)[0] == BitMap(EXPECTED[0])
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("DELETE FROM block")
-    assert list(store.find_pruned("i", TESTS[:1], below=10, timeout=30)[0]) == EXPECTED[0]
+    assert list(store.find_prunable("i", TESTS[:1], below=10, timeout=30)[0]) == EXPECTED[0]
     for fresh in (SqliteStore(path), SqliteStore(path, kept=0)):
         with pytest.raises(Damaged, match="missing"):
             answers(fresh)
@@ -289,7 +289,7 @@ def test_a_lock_is_waited_for_and_then_an_error(path: Path, every: bool) -> None
         if every:
             start = time.monotonic()
             with pytest.raises(StoreError, match="another process has held it"):
-                store.find_pruned("i", TESTS, below=10, timeout=0.2)
+                store.find_prunable("i", TESTS, below=10, timeout=0.2)
             assert time.monotonic() - start < 5
         else:
             assert answers(store) == EXPECTED  # readers do not wait for writers
@@ -314,7 +314,7 @@ def test_the_budget_of_a_question_is_kept(path: Path) -> None:
     tests: list[Test] = [Contains("values", keys, "s2"), ContainsOther("values", keys, "s2")] * 20
     start = time.monotonic()
     with pytest.raises(StoreError, match="answer"):
-        store.find_pruned("i", tests, below=10, timeout=0.5)
+        store.find_prunable("i", tests, below=10, timeout=0.5)
     assert time.monotonic() - start < 5
     assert answers(store) == EXPECTED
 
@@ -325,7 +325,9 @@ def test_terms_of_removed_files_are_swept(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         parts = dict(other.execute("SELECT part, sum(items) FROM run GROUP BY part"))
     assert parts == {"files": 10, "s1": 10, "s2": 10, "s2_values": 30, "removed": 90}
-    assert list(store.find_pruned("i", TESTS[1:], below=100, timeout=30)[0]) == list(range(90, 100))
+    assert list(store.find_prunable("i", TESTS[1:], below=100, timeout=30)[0]) == list(
+        range(90, 100)
+    )
     definition = Definition("i", DEFINITION.table, "t", (), dropped=True)
     store.define(definition, expect=1)
     store.erase("i")
@@ -375,12 +377,12 @@ def test_space_is_given_back(path: Path) -> None:
         BitsSet("filter", "layout", ((1, probe),), "s2"),
         Contains("values", pa.array(["x"]), "s1"),
     ]
-    filters, dropped = store.find_pruned("i", tests, below=1_000, timeout=30)
+    filters, dropped = store.find_prunable("i", tests, below=1_000, timeout=30)
     assert 300 < len(filters) < 700
     assert list(dropped) == []
     store.remove("i", pa.array(range(900)))
     assert _megabytes(path) < 0.1 * size
-    assert list(store.find_pruned("i", tests, below=1_000, timeout=30)[0]) == [
+    assert list(store.find_prunable("i", tests, below=1_000, timeout=30)[0]) == [
         o for o in filters if o >= 900
     ]
     store.define(replace(left, dropped=True), expect=2)
@@ -441,7 +443,7 @@ def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
             connection.execute("COMMIT")
         store.write("o", entries(store.reserve("o", 10)), revision=1)
         store.erase("i")
-        found = SqliteStore(each).find_pruned("o", TESTS, below=10, timeout=30)
+        found = SqliteStore(each).find_prunable("o", TESTS, below=10, timeout=30)
         assert [list(a) for a in found] == EXPECTED, most
 
 
@@ -491,14 +493,14 @@ ODD = BitsSet("filter", "layout", ((1, pa.array([[0]], pa.list_(pa.int64(), 1)))
 
 def test_bytes_of_removed_files_are_swept(path: Path) -> None:
     store = _with_bytes(path)
-    assert list(store.find_pruned("i", [ODD], below=99, timeout=30)[0]) == list(range(0, 20, 2))
+    assert list(store.find_prunable("i", [ODD], below=99, timeout=30)[0]) == list(range(0, 20, 2))
     runs = "SELECT count(*), sum(items) FROM run WHERE part = 's3_filter'"
     with closing(sqlite3.connect(path)) as other:
         assert other.execute(runs).fetchone() == (1, 32)  # slots: each write's begin at a byte
     store.remove("i", pa.array(range(11)))
     with closing(sqlite3.connect(path)) as other:
         assert other.execute(runs).fetchone() == (1, 16)
-    assert list(store.find_pruned("i", [ODD], below=99, timeout=30)[0]) == [12, 14, 16, 18]
+    assert list(store.find_prunable("i", [ODD], below=99, timeout=30)[0]) == [12, 14, 16, 18]
 
 
 def test_bits_that_take_too_long_are_given_up_and_not_the_question(
@@ -508,11 +510,11 @@ def test_bits_that_take_too_long_are_given_up_and_not_the_question(
     store.define(DEFINITION, expect=None)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     tests = [bit(2), TESTS[0]]
-    bits, lists = store.find_pruned("i", tests, below=10, timeout=30)
+    bits, lists = store.find_prunable("i", tests, below=10, timeout=30)
     assert bits
     assert lists
     monkeypatch.setattr(evaluate, "_SHARE", 0)
-    assert store.find_pruned("i", tests, below=10, timeout=30) == [BitMap(), lists]
+    assert store.find_prunable("i", tests, below=10, timeout=30) == [BitMap(), lists]
 
 
 def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,7 +543,7 @@ def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPa
             (n, pa.array(some.tolist(), pa.list_(pa.int64(), 3))) for n, some in bits.items()
         )
         test = BitsSet("filter", "layout", probes, "s3")
-        expected = np.flatnonzero(find_pruned_rows(test, whole))
+        expected = np.flatnonzero(find_prunable_rows(test, whole))
         for below in (0, 77, 999):
-            (found,) = store.find_pruned("i", [test], below=below, timeout=30)
+            (found,) = store.find_prunable("i", [test], below=below, timeout=30)
             assert list(found) == expected[expected < below].tolist()

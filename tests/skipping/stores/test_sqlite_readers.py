@@ -36,7 +36,7 @@ os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 try:
-    print([list(a) for a in store.find_pruned("i", tests, below=10, timeout=30)])
+    print([list(a) for a in store.find_prunable("i", tests, below=10, timeout=30)])
     print(len(store.definitions()), len(store.catalogue("i", fields=["s1_low"]).files))
 except StoreError as error:
     print("error:", error)

@@ -133,7 +133,7 @@ def test_erased_is_gone_for_good(store: IndexStore) -> None:
         lambda: store.write("i", entries([0]), revision=2),
         lambda: store.remove("i", pa.array([0])),
         lambda: store.catalogue("i"),
-        lambda: store.find_pruned("i", [], below=9, timeout=9),
+        lambda: store.find_prunable("i", [], below=9, timeout=9),
         lambda: store.define(definition(table="i"), expect=None),
         lambda: store.define(definition(table="i"), expect=2),
         lambda: store.lease("i"),

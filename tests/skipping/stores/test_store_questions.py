@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from providers.errors import StoreError
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import (
     AllOf,
     AnyOf,
@@ -29,7 +29,7 @@ from providers.index_predicate import (
     Overlaps,
     OverlapsRange,
     Test,
-    find_pruned,
+    find_prunable,
 )
 from skipping.stores import IDENTITY, IndexStore
 from tests.skipping.stores.samples import (
@@ -126,9 +126,9 @@ def test_pruned_is_what_the_reference_says(
     shared.remove(index, pa.array(sorted(gone), INTS))
     below = data.draw(st.integers(0, n + 1) | st.just(2**31))
 
-    answers = shared.find_pruned(index, tests, below=below, timeout=60)
+    answers = shared.find_prunable(index, tests, below=below, timeout=60)
     for test, answer in zip(tests, answers, strict=True):
-        expected = set(np.flatnonzero(find_pruned_rows(test, table)).tolist()) - gone
+        expected = set(np.flatnonzero(find_prunable_rows(test, table)).tolist()) - gone
         assert set(answer) == {o for o in expected if o < below}, test
 
 
@@ -229,7 +229,7 @@ def test_a_test_that_cannot_be_answered_prunes_nothing(store: IndexStore) -> Non
         FieldCompare("filter", "=", b"\0", "s3"),
         Overlaps("filter", "filter", pa.array([b"a"]), "s3"),
     ]
-    answers = store.find_pruned(
+    answers = store.find_prunable(
         "i", [*nobody, FieldCompare("low", ">", 9, "s1")], below=9, timeout=60
     )
     assert [list(a) for a in answers] == [[]] * len(nobody) + [[0, 1]]
@@ -244,12 +244,12 @@ def test_unknown_empty_and_absent_are_three_things(store: IndexStore) -> None:
     true = Contains("values", pa.array(["a"]), "s2")
 
     def answer(test: Test) -> BitMap:
-        return store.find_pruned("i", [test], below=9, timeout=60)[0]
+        return store.find_prunable("i", [test], below=9, timeout=60)[0]
 
-    assert list(find_pruned(AnyOf((unknown, false)), answer)) == [1]
-    assert list(find_pruned(AllOf((unknown, false)), answer)) == [0, 1, 2]
-    assert list(find_pruned(AnyOf((unknown, true)), answer)) == []
-    assert list(find_pruned(AllOf((unknown, true)), answer)) == [1]
+    assert list(find_prunable(AnyOf((unknown, false)), answer)) == [1]
+    assert list(find_prunable(AllOf((unknown, false)), answer)) == [0, 1, 2]
+    assert list(find_prunable(AnyOf((unknown, true)), answer)) == []
+    assert list(find_prunable(AllOf((unknown, true)), answer)) == [1]
 
 
 def test_many_keys(store: IndexStore) -> None:
@@ -281,7 +281,7 @@ def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool
             FieldCompare("nulls", ">", 0, "s2"),
             ContainsOther("values", pa.array(["a"]), "s2"),
         ]
-        return [list(a) for a in reachable.find_pruned("i", tests, below=below, timeout=60)]
+        return [list(a) for a in reachable.find_prunable("i", tests, below=below, timeout=60)]
 
     assert found() == found() == [[0], [0], [], []]
     store.reserve("i", 3)
@@ -299,13 +299,13 @@ def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool
 
 def test_no_tests(store: IndexStore) -> None:
     filled(store, bounds([1]))
-    assert list(store.find_pruned("i", [], below=9, timeout=60)) == []
+    assert list(store.find_prunable("i", [], below=9, timeout=60)) == []
 
 
 def test_an_empty_budget_is_an_error(store: IndexStore) -> None:
     filled(store, bounds([1]))
     with pytest.raises(StoreError, match=r"answer|locked"):
-        store.find_pruned("i", [FieldCompare("low", ">", 9, "s1")], below=9, timeout=0)
+        store.find_prunable("i", [FieldCompare("low", ">", 9, "s1")], below=9, timeout=0)
     assert len(store.definitions(timeout=60)) == len(store.catalogue("i", timeout=60).files) == 1
 
 
@@ -340,7 +340,7 @@ def test_readers_see_whole_writes(store: IndexStore) -> None:
             files |= set(found.files["ordinal"].to_pylist())
             files -= set(found.removed.to_pylist())
             since, asked = found.generation, asked + 1
-            a, b, c = store.find_pruned("i", test, below=below, timeout=60)
+            a, b, c = store.find_prunable("i", test, below=below, timeout=60)
             assert a == b == c
             assert not a or a.max() < below
         found = store.catalogue("i", since=since)

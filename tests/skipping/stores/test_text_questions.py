@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from providers import Contains, Ngram, SkippingProvider
-from providers.evaluate import find_pruned_rows
+from providers.evaluate import find_prunable_rows
 from providers.index_predicate import Test, map_tests
 from providers.index_predicate import tests as each_test
 from skipping.stores import IndexStore
@@ -41,10 +41,10 @@ def test_each_store_answers_as_the_reference(store: IndexStore) -> None:
         rewritten = provider.rewrite(Contains("x", literal))
         assert rewritten is not None
         asked += each_test(map_tests(rewritten, lambda test: replace(test, sketch="s1")))
-    answers = store.find_pruned("i", asked, below=FILES, timeout=60)
+    answers = store.find_prunable("i", asked, below=FILES, timeout=60)
     skipped = 0
     for test, answer in zip(asked, answers, strict=True):
-        expected = np.flatnonzero(find_pruned_rows(test, kept)).tolist()
+        expected = np.flatnonzero(find_prunable_rows(test, kept)).tolist()
         assert list(answer) == expected
         skipped += len(expected)
     assert skipped > FILES

@@ -115,7 +115,7 @@ class World:
 
     def lost(self, predicate: Any, ids: set[int]) -> set[int]:
         """Rows of an answer that are in files which are pruned for a predicate."""
-        gone = self.index._query.find_pruned(predicate, self.columns)
+        gone = self.index._query.find_prunable(predicate, self.columns)
         self.skipped += len(gone)
         return {id for identity in gone for id in self.held[identity] & ids}
 
