@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-extended test-all jars lint types soak bench bench-scale bench-engines bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types soak bench bench-scale bench-engines bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -28,19 +28,21 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint types jars  ## lint, types, import law, and a test of every rule, kind, format, store, join
-	$(PYTEST) -m "not extended and not soak"
-	@echo "Passed: each rule, kind, format, store and join form, once, on Delta or on Iceberg."
-	@echo "Not run: the same on the other format, documents, commands, sessions, streams, builds, advice,"
-	@echo "bounds without an index, faults, random queries, commands at once (make test-extended, more"
-	@echo "than an hour), and what takes hours (make soak)."
+test: jars  ## lint, types, tests without a JVM, and one of each index type, format, store, join form
+	$(MAKE) --jobs 3 --output-sync=target lint types test-fast
 
-SHARE := extended
+test-fast: jars
+	$(PYTEST) -m "(unit and not nightly or smoke) and not soak"
 
-test-extended: jars  ## what make test leaves out, or a SHARE of it: users, conditions, joins, writes, tables, long, foreign
-	$(PYTEST) -m "($(SHARE)) and not soak"
+test-more: jars  ## the other tests on Spark and OpenSearch; CI runs them after make test
+	$(PYTEST) -m "not (unit or smoke or nightly or soak)"
 
-test-all: test test-extended  ## everything but the soak
+ONLY := nightly
+
+test-nightly: jars  ## sessions, streams, commands, catalogs, documents, random queries; ONLY=spark is a part
+	$(PYTEST) -m "nightly and ($(ONLY)) and not (smoke or soak)"
+
+test-all: test test-more test-nightly  ## everything but the soak
 
 jars: install  ## fetch what Spark needs, once, before several processes want it
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \

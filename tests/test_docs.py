@@ -18,6 +18,8 @@ from skipping.config.options import OPTIONS
 from skipping.parser import parse
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 DOCS = ROOT / "docs"
 TOP = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PAGES = (*(ROOT / name for name in TOP), *sorted(DOCS.rglob("*.md")))

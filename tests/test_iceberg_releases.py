@@ -8,6 +8,8 @@ import pytest
 
 from tests.rerun import rerun
 
+pytestmark = pytest.mark.nightly
+
 PLANS = "only_files or explain or deleted or storage or aggregates or mix or copied or row_groups"
 """What depends on how a scan is pruned; the metadata are read by the table's own JSON."""
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.test_house import PACKAGES, ROOT, sources, tracked
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """What a program prints; it sees neither the checkout nor this environment."""

@@ -8,6 +8,8 @@ import pytest
 
 from tests.rerun import rerun
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.soak
 def test_random_joins_have_equal_rows() -> None:

@@ -20,6 +20,8 @@ from skipping import SkippingIndex
 from tests.benchmarks.literals import INDEX, POINTS, RANGES, conditions
 from tests.benchmarks.star import FILES, KEYS, star, write_star
 
+pytestmark = pytest.mark.nightly
+
 NAMES = [name for name, *_ in (*POINTS, *RANGES)]
 
 

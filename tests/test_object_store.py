@@ -17,6 +17,8 @@ import pytest
 
 from tests.object_store import BUCKET, SECRET, ObjectStore
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = """
 import json, sys, time
 from pathlib import Path

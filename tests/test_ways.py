@@ -30,6 +30,8 @@ from tests.test_docs import DOCS, Block, blocks
 from tests.test_house import ROOT
 from tests.test_installed import build_wheel, snippets
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 PAGE = blocks(DOCS / "ways.md")
 PROOF = (ROOT / "tests" / "proof.py").read_text().replace("from __future__ import annotations", "")
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -15,6 +15,8 @@ import rewrite
 from providers.errors import SessionError
 from rewrite.session import _settings
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 SCRIPT = Path(__file__).with_name("alone.py")
 DELTA = ["DeltaSizes", "DeltaSource"]
 ICEBERG = [f"Iceberg{part}" for part in ("Identity", "Reflection", "Source", "Statistics", "Tasks")]

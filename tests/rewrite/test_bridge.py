@@ -48,6 +48,7 @@ def _client(spark: SparkSession) -> Any:
     return hooks.java.client()
 
 
+@pytest.mark.smoke
 def test_settings(spark: SparkSession) -> None:
     """Only ours cross, whatever is in them."""
     hooks = find_hooks(spark)

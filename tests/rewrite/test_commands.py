@@ -15,6 +15,8 @@ from tests.rewrite.differential import (
 )
 from tests.rewrite.twelve_files import INDEX, ROWS, contents, location
 
+pytestmark = pytest.mark.nightly
+
 COMMANDS = {
     "DELETE": ["DELETE FROM {t} WHERE k IN (7, 8)"],
     "DELETE all of some files": ["DELETE FROM {t} WHERE m >= 700"],

@@ -61,6 +61,7 @@ def table(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
         yield make_table(spark, f"{format.namespace}.composed", ROWS, COLUMNS)
 
 
+@pytest.mark.smoke
 def test_exactly_the_files_with_a_tuple_are_opened(spark, table):
     exact_batch(spark, table, CONDITIONS)
     many = ", ".join(f"({n}, {n + 2}L)" for n in range(12))
@@ -99,6 +100,7 @@ def test_explain_and_describe_show_the_columns(spark, table):
     assert "(a, b) IN (1 key)  VALUE_LIST" in index.why("a = 1 AND b = 3").column_names
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "conf",
     [

@@ -17,6 +17,8 @@ from tests.rewrite.served import Server, ThriftClient
 from tests.test_docs import DOCS, blocks
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 RELEASES = ("dbt-core==1.10.23", "dbt-spark[PyHive]==1.10.3")
 TABLES = {
     "delta": "spark-warehouse/shop.db/orders",

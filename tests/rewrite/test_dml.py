@@ -25,6 +25,8 @@ from tests.rewrite.commands_twin import (
 from tests.rewrite.differential import settings
 from tests.rewrite.twelve_files import FILES, contents
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 VECTORS_OR_NOT = ("vectors", "rewritten")
 SOURCE = "(SELECT * FROM VALUES (7, 1), (8, 2), (7000, 3) AS s(k, v)) s"
@@ -150,6 +152,7 @@ def test_it_can_be_switched_off(spark: SparkSession, twins: Make) -> None:
     assert [scan.opened for scan in explained.scans] == [FILES]
 
 
+@pytest.mark.smoke
 def test_explain_shows_all_that_a_command_read(spark: SparkSession, twins: Make) -> None:
     twins("vectors")
     command = spark.sql(COMMANDS["merge, matched only"][0].format(t="indexed"))

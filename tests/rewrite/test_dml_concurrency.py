@@ -29,6 +29,8 @@ from tests.rewrite.commands_twin import (
     serving,
 )
 
+pytestmark = pytest.mark.nightly
+
 ISOLATION = ("Serializable", "WriteSerializable")
 
 # What looks for the rows of file 7, of twelve; `k` has an index, and the log no bounds of it.

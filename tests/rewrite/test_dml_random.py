@@ -29,6 +29,8 @@ from tests.rewrite.commands_twin import (
 )
 from tests.rewrite.differential import make_table, settings
 
+pytestmark = pytest.mark.nightly
+
 LIFE = 30
 """Commands on a pair of tables: with each there are fewer files that the index knows."""
 

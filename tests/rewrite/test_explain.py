@@ -204,6 +204,7 @@ class TestExecutions:
 
 
 class TestCounts:
+    @pytest.mark.smoke
     def test_they_add_up(self, spark: SparkSession, tables: tuple[str, str]) -> None:
         df = spark.sql("SELECT * FROM facts WHERE id > 8 AND (s = 'secret15' OR s = 'secret25')")
         df.collect()
@@ -350,6 +351,7 @@ class TestCounts:
 
 
 class TestPlans:
+    @pytest.mark.smoke
     @pytest.mark.usefixtures("tables")
     def test_explaining_runs_no_job_and_asks_once_a_scan(
         self, spark: SparkSession, asked: list[int]
@@ -464,6 +466,7 @@ class TestReasons:
         df.collect()
         assert only(rewrite.explain(df)).opened == 1
 
+    @pytest.mark.smoke
     @pytest.mark.usefixtures("tables")
     def test_a_store_that_fails_is_the_reason(
         self,

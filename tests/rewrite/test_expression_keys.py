@@ -15,6 +15,8 @@ from tests.rewrite.differential import (
     settings,
 )
 
+pytestmark = pytest.mark.nightly
+
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
 ROWS = """

@@ -65,6 +65,7 @@ def table(spark: SparkSession, request: pytest.FixtureRequest) -> str:
         return make_table(spark, f"{format.namespace}.expressed", ROWS, COLUMNS)
 
 
+@pytest.mark.smoke
 def test_each_condition_opens_the_files_with_a_match(spark, table):
     for condition in CONDITIONS:
         assert exact(spark, table, condition).skipped > 0, condition

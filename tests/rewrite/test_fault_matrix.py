@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.rewrite.fault_matrix import EXEMPT, UNCALLED
+
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 

@@ -34,6 +34,8 @@ from skipping.stores.open import open_store
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import Compared, make_table, same_rows, settings
 
+pytestmark = pytest.mark.nightly
+
 SPELL = Path(__file__).parent / "another_process.py"
 QUERY = "SELECT * FROM faulty WHERE k = 3"
 FILES = 6

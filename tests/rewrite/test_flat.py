@@ -29,6 +29,8 @@ from skipping.lookup.lookup import Lookup
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import make_table, same_rows, settings
 
+pytestmark = pytest.mark.nightly
+
 FILES = 4
 AT_ONCE = 32
 """Questions at once, as `PythonCallback.java` has it."""

@@ -21,6 +21,8 @@ from skipping import SkippingIndex
 from skipping.sources.spark import settings_of, store_of
 from tests.rest_catalog import RestCatalog
 
+pytestmark = pytest.mark.nightly
+
 KINDS = ("rest", "jdbc", "hive")
 
 

@@ -16,6 +16,8 @@ import rewrite
 from rewrite.bridge.install import find_hooks
 from tests.rewrite.differential import in_catalog_of, make_table, settings, spelled
 
+pytestmark = pytest.mark.nightly
+
 FILES = 4
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}

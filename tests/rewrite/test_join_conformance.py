@@ -14,6 +14,8 @@ from rewrite import Explanation
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import Compared, Query, make_table, same_rows, settings
 
+pytestmark = pytest.mark.nightly
+
 FILES = 10
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}

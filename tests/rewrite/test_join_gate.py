@@ -21,6 +21,8 @@ from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, make_table, same_rows, settings, spelled, stages
 from tests.rewrite.troubled_files import troubled
 
+pytestmark = pytest.mark.nightly
+
 SCRIPT = Path(__file__).with_name("join_limits.py")
 FILES = 8
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}

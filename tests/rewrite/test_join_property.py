@@ -22,6 +22,8 @@ from pyspark.sql import functions as F
 
 from tests.rewrite.differential import FORMATS, in_catalog_of, make_table, same_rows
 
+pytestmark = pytest.mark.nightly
+
 QUERIES = {"delta": 24, "iceberg": 10}
 
 KEYS = {

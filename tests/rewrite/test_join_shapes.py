@@ -27,6 +27,8 @@ from tests.rewrite.differential import (
     settings,
 )
 
+pytestmark = pytest.mark.nightly
+
 FILES = 12
 FACT = f"""SELECT id, int(id % 120) AS k, concat('key ', id % 120) AS s,
     IF(id % {FILES} IN (0, 1), NULL, int(id % 120)) AS n,

@@ -208,7 +208,9 @@ def exactly(spark: SparkSession, query: str, partners: str, conf: Mapping[str, s
     return found
 
 
-@on_every_format
+@pytest.mark.parametrize(
+    "tables", [pytest.param("delta", marks=pytest.mark.smoke), "iceberg"], indirect=True
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_exactly_the_files_with_a_partner_are_opened(spark: SparkSession, form: str) -> None:
     query, partners = FORMS[form]
@@ -277,6 +279,7 @@ def test_one_dimension_filters_every_fact(
     assert [s.opened for s in facts] == [1] * len(facts), str(found.explained)
 
 
+@pytest.mark.smoke
 @on_every_format
 @pytest.mark.parametrize(
     "engine", [{}, SMJ, PLAIN, SMJ | PLAIN], ids=["adaptive", "smj", "plain", "both"]
@@ -363,6 +366,7 @@ KEPT: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.smoke
 @on_every_format
 @pytest.mark.parametrize("form", KEPT)
 def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> None:
@@ -378,6 +382,7 @@ def test_what_is_large_and_has_no_condition_is_not_asked_for_keys(spark: SparkSe
     assert [s.keys for s in found.explained.scans] == [(), ()]
 
 
+@pytest.mark.smoke
 @on_every_format
 def test_no_key_opens_no_file(spark: SparkSession) -> None:
     for condition in ("name = 'nobody'", "k IS NULL AND name = 'n3'"):
@@ -387,6 +392,7 @@ def test_no_key_opens_no_file(spark: SparkSession) -> None:
             assert all(s.opened == 0 for s in found.explained.scans if s.keys)
 
 
+@pytest.mark.smoke
 @on_every_format
 @pytest.mark.parametrize("engine", [{}, PLAIN, SMJ | PLAIN], ids=["adaptive", "plain", "both"])
 def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> None:
@@ -450,7 +456,7 @@ def many(spark: SparkSession) -> Iterator[None]:
         spark.sql(f"DROP TABLE {name}")
 
 
-@pytest.mark.joins
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kinds", "files"),
     [

@@ -27,6 +27,8 @@ from tests.rewrite.differential import (
     spoiled,
 )
 
+pytestmark = pytest.mark.nightly
+
 FILES = 12
 # Else the table tells by its own bounds where keys are.
 SMJ = {

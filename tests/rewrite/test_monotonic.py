@@ -96,6 +96,7 @@ OF_DAYS = [
 ]
 
 
+@pytest.mark.smoke
 def test_exactly_the_files_that_hold_a_match(spark: SparkSession, days: str) -> None:
     exact_batch(spark, days, OF_DAYS)
 

@@ -30,6 +30,8 @@ from tests.rewrite.differential import (
 )
 from tests.rewrite.row_oracle import oracle_of
 
+pytestmark = pytest.mark.nightly
+
 FILES = 8
 
 # The unscaled greatest value of each file, and how far its rows are apart.

@@ -88,11 +88,13 @@ def root(spark: SparkSession, name: str) -> Path:
     return Path(os.path.commonpath(files_of(spark, name)))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("table", ["pq_flat", "pq_parted"])
 def test_conditions(spark: SparkSession, flat: str, parted: str, table: str) -> None:
     exact_batch(spark, table, CONDITIONS)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 @pytest.mark.parametrize("table", ["pq_flat", "pq_parted"])
 def test_joins(spark: SparkSession, flat: str, parted: str, table: str, adaptive: str) -> None:
@@ -195,7 +197,7 @@ SPECIAL = [
 ]
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 def test_partition_values_of_any_spelling(spark: SparkSession, t: str) -> None:
     spark.sql(f"CREATE TABLE {t} (k INT, p STRING) USING parquet PARTITIONED BY (p)")
     rows = [(i, value) for i, value in enumerate(SPECIAL)] + [(90, None), (91, "")]
@@ -246,7 +248,7 @@ def replace_file(path: Path, table: pa.Table, *, same_size: bool) -> None:
     assert (path.stat().st_size == size) == same_size
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 @pytest.mark.parametrize("same_size", [True, False])
 @pytest.mark.parametrize("by", ["", "p"])
 def test_a_file_replaced_under_a_listing(
@@ -270,7 +272,7 @@ def test_a_file_replaced_under_a_listing(
     assert skips(spark, f"SELECT k, p FROM {t} WHERE k = 2").opened == 0
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 def test_files_that_come_and_go_behind_sparks_back(spark: SparkSession, t: str) -> None:
     make(spark, t, ROWS, INDEX)
     folder = root(spark, t)
@@ -294,7 +296,7 @@ def test_files_that_come_and_go_behind_sparks_back(spark: SparkSession, t: str) 
     assert described["lag"] == "none"
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 def test_inserts_that_read_their_own_table(spark: SparkSession, t: str) -> None:
     make(spark, t, ROWS, INDEX)
     spark.sql(f"INSERT INTO {t} SELECT * FROM {t} WHERE k = 7")
@@ -339,7 +341,7 @@ def test_files_of_other_schemas(spark: SparkSession, tmp_path: Path, merge: str)
     spark.sql(f"DROP SKIPPING INDEX ON {name}")
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 def test_partitions_that_move(spark: SparkSession, t: str, tmp_path: Path) -> None:
     """The catalog says which value a folder has, and may say another one tomorrow."""
     make(spark, t, ROWS, "k VALUE_LIST, p PARTITION", by="p")
@@ -384,7 +386,7 @@ def test_what_is_left_alone(spark: SparkSession, flat: str, t: str, tmp_path: Pa
     assert same_rows(spark, by_id, conf=ignoring).skipped == 0
 
 
-@pytest.mark.tables
+@pytest.mark.nightly
 def test_young_files_wait(spark: SparkSession, t: str) -> None:
     make(spark, t, ROWS, INDEX)
     ahead = time.time() + 3600

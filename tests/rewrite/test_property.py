@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 
 from tests.rewrite.differential import batch, by_group, make_table
 
+pytestmark = pytest.mark.nightly
+
 CASES = 6
 BATCH = 12
 

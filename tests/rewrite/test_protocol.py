@@ -153,6 +153,7 @@ def test_of_a_weak_condition_the_side_counts_that_a_negation_leaves() -> None:
     assert Reader([]).read(node(protocol.NOT, **{protocol.LEG: legs})) == And((both, Unknown("h")))
 
 
+@pytest.mark.smoke
 def test_java_reads_what_python_writes(spark: SparkSession) -> None:
     described = golden("pruned-answer.json")
     classes = Classes(spark.sparkContext._gateway)

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import Compared, in_catalog_of, make_table, same_rows, settings
 
+pytestmark = pytest.mark.nightly
+
 FILES = 12
 BOUNDS = {
     "delta.dataSkippingNumIndexedCols": "32",

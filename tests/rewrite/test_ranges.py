@@ -35,6 +35,7 @@ def holed(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
         spark.sql(f"DROP TABLE {table}")
 
 
+@pytest.mark.smoke
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, holed: str) -> None:
     conditions = [
         "i = 3007", "i IN (3007, 5000, 5500)", "i BETWEEN 2020 AND 2999", "i > 2019 AND i < 3001",
@@ -52,6 +53,7 @@ def test_exactly_the_needed_files_are_opened(spark: SparkSession, holed: str) ->
     exact_batch(spark, holed, conditions)
 
 
+@pytest.mark.smoke
 def test_a_join_opens_the_files_of_its_keys(spark: SparkSession, holed: str) -> None:
     keys = "SELECT explode(array(3007L, 500L, 6001L)) AS k, 'x' AS name"
     query = f"SELECT holed.i, name FROM {holed} AS holed JOIN ({keys}) AS dim ON holed.i = dim.k"

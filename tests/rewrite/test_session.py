@@ -23,6 +23,8 @@ from rewrite import preflight
 from rewrite.session import _settings
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 SCRIPT = Path(__file__).with_name("sessions.py")
 SCENARIOS = re.findall(r"^@scenario\ndef (\w+)", SCRIPT.read_text(), re.MULTILINE)
 

@@ -7,6 +7,8 @@ from pyspark.sql import SparkSession
 
 from tests.rewrite.spark_suite import Outcome, Suite, cost_ignored, input_names
 
+pytestmark = pytest.mark.nightly
+
 GROUPS = 12
 LEAST_SKIPPED = {"delta": 0, "iceberg": 0}
 """Queries that skip files, in all groups: with fewer, some table is not indexed."""
@@ -22,6 +24,8 @@ def test_spark_suite_has_equal_rows(spark: SparkSession, format: str, group: int
         # Not a parameter: the names are in a jar, which only this test fetches.
         outcomes = {name: suite.run(name) for name in input_names()[group::GROUPS]}
     _outcomes[format, group] = list(outcomes.values())
+    skipped, compared = _count(_outcomes[format, group])
+    print(f"{format}, group {group}: {skipped} of {compared} queries skipped files")
     wrong = [f"{name}: {each}" for name, found in outcomes.items() for each in found.wrong]
     assert not wrong, "\n\n".join(wrong)
 
@@ -31,7 +35,10 @@ def test_spark_suite_skips_files(format: str) -> None:
     groups = [_outcomes.get((format, group)) for group in range(GROUPS)]
     if None in groups:
         pytest.skip("only some of the groups ran")
-    outcomes = [outcome for group in groups for outcome in group or ()]
-    skipped = sum(outcome.skipped for outcome in outcomes)
-    compared = sum(outcome.compared for outcome in outcomes)
+    skipped, compared = _count([outcome for group in groups for outcome in group or ()])
     assert skipped >= LEAST_SKIPPED[format], f"{skipped} of {compared} queries skipped files"
+
+
+def _count(outcomes: list[Outcome]) -> tuple[int, int]:
+    """Return how many queries skipped files, and how many were compared."""
+    return sum(each.skipped for each in outcomes), sum(each.compared for each in outcomes)

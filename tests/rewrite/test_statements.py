@@ -21,6 +21,8 @@ from providers.errors import (
 from skipping.commands import reports
 from skipping.stores.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.nightly
+
 FACTS = "spark_catalog.default.stated"
 JOIN = "SELECT f.* FROM stated f JOIN stated_keys k ON f.id = k.key WHERE k.colour = 'red'"
 

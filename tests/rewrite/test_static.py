@@ -138,12 +138,12 @@ def test_a_shape_reads_fewer_files(spark: SparkSession, base: str, shape: str) -
         assert found.skipped > 0, str(found.explained)
 
 
+@pytest.mark.smoke
 def test_a_path_in_sql_reads_fewer_files(spark: SparkSession, base: str) -> None:
     found = skips(spark, f"SELECT * FROM delta.`{location(spark)}` WHERE k = 7")
     assert (found.opened, found.without) == (1, FILES)
 
 
-@pytest.mark.conditions
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_shape_reads_fewer_files_on_every_engine(
     spark: SparkSession, base: str, engine: str
@@ -230,11 +230,13 @@ CONDITIONS = {
 """Conditions, and whether exactly the files with a match are opened (None: only the same rows)."""
 
 
+@pytest.mark.smoke
 def test_conditions(spark: SparkSession, base: str) -> None:
     exact_batch(spark, base, [condition for condition in CONDITIONS if CONDITIONS[condition]])
     batch(spark, base, [condition for condition in CONDITIONS if not CONDITIONS[condition]])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("count", [1, 11, 10_000])
 def test_lists_of_keys(spark: SparkSession, base: str, count: int) -> None:
     # Those beyond the table's 60 keys are noise; 13 and its likes are in file 1.
@@ -244,7 +246,6 @@ def test_lists_of_keys(spark: SparkSession, base: str, count: int) -> None:
     same_rows(spark, f"SELECT * FROM {base} WHERE k NOT IN ({listed})")
 
 
-@pytest.mark.conditions
 def test_a_list_of_a_million_keys(spark: SparkSession, base: str) -> None:
     """As the optimizer leaves it: parsing and optimizing a million literals is Spark's burden.
 
@@ -271,7 +272,6 @@ def test_a_list_of_a_million_keys(spark: SparkSession, base: str) -> None:
         assert rows == spelled(spark.table(base).where("m BETWEEN 204 AND 1000203").collect())
 
 
-@pytest.mark.conditions
 def test_a_disjunction_of_two_thousand_legs(spark: SparkSession, base: str) -> None:
     of_one = " OR ".join(f"k = {key}" for key in [13, *range(1_000, 3_000)])
     assert exact(spark, base, of_one).opened == 1
@@ -288,7 +288,6 @@ def test_a_condition_nested_deeply(spark: SparkSession, base: str) -> None:
     assert exact(spark, base, condition).opened == 1
 
 
-@pytest.mark.conditions
 def test_names_of_all_sorts(spark: SparkSession) -> None:
     rows = """SELECT int(id) AS `a.b`, named_struct('b', int(id + 100), 'x y', int(id)) AS a,
         int(id + 200) AS `sp ace`, int(id + 300) AS `tick``s`, int(id + 400) AS MiXed,
@@ -325,7 +324,6 @@ def test_a_data_column_named_like_a_metadata_column(spark: SparkSession) -> None
     assert exact(spark, "alike", "file_size = 3 AND _metadata.file_size > 100").opened == 1
 
 
-@pytest.mark.conditions
 def test_time_travel(spark: SparkSession) -> None:
     make_table(spark, "travelled", "SELECT int(id) AS k, 'old' AS v, id AS _f FROM range(6)")
     before = spark.sql("DESCRIBE HISTORY travelled").collect()[0]["version"]
@@ -347,6 +345,7 @@ def test_time_travel(spark: SparkSession) -> None:
     skips(spark, f"SELECT * FROM travelled WHERE k = 4 EXCEPT SELECT * FROM {old} WHERE k = 3")
 
 
+@pytest.mark.smoke
 def test_cached(spark: SparkSession) -> None:
     make_table(spark, "kept", "SELECT int(id) AS k, id AS _f FROM range(6)", "k VALUE_LIST")
     cached = spark.table("kept").where("k = 3").cache()
@@ -370,6 +369,7 @@ def test_cached(spark: SparkSession) -> None:
         whole.unpersist()
 
 
+@pytest.mark.smoke
 def test_a_query_without_a_useful_condition_says_so(spark: SparkSession, base: str) -> None:
     reads_all(spark, f"SELECT * FROM {base}", "no condition")
     reads_all(spark, f"SELECT * FROM {base} WHERE i = 3", "i is not in the index")

@@ -18,6 +18,8 @@ from tests.rewrite.differential import (
     settings,
 )
 
+pytestmark = pytest.mark.nightly
+
 FILES = 20
 BOUNDS = {
     "delta.dataSkippingNumIndexedCols": "32",
@@ -66,6 +68,7 @@ def joined(column: str = "i", table: str = "clustered", condition: str = "d.i > 
     return f"SELECT f.id FROM {table} f JOIN few d ON f.{column} = d.{column} WHERE {condition}"
 
 
+@pytest.mark.smoke
 @on_all_engines
 def test_a_join_on_a_clustered_column(
     spark: SparkSession, format: str, conf: dict[str, str]

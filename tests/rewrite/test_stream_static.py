@@ -12,6 +12,8 @@ from pyspark.sql.functions import broadcast
 import rewrite
 from tests.rewrite.differential import ENABLED, in_catalog_of, make_table, settings
 
+pytestmark = pytest.mark.nightly
+
 FILES = 10
 ROWS = f"SELECT id, int(id div 10) AS k, int(id div 10) AS _f FROM range({10 * FILES})"
 INDEX = "k VALUE_LIST"

@@ -65,6 +65,7 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, texts: str) -> None:
     # A class in a regular expression, and so nothing that can be said of it.
     unsaid = {"s rlike 'Ein[d]?hoven'"}

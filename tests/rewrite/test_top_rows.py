@@ -255,7 +255,6 @@ def orders(draw: st.DrawFn) -> str:
     return f"SELECT * FROM {draw(TABLES)} {where} {order}"
 
 
-@pytest.mark.conditions
 def test_random_orders(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
     make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
@@ -299,6 +298,7 @@ def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -
     assert len(same_rows(spark, late).rows) == 3
 
 
+@pytest.mark.smoke
 def test_conformance_50_files_without_statistics(spark: SparkSession, format: str) -> None:
     """The first rows are in one of them."""
     make_table(spark, "partly", ROWS, properties=BOUNDS)
@@ -347,6 +347,7 @@ def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, se
         spark.sql("DROP TABLE holed")
 
 
+@pytest.mark.smoke
 def test_a_partition_is_a_whole(spark: SparkSession, format: str) -> None:
     spark.sql(f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {format} PARTITIONED BY (q)")
     for first in range(0, 60, 10):

@@ -20,7 +20,10 @@ from skipping.indexing.sketch import Work, sketch_files
 from skipping.stores import IDENTITY
 from tests.rewrite.differential import make_table, settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.nightly,
+]
 
 FILES = 6
 ROWS = f"""SELECT id div 10 AS _f, id, id % 7 AS k, cast(id AS double) / 3 AS x,

@@ -14,6 +14,8 @@ from skipping.__main__ import main
 from skipping.stores.sqlite.store import SqliteStore
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "skipping", "refresh", *arguments]

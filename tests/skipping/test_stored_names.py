@@ -31,6 +31,8 @@ from skipping.stores.sqlite.store import SqliteStore
 from skipping.streaming.jobs import keep_all, leave
 from tests.rewrite.differential import make_table, settings
 
+pytestmark = pytest.mark.nightly
+
 STREAMED = IndexOptions(auto_refresh=True).pairs()
 COLUMN = IndexedColumn(1, "id", "id", "bigint", "MIN_MAX")
 

@@ -40,6 +40,8 @@ from tests.rewrite.iceberg.tables import (
     one_of,
 )
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("version", ["1", "2", "3"])
 def test_only_files_with_a_match_are_opened(spark: SparkSession, version: str) -> None:

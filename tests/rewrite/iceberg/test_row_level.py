@@ -12,6 +12,8 @@ import rewrite
 from tests.rewrite.differential import ENABLED, make_table, settings, spelled
 from tests.rewrite.iceberg.tables import FILES, INDEX, MERGE_ON_READ, ROWS, delete_by_value, drop
 
+pytestmark = pytest.mark.nightly
+
 SOURCE = "(SELECT * FROM VALUES (3, 'a'), (11, 'b'), (7000, 'c') AS s(k, v)) s"
 DML = "spark.skipping.dml"
 

@@ -27,6 +27,8 @@ from tests.rewrite.iceberg.tables import (
     one_of,
 )
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> None:

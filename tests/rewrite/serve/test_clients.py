@@ -36,6 +36,8 @@ from tests.rewrite.served import (
 )
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 WAYS = ("connect", "thrift")
 FIXED = [setting.key for setting in SETTINGS if setting.fixed]
 

@@ -43,6 +43,8 @@ from tests.rewrite.served import (
 )
 from tests.test_house import ROOT
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 # Who is let in
 
 

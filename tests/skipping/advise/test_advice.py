@@ -19,6 +19,8 @@ from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
 from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
 from skipping.tables import FILES, TableColumn
 
+pytestmark = pytest.mark.nightly
+
 N = 120
 ROWS = 200
 

@@ -14,7 +14,10 @@ from providers.errors import DefinitionError, TableError
 from skipping import SkippingIndex
 from tests.rewrite.differential import in_catalog_of, make_table, opened, skips
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.nightly,
+]
 
 FILES = 20
 ROWS = f"""SELECT id div 50 AS _f, id AS clustered, 'k' || (id div 50) % 5 AS `my group`,

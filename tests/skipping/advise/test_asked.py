@@ -20,7 +20,10 @@ from skipping.parser.statements import Analyze
 from skipping.tables.open import open_table
 from tests.rewrite.differential import ENABLED, in_catalog_of, make_table, opened, settings, skips
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.nightly,
+]
 
 FILES = 6
 ROWS = f"""SELECT id div 20 AS _f, id, 'User' || id || '@Example.org' AS email,

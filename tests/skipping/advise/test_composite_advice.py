@@ -18,6 +18,8 @@ from skipping.advise.sample import Sample, measure_file
 from skipping.tables import TableColumn
 from skipping.tables.composites import combine
 
+pytestmark = pytest.mark.nightly
+
 N = 24
 A, B, OWN = (TableColumn(name, name, "bigint", (name,)) for name in ("a", "my b", "own"))
 

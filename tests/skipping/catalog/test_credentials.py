@@ -14,6 +14,8 @@ from tests.object_store import ACCESS, SECRET, ObjectStore
 from tests.rest_catalog import RestCatalog
 from tests.skipping.catalog.running import FILES, Service, ask, client, index, make, planned, values
 
+pytestmark = pytest.mark.nightly
+
 RIGHT, WRONG = f"{ACCESS}:{SECRET}", f"{ACCESS}:wrong-secret"
 PATH = "/v1/namespaces/db/tables/vended"
 

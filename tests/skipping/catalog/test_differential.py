@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.expressions import (
     And,
     BooleanExpression,
@@ -30,6 +31,8 @@ from pyiceberg.types import LongType
 
 from tests.rest_catalog import RestCatalog
 from tests.skipping.catalog.running import Numbered, Service, client, index, planned
+
+pytestmark = pytest.mark.nightly
 
 QUERIES = int(os.environ.get("SKIPPING_TEST_QUERIES", "30"))
 COMPARED: list[Any] = [

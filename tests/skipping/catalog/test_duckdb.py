@@ -11,6 +11,8 @@ import pytest
 from tests.skipping.catalog.running import FILES, ROWS, Numbered, Service
 from tests.skipping.catalog.test_clients import FILTERS
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def attached(service: Service) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -29,6 +29,8 @@ from tests.skipping.catalog.forged import (
 )
 from tests.skipping.catalog.running import Service, ask
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 PLAN = "/v1/namespaces/db/tables/{}/plan"
 VICTIM = "victim-token-0123456789abcdef"
 SECRET = "vended-secret-of-the-victim"

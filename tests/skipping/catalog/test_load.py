@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.rest_catalog import RestCatalog
 from tests.skipping.catalog.load import Load, Relay
 from tests.skipping.catalog.running import (
@@ -21,6 +23,8 @@ from tests.skipping.catalog.running import (
     planned,
 )
 from tests.skipping.stores.rogue import rogue
+
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 
 def test_no_query_fails(behind: RestCatalog, tmp_path: Path) -> None:

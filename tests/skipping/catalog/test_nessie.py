@@ -27,6 +27,8 @@ from tests.skipping.catalog.running import (
 )
 from tests.skipping.catalog.test_clients import FILTERS
 
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
 KEYS = {"s3.access-key-id": ACCESS, "s3.secret-access-key": SECRET}
 TABLES = "/v1/main/namespaces/db/tables"
 

@@ -24,6 +24,8 @@ from tests.skipping.catalog.running import (
 )
 from tests.skipping.catalog.test_clients import FILTERS
 
+pytestmark = pytest.mark.nightly
+
 NAMES = itertools.count()
 MODES = ("copy-on-write", "merge-on-read")
 

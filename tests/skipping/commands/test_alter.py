@@ -18,6 +18,8 @@ from skipping.indexing.spark import SparkBuild
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.export import export, scratch
 
+pytestmark = pytest.mark.nightly
+
 _numbers = itertools.count()
 
 
@@ -49,6 +51,7 @@ def columns(spark: SparkSession, name: str) -> list[tuple[str, str]]:
     return [(row.indexed_col_name, row.skip_type) for row in rows]
 
 
+@pytest.mark.smoke
 def test_add_builds_only_what_is_new(
     spark: SparkSession, t: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

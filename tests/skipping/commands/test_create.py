@@ -20,6 +20,8 @@ from providers.errors import (
 from skipping.sources.spark import settings_of, store_of
 from tests.skipping.commands.samples import UUID, facts, fresh, indexes, opened, refused, scan, word
 
+pytestmark = pytest.mark.nightly
+
 
 class TestBothWays:
     STATEMENTS = (
@@ -137,6 +139,7 @@ class TestDatabricks:
 
 
 class TestCreate:
+    @pytest.mark.smoke
     def test_it_builds_says_where_and_skips(
         self, spark: SparkSession, t: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -151,6 +154,7 @@ class TestCreate:
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 5")
         assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 3, 0, 1)
 
+    @pytest.mark.smoke
     def test_bloom_filters_skip_what_bounds_and_lists_cannot(self, spark: SparkSession) -> None:
         name = fresh()
         rows = spark.range(0, 8_000, 1, 8).selectExpr("(id * 7919) % 8009 AS k", "id")

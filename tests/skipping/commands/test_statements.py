@@ -15,6 +15,8 @@ from providers.errors import (
 )
 from tests.skipping.commands.samples import FLINT, indexes, refused, word
 
+pytestmark = pytest.mark.nightly
+
 
 class TestParsing:
     def test_a_statement_runs_once_when_it_is_executed(

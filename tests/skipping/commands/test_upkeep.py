@@ -20,6 +20,8 @@ from skipping.indexing.spark import SparkBuild
 from skipping.sources.spark import settings_of, store_of
 from tests.skipping.commands.samples import facts, fresh, indexes, make, opened, refused, scan, word
 
+pytestmark = pytest.mark.nightly
+
 
 class TestRefresh:
     def test_after_append_delete_optimize_and_a_new_column(

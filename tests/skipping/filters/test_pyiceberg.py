@@ -82,6 +82,8 @@ from skipping.filters import pyiceberg as filters
 from skipping.scans.iceberg_scan import IndexedScan
 from skipping.stores.memory.store import MemoryStore
 
+pytestmark = pytest.mark.nightly
+
 UTC = datetime.timezone.utc
 NAN, INF = math.nan, math.inf
 DAYS = [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(2024, 1, 1)]

@@ -26,6 +26,8 @@ from skipping.tables.open import open_table
 from skipping.tables.spark_schema import leaves
 from tests.skipping.indexing.test_parquet_reader import TYPES, WRITERS
 
+pytestmark = pytest.mark.nightly
+
 SETTINGS = {
     **WRITERS,
     "legacy decimals": {"spark.sql.parquet.writeLegacyFormat": "true"},

@@ -23,6 +23,8 @@ from skipping.tables.delta.spark import DeltaTable
 from skipping.tables.open import open_table
 from tests.skipping.export import export, scratch
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> str:

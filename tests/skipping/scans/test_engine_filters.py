@@ -29,6 +29,8 @@ from skipping.filters.polars import translate_polars
 from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.world import FILES, NAN, POOLS, World, ids
 
+pytestmark = pytest.mark.nightly
+
 
 @dataclass
 class Asked:

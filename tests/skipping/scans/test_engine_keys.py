@@ -24,6 +24,8 @@ from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.world import DAY, FILES, NAN, POOLS, World, ids
 
+pytestmark = pytest.mark.nightly
+
 
 def columns_of(keys: list[Any], name: str) -> Iterator[Any]:
     """One column of values in all the ways that people have it."""

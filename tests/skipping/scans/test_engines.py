@@ -24,6 +24,8 @@ from skipping.scans.file_scan import FileScan
 from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.world import FILES, SCHEMA, World, delta
 
+pytestmark = pytest.mark.nightly
+
 
 def test_engines_open_only_the_files_that_their_own_filters_leave(world: World) -> None:
     """Also those of a join that DuckDB finds out at run time."""

@@ -81,21 +81,25 @@ if _candidate := os.environ.get("SKIPPING_TEST_STORE"):
     _factory = pkgutil.resolve_name(_candidate)
     FACTORIES["candidate"] = lambda request, folder: _factory(folder / "store")
 ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
+MARKED = {
+    name: pytest.param(name, marks=[pytest.mark.opensearch] if name == "opensearch" else [])
+    for name in FACTORIES
+}
 
 
-@pytest.fixture(params=FACTORIES)
+@pytest.fixture(params=MARKED.values())
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> IndexStore:
     """A new, empty store of each sort."""
     return FACTORIES[request.param](request, tmp_path)
 
 
-@pytest.fixture(scope="module", params=FACTORIES)
+@pytest.fixture(scope="module", params=MARKED.values())
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
     """One store of each sort for all examples of a property; every example makes its own index."""
     return FACTORIES[request.param](request, tmp_path_factory.mktemp("shared"))
 
 
-@pytest.fixture(params=[name for name in FACTORIES if name not in ONE_PROCESS])
+@pytest.fixture(params=[param for name, param in MARKED.items() if name not in ONE_PROCESS])
 def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> IndexStore:
     """A new store that other processes reach through a pickled copy."""
     return FACTORIES[request.param](request, tmp_path)

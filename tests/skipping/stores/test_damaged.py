@@ -28,6 +28,8 @@ from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores import forged
 
+pytestmark = pytest.mark.nightly
+
 FILES, SPAN = 300, 400
 
 

@@ -30,7 +30,7 @@ from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import bounds, definition, entries, filled
 
 # Python says of every fork beside threads that it may hang: that it does not is what is shown.
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.nightly]
 
 FILES, CHILDREN, QUESTIONS = 200, 4, 2_000
 

@@ -14,6 +14,8 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import ask, definition, entries
 
+pytestmark = pytest.mark.nightly
+
 
 def write(store: IndexStore, lists: pa.ChunkedArray) -> int:
     n = len(lists)

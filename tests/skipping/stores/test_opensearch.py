@@ -22,7 +22,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ from tests.skipping.stores.proxy import Answer, Front, Request, front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 from tests.skipping.stores.test_copying import built, rows
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
 # Forked
 

@@ -19,6 +19,8 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch import Node, nodes
 from tests.skipping.stores.samples import bits, definition, entries
 
+pytestmark = pytest.mark.nightly
+
 FILES, BATCH = 400, 20
 TESTS: list[Test] = [
     FieldCompare("low", ">", 3, "s1"),

@@ -15,7 +15,7 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import at, make
 from tests.skipping.stores.samples import bounds, entries
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
 
 def column(number: int, name: str, kind: str = "MIN_MAX", **more: Any) -> IndexedColumn:

@@ -28,6 +28,8 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch_secured import SecuredNode
 from tests.skipping.stores.samples import bounds, definition, entries
 
+pytestmark = pytest.mark.nightly
+
 PREFIX = "roles-"
 READ = ["indices:data/read/get", "indices:data/read/search"]
 WRITE = [*READ, "indices:data/write/*", "indices:admin/create", "indices:admin/mapping/put"]

@@ -24,6 +24,8 @@ from skipping.stores.opensearch.http import Wire
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.rogue import LATE, rogue
 
+pytestmark = pytest.mark.nightly
+
 SLACK = 1.0  # seconds, on a machine that is busy with other tests
 
 

@@ -24,7 +24,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request
 from tests.skipping.stores.small import DEFINITION, EXPECTED, bit, bits_of
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
 OTHER = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
 

@@ -21,7 +21,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
 # Writers that die, sleep or come too late
 

@@ -24,6 +24,8 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import bounds, definition, entries
 
+pytestmark = pytest.mark.nightly
+
 LONG = Domain("integer", pa.int64())
 KEYS = 300  # more than a query of OpenSearch says: it evaluates them on what it keeps
 

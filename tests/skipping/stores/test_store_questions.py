@@ -132,6 +132,7 @@ def test_pruned_is_what_the_reference_says(
         assert set(answer) == {o for o in expected if o < below}, test
 
 
+@pytest.mark.smoke
 def test_both_ends_of_a_range_are_in_or_out(store: IndexStore) -> None:
     filled(store, {"s2_known": [True] * 4, "s2_values": [["a"], ["a\0"], ["c"], ["d"]]})
 
@@ -146,6 +147,7 @@ def test_both_ends_of_a_range_are_in_or_out(store: IndexStore) -> None:
     assert pruned_by("c", None, False, True) == [0, 1, 2]
 
 
+@pytest.mark.smoke
 def test_bytes_come_back_as_they_were(store: IndexStore) -> None:
     """Every bit of some files, and of one that is larger than whatever a store reads at once."""
     kept = [bytes(range(256)), b"", b"\0" * 5, b"\xff" * (5 << 20), b"\0\x80"]

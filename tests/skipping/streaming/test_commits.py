@@ -23,6 +23,8 @@ from tests.skipping.streaming.conftest import (
     until,
 )
 
+pytestmark = pytest.mark.nightly
+
 UNBOUNDED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"
 PROPERTIES = (
     "delta.dataSkippingNumIndexedCols = 0, delta.columnMapping.mode = 'name',"

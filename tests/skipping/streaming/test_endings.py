@@ -10,6 +10,8 @@ import pytest
 
 from skipping.stores.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = """
 import sys, time
 from pyspark.sql import SparkSession

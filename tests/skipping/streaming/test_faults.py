@@ -23,6 +23,8 @@ from tests.skipping.export import export, scratch
 from tests.skipping.streaming import dies
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
+pytestmark = pytest.mark.nightly
+
 WHILE_WRITING = ("in mid-bulk", "between bulk and watermark")
 
 

@@ -14,6 +14,8 @@ import skipping
 from skipping import SkippingIndex
 from tests.skipping.streaming.conftest import QUICK, checked, follow, row_changes, schema_changes
 
+pytestmark = pytest.mark.nightly
+
 _numbers = itertools.count()
 UNBOUNDED = "'write.metadata.metrics.default' = 'none'"
 

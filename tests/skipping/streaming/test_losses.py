@@ -14,6 +14,8 @@ import skipping
 from skipping import SkippingIndex
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
+pytestmark = pytest.mark.nightly
+
 _numbers = itertools.count()
 
 

@@ -20,6 +20,8 @@ from skipping.streaming import jobs, maintainer
 from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, until
 
+pytestmark = pytest.mark.nightly
+
 _CALLS = frozenset({"definitions", "state", "lease", "hold", "report", "catalogue", "ordinals"})
 
 

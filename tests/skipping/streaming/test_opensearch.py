@@ -22,6 +22,8 @@ from tests.rewrite.differential import same_rows, settings, skips
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, until
 
+pytestmark = pytest.mark.nightly
+
 COLUMNS = "id MIN_MAX, s VALUE_LIST, id BLOOM_FILTER"
 
 

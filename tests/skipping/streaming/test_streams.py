@@ -26,6 +26,8 @@ from skipping.streaming.jobs import Stream, job_name
 from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
+pytestmark = pytest.mark.nightly
+
 
 def query(spark: SparkSession, name: str) -> StreamingQuery:
     (found,) = [q for q in spark.streams.active if q.name.endswith(f".{name}")]
@@ -57,6 +59,7 @@ def offsets(found: StreamingQuery) -> list[tuple[int, dict[str, int]]]:
     return sorted(steps.items())
 
 
+@pytest.mark.smoke
 def test_it_follows_appends_and_shows_versions_and_files(
     spark: SparkSession, t: str, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from skipping.tables.delta.spark import resolve_path
 from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL, Delta, paths
 
+pytestmark = pytest.mark.nightly
+
 
 def insert(spark: SparkSession, name: str, *rows: str) -> None:
     for row in rows:

@@ -27,6 +27,8 @@ from skipping.tables.open import open_table
 from tests.skipping.tables.formats import SPECIAL
 from tests.skipping.tables.local import COLUMNS, rows
 
+pytestmark = pytest.mark.nightly
+
 NAME = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
 TABLES = {
     "mapped by name": [

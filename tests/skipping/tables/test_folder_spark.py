@@ -24,6 +24,8 @@ from tests.skipping.tables.formats import SPECIAL
 from tests.skipping.tables.local import COLUMNS, rows
 from tests.skipping.tables.test_deltalake_spark import a_filter
 
+pytestmark = pytest.mark.nightly
+
 OLD = time.time() - 3600
 STRUCT = "struct(id * 10 AS a, 'x' AS `b.c`) AS st"
 

@@ -16,6 +16,8 @@ from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.matrix import delta, iceberg
 
+pytestmark = pytest.mark.nightly
+
 DAY = datetime.date(2024, 1, 1)
 FILES = 6
 

@@ -24,7 +24,10 @@ from skipping.tables.iceberg.spark import IcebergTable
 from skipping.tables.open import open_table
 from tests.skipping.tables.formats import FORMATS, Iceberg, paths
 
-pytestmark = pytest.mark.parametrize("name", [FORMATS["iceberg"]], ids=["iceberg"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("name", [FORMATS["iceberg"]], ids=["iceberg"], indirect=True),
+    pytest.mark.nightly,
+]
 
 
 def insert(spark: SparkSession, name: str, *rows: str) -> None:

@@ -13,6 +13,8 @@ from tests.skipping.tables.matrix import ASKED, ENGINES, FORMATS, check, indexed
 from tests.skipping.tables.matrix import table as printed
 from tests.test_house import ROOT
 
+pytestmark = pytest.mark.nightly
+
 DAFT = "daft==0.7.26"
 
 

@@ -17,6 +17,8 @@ from skipping.stores.memory.store import MemoryStore
 from tests.rewrite.iceberg.tables import MERGE_ON_READ, delete_by_value
 from tests.skipping.tables.local import plain
 
+pytestmark = pytest.mark.nightly
+
 COLUMNS = "k VALUE_LIST, s VALUE_LIST, p VALUE_LIST, five MIN_MAX, k MIN_MAX"
 
 

@@ -25,6 +25,7 @@ class TestEveryFormat:
         spark.sql(f"CREATE TABLE {name} ({columns}) USING {form.using} {more}")
         return name
 
+    @pytest.mark.smoke
     def test_files_and_changes_of_each_version(self, spark: SparkSession, form: Format) -> None:
         name = self.make(spark, form, "k INT, s STRING")
         table = form.open(spark, name)
@@ -124,6 +125,7 @@ class TestEveryFormat:
         assert form.open(spark, name).id != first
         assert list(form.open(spark, name).columns()) == ["other"]
 
+    @pytest.mark.smoke
     def test_columns(self, spark: SparkSession, form: Format) -> None:
         name = self.make(
             spark,
