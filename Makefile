@@ -32,7 +32,7 @@ test: jars  ## lint, types, tests without a JVM, and one of each index type, for
 	$(MAKE) --jobs 3 --output-sync=target lint types test-fast
 
 test-fast: jars
-	$(PYTEST) -m "(unit and not nightly or smoke) and not soak"
+	$(PYTEST) --hypothesis-profile fast -m "(unit and not nightly or smoke) and not soak"
 
 test-more: jars  ## the other tests on Spark and OpenSearch; CI runs them after make test
 	$(PYTEST) -m "not (unit or smoke or nightly or soak)"
@@ -59,7 +59,7 @@ types: install  ## mypy, strict
 	$(BIN)/mypy
 
 soak: jars  ## what takes minutes: tests, joins with 50 million keys, MINUTES=15 of writes under a stream
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest --hypothesis-profile soak -m soak
 	SKIPPING_TEST_QUERIES=100000 $(BIN)/python -m pytest tests/rewrite/test_join_property.py
 	$(BIN)/python tests/rewrite/join_limits.py $$(mktemp -d) 50 64
 	$(BIN)/python -m tests.soak $(or $(MINUTES),15)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,17 @@ os.environ["JDK_JAVA_OPTIONS"] = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 )
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
+
+# Chosen by `--hypothesis-profile`. Machines are busy: nothing is said of slow examples.
+for _profile, _examples in {"fast": 25, "ci": 100, "soak": 5_000}.items():
+    hypothesis.settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        print_blob=True,
+    )
+hypothesis.settings.load_profile("ci")
 
 MARKS = {"spark": "spark", "opensearch": "opensearch", "cluster": "opensearch", "server": "process"}
 """The mark that a test has by a fixture that it uses; without one it is a `unit` test."""

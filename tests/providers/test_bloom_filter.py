@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pybloom_live
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pybloom_live.pybloom import make_hashfuncs
 
@@ -54,7 +54,6 @@ def opened(sketch: Mapping[str, Any] | None) -> Any:
 def test_the_filter_is_the_one_pybloom_makes(spark_type: str) -> None:
     value = VALUES[spark_type]
 
-    @settings(max_examples=60)
     @given(
         st.lists(value, max_size=90, unique=True),
         st.lists(value, min_size=1, max_size=20, unique=True),

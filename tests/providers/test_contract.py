@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings, target
+from hypothesis import event, given, target
 from hypothesis import strategies as st
 
 from providers import (
@@ -85,7 +85,6 @@ def _is_cut(file: FILE) -> bool:
 def test_no_file_with_a_match_is_pruned(kind: type[SkippingProvider], spark_type: str) -> None:
     skipped_in_all = 0
 
-    @settings(max_examples=25)
     @given(question(spark_type))
     def run(asked: tuple[list[FILE], list[Leaf], int]) -> None:
         nonlocal skipped_in_all
@@ -113,7 +112,6 @@ def test_no_file_with_a_match_is_pruned(kind: type[SkippingProvider], spark_type
 def test_ranges_and_prefixes_together_skip_what_each_by_itself_does(
     kind: type[SkippingProvider], spark_type: str
 ) -> None:
-    @settings(max_examples=15)
     @given(question(spark_type), st.data())
     def run(asked: tuple[list[FILE], list[Leaf], int], data: st.DataObject) -> None:
         files, leaves, at = asked
@@ -186,7 +184,6 @@ def _is_odd(leaf: Leaf) -> bool:
 
 @EVERYWHERE
 def test_value_list_is_known_up_to_its_limit_and_no_further(spark_type: str) -> None:
-    @settings(max_examples=20)
     @given(question(spark_type), st.integers(1, 4))
     def run(asked: tuple[list[FILE], list[Leaf], int], limit: int) -> None:
         files, leaves, at = asked
@@ -213,7 +210,6 @@ def test_value_list_is_known_up_to_its_limit_and_no_further(spark_type: str) -> 
 def test_extremes_are_enough_where_a_kind_says_so(
     kind: type[SkippingProvider], spark_type: str
 ) -> None:
-    @settings(max_examples=15)
     @given(st.lists(VALUES[spark_type], min_size=1, max_size=6))
     def run(file: list[Any]) -> None:
         ordered = sorted(file, key=order)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, FrozenBitMap
 
@@ -57,7 +57,6 @@ def _files(stored: str, lows: list[Any], highs: list[Any]) -> pa.Table:
 def test_bounds_against_brute_force(stored: str) -> None:
     value = STORED[stored]
 
-    @settings(max_examples=80)
     @given(
         st.lists(st.none() | st.tuples(value, value), max_size=8),
         st.lists(value, max_size=9),
@@ -105,7 +104,6 @@ def test_bounds_against_brute_force(stored: str) -> None:
 def test_terms_against_brute_force(stored: str) -> None:
     value = STORED[stored]
 
-    @settings(max_examples=80)
     @given(
         st.lists(st.none() | st.lists(value, max_size=4), max_size=8),
         st.lists(value, max_size=5),
@@ -154,7 +152,6 @@ def _probes(*layouts: tuple[int, int, list[list[int]]]) -> tuple[tuple[int, pa.A
     )
 
 
-@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(st.none() | st.binary(max_size=3), st.none() | st.sampled_from([1, 2, 3])),

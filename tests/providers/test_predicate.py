@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from providers import (
@@ -96,14 +96,12 @@ ROWS |= st.fixed_dictionaries({"a": st.none(), "b": _VALUE, "t": st.none()})
 # Laws
 
 
-@settings(max_examples=150)
 @given(KNOWN, ROWS)
 def test_negation_is_true_exactly_where_the_predicate_is_false(node: Predicate, row: Row) -> None:
     assert (truth(negate(node), row, None) is True) == (truth(node, row, None) is False)
     assert (truth(negate(node), row, None) is None) == (truth(node, row, None) is None)
 
 
-@settings(max_examples=150)
 @given(ANY, ROWS)
 def test_negation_may_be_true_wherever_the_predicate_may_be_false(
     node: Predicate, row: Row
@@ -118,7 +116,6 @@ def test_negation_twice_is_nothing(node: Predicate) -> None:
     assert negate(negate(node)) == node
 
 
-@settings(max_examples=250)
 @given(ANY, ROWS)
 def test_simplify_is_never_stronger_and_gives_nothing_away(node: Predicate, row: Row) -> None:
     for unknown in (True, False, None):
@@ -128,7 +125,6 @@ def test_simplify_is_never_stronger_and_gives_nothing_away(node: Predicate, row:
     assert (truth(simplify(node), row, True) is True) == (truth(node, row, True) is True)
 
 
-@settings(max_examples=150)
 @given(KNOWN, ROWS)
 def test_simplify_is_the_same_where_all_is_known(node: Predicate, row: Row) -> None:
     simple = simplify(node)
@@ -144,7 +140,6 @@ _RANGE = st.builds(
 RANGES = _trees(_RANGE | _LEAF)
 
 
-@settings(max_examples=250)
 @given(RANGES, ROWS)
 def test_ranges_and_prefixes_that_become_one_hold_where_some_did(node: Predicate, row: Row) -> None:
     simple = simplify(node)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from providers import And, Compare, In, IsNull, Or, Unknown
@@ -24,7 +24,6 @@ from tests.providers.spark_oracle import (
 
 
 @pytest.mark.parametrize("type", VALUES)
-@settings(max_examples=20)
 @given(data=st.data())
 def test_each_leaf_holds_for_the_rows_that_spark_gives(type: str, data: Any) -> None:
     arrow = arrow_type(type)

@@ -34,7 +34,6 @@ def _domain(type: pa.DataType) -> Domain:
 
 @EVERY_TYPE
 def test_order_and_equality_are_those_of_spark(spark_type: str) -> None:
-    @settings(max_examples=40)
     @given(st.lists(VALUES[spark_type], min_size=2, max_size=8))
     def run(values: list[Any]) -> None:
         encoded = encode(pa.array(values, _type(spark_type)))
@@ -53,7 +52,6 @@ def test_order_and_equality_are_those_of_spark(spark_type: str) -> None:
 def test_slices_chunks_and_nulls_encode_like_their_values(spark_type: str) -> None:
     one_by_one = st.none() | VALUES[spark_type]
 
-    @settings(max_examples=20)
     @given(st.lists(one_by_one, max_size=12), st.integers(0, 12), st.integers(0, 12))
     def run(values: list[Any], start: int, stop: int) -> None:
         whole = pa.array(values, _type(spark_type))
@@ -227,7 +225,6 @@ def test_text_that_is_not_utf8_raises() -> None:
 TEXT, BYTES = VALUES["string"], VALUES["binary"]
 
 
-@settings(max_examples=200)
 @given(TEXT | BYTES, TEXT | BYTES, TEXT | BYTES)
 def test_successor_is_the_least_value_above_a_prefix(prefix: Any, tail: Any, other: Any) -> None:
     assume(type(prefix) is type(tail) is type(other))
@@ -245,7 +242,6 @@ def test_successor_is_the_least_value_above_a_prefix(prefix: Any, tail: Any, oth
         assert (order(other) < order(prefix)) != (order(other) >= order(after))
 
 
-@settings(max_examples=200)
 @given(TEXT | BYTES, st.integers(0, 80))
 def test_truncate_keeps_a_lower_bound_within_the_limit(value: Any, limit: int) -> None:
     cut = truncate(value, limit)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -179,7 +179,6 @@ NUMBERS = (
 )
 
 
-@settings(max_examples=400)
 @given(NUMBERS, st.sampled_from(OPS), st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5))
 def test_integers_against_numbers_as_exact_arithmetic_does(
     literal: Any, op: str, values: Sequence[int]
