@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types soak bench bench-scale bench-engines bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-engines bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -54,6 +54,9 @@ lint: install  ## ruff and the import law
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+structure: install  ## the packages and what they import: levels, arrows, cycles
+	$(BIN)/python .ci/structure.py
 
 types: install  ## mypy, strict
 	$(BIN)/mypy
