@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-engines bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -78,29 +78,18 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.clustered
 	$(BIN)/python -m tests.benchmarks.commands
 	$(BIN)/python -m tests.benchmarks.commands upsert every --delay 30
-	$(BIN)/python -m tests.benchmarks.iceberg
-	$(BIN)/python -m tests.benchmarks.keys
-	$(BIN)/python -m tests.benchmarks.ladder
-	$(BIN)/python -m tests.benchmarks.layouts
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.planning
 	$(BIN)/python -m tests.benchmarks.first_query
 	$(BIN)/python -m tests.benchmarks.refresh
-	$(BIN)/python -m tests.benchmarks.row_level
-	$(BIN)/python -m tests.benchmarks.serve
-	$(BIN)/python -m tests.benchmarks.sizes
 	$(BIN)/python -m tests.benchmarks.star_join
 	$(BIN)/python -m tests.benchmarks.stores
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
 
-bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow; 100 streams
+bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow
 	$(BIN)/python -m tests.benchmarks.scale
-	$(BIN)/python -m tests.benchmarks.catalogue
-	$(BIN)/python -m tests.benchmarks.shards
-	$(BIN)/python -m tests.benchmarks.many_tables
-	$(BIN)/python -m tests.benchmarks.many_tables --store opensearch
 
 $(BIN)/.peers: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'
@@ -108,9 +97,6 @@ $(BIN)/.peers: $(BIN)/.installed
 
 bench-peers: $(BIN)/.peers  ## a join in Spark, DuckDB, Polars, delta-rs and DataFusion, on the same files
 	$(BIN)/python -m tests.benchmarks.peers
-
-bench-engines: $(BIN)/.peers  ## a join in DuckDB, Polars and DataFusion, on all files and on our survivors
-	$(BIN)/python -m tests.benchmarks.engines
 
 $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'

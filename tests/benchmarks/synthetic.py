@@ -104,16 +104,6 @@ def server(cluster: str) -> str:
     return f"{node['version']} on JDK {node['jvm']['version']}"
 
 
-def bytes_on_disk(cluster: str, index: str) -> int:
-    """On disk, merged to one segment."""
-    administer(cluster, "POST", f"/{index}/_flush?force=true")
-    administer(cluster, "POST", f"/{index}/_forcemerge?max_num_segments=1")
-    administer(cluster, "POST", f"/{index}/_refresh")  # lets go of what was merged
-    administer(cluster, "POST", f"/{index}/_flush?force=true")
-    stats = administer(cluster, "GET", f"/{index}/_stats/store")
-    return int(stats["_all"]["primaries"]["store"]["size_in_bytes"])
-
-
 def administer(cluster: str, method: str, path: str) -> Any:
     """What no store asks for."""
     request = urllib.request.Request(f"{cluster}{path}", method=method)
