@@ -25,7 +25,6 @@ __all__ = [
     "PART",
     "SHARED",
     "VALUES",
-    "bytes_on_disk",
     "cluster",
     "distinct",
     "entries",
