@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 
 import pyarrow as pa
 
@@ -49,10 +50,13 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
     """
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-        first, *rest = messages
+        first, *rest = islice(messages, _MOST_COLUMNS + 2)
         if first.type != "schema":
             raise Damaged(f"a block begins with a {first.type}")
         schema = _schema(first.metadata.to_pybytes())
+        # An empty message has no bytes to count, but each of its columns becomes an array.
+        if len(rest) * len(schema) > _MOST_COLUMNS:
+            raise Damaged("a block has more messages than any release writes")
         for message in rest:
             if message.type != "record batch":
                 raise Damaged(f"a block holds a {message.type}")

@@ -98,6 +98,25 @@ def test_read_stream_counts_columns_that_share_a_buffer() -> None:
     assert read_stream(whole, most=9 * 8_000).equals(table)
 
 
+def test_read_stream_counts_messages_without_rows() -> None:
+    """Each takes 300 bytes in the block and 2,000 when it is read: 60 MB of them took 77 s."""
+
+    def block(count: int) -> pa.Buffer:
+        (full,) = FILES.to_batches()
+        empty = pa.record_batch([pa.array([], f.type) for f in FILES.schema], schema=FILES.schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, FILES.schema) as writer:
+            for batch in (full, *[empty] * count):
+                writer.write_batch(batch)
+        return sink.getvalue()
+
+    most = 10_000 // len(FILES.schema)
+    assert read_stream(block(most - 1), most=1 << 20).equals(FILES)
+    for count in (most, 11_000):
+        with pytest.raises(Damaged, match="more messages than any release writes"):
+            read_stream(block(count), most=1 << 20)
+
+
 @pytest.mark.parametrize(
     "ends", [[0, 2_000_000_000, 4], [0, -1_000_000_000, 4], [0, 1, 200_000], [3, 1, 4]]
 )
