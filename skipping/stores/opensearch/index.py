@@ -330,26 +330,30 @@ class Entries:
 
         None if the pages do not tell of all files: some writer left none, or a removal goes on.
         """
+        removed = self.removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        counted = {
+            "query": self.visible(_ENTRY),
+            "_source": False,
+            "size": 1,
+            "track_total_hits": True,
+            "aggs": {"files": {"filter": {"exists": {"field": "identity"}}}},
+        }
+        left = self._client.patience if timeout is None else timeout
+        answer = self.search(counted, timeout=left)
+        # A page has a row for each document of its write; those of removed entries are gone.
+        rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self._head.fields))
         body = {"query": self.visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
         hits = self.pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
-        removed = self.removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        types = types_of(self._head.fields)
         try:
-            files = unpack_pages(
-                (hit["_source"] for hit in hits), removed, fields, types_of(self._head.fields)
-            )
+            sources = (hit["_source"] for hit in hits)
+            files = unpack_pages(sources, removed, fields, types, most=rows)
         except (Damaged, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             log.warning(
                 "pages of %s are passed over, its documents are read: %s", self._name, error
             )
             return None
-        counted = {
-            "query": self.visible({"exists": {"field": "identity"}}),
-            "_source": False,
-            "size": 1,
-            "track_total_hits": True,
-        }
-        left = self._client.patience if timeout is None else timeout
-        if self.search(counted, timeout=left)["hits"]["total"]["value"] != len(files):
+        if answer["aggregations"]["files"]["doc_count"] != len(files):
             return None
         return files
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from providers.errors import Damaged
 from skipping.stores import IDENTITY
 from skipping.stores.entries import is_scalar, sketches
 from skipping.stores.opensearch import limits
@@ -58,16 +59,21 @@ def unpack_pages(
     removed: Sequence[int],
     fields: Sequence[str],
     types: Mapping[str, pa.DataType],
+    *,
+    most: int,
 ) -> pa.Table:
     """The entries with these SCALAR fields, in the order of their ordinals.
 
-    Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, and TooMuch for pages
-    that together take more than `limits.TABLE`.
+    Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, or for more than
+    `most` rows together, and TooMuch for pages that together take more than `limits.TABLE`.
     """
     wanted = {*IDENTITY.names, *fields, *(f"{sketch}_known" for sketch in sketches(fields))}
     tables, room = list[pa.Table](), limits.TABLE
     for source in sources:
         table = _table(source[PAGE])
+        most -= len(table)
+        if most < 0:  # a page of 3 KB can have two million
+            raise Damaged("its pages have more rows than there are documents")
         tables.append(table.select([name for name in table.schema.names if name in wanted]))
         room -= tables[-1].nbytes
         if room < 0:

@@ -22,7 +22,7 @@ from skipping.stores.opensearch.scripts import bitmap_words
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request
-from tests.skipping.stores.small import DEFINITION, EXPECTED, bit, bits_of
+from tests.skipping.stores.small import DEFINITION, EXPECTED, bit, bits_of, entries
 
 pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 
@@ -85,12 +85,53 @@ def test_a_page_that_unpacks_to_much_is_passed_over(
     assert max(arrow, python) < 16 << 20
 
 
+def test_pages_with_more_rows_than_documents_are_passed_over(
+    opensearch: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows that are all alike take next to nothing: four pages of 3 KB took 1 GB and 17 s."""
+    store = make(opensearch)
+    path, source = page_of(store)
+    n = 400_000
+    rows = [pa.array([0] * n), pa.array([""] * n), *[pa.array([0] * n)] * 2, pa.array([""] * n)]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, IDENTITY, options=options) as writer:
+        writer.write_batch(pa.record_batch(rows, schema=IDENTITY))
+    forged = {**source, "page": b64encode(sink.getvalue()).decode()}
+    assert len(forged["page"]) < 8_000
+    for number in range(1, 5):
+        at_number = path.replace("/p0.", f"/p{number}.")
+        store._client.call("PUT", at_number, {**forged, "page_number": number}, refresh="true")
+    found: list[int] = []
+    arrow, python = peak(lambda: found.extend(ordinals(store)))
+    assert found == list(range(10))  # out of the documents
+    assert "more rows than there are documents" in caplog.text
+    assert max(arrow, python) < 32 << 20
+
+
+def test_pages_are_used_after_removals_and_later_sketches(
+    opensearch: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make(opensearch)
+    store.remove("i", pa.array(range(8)))
+    made = entries(range(8, 10))
+    later = [n.replace("s1_", "s5_").replace("s2_", "s6_") for n in made.schema.names]
+    made = made.rename_columns(later)
+    store.write("i", made, revision=1)
+    kept = store._entries(store._catalogues.head("i"))
+    packed = kept._packed(["s1_low", "s5_low"])
+    assert packed is not None
+    assert packed["ordinal"].to_pylist() == [8, 9]
+    assert packed["s5_low"].to_pylist() == packed["s1_low"].to_pylist() == [2, 0]
+    assert not caplog.text
+
+
 def test_pages_that_together_are_too_much_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     page = {PAGE: bomb(1 << 20)}
-    assert len(unpack_pages([page] * 3, [], [], {})) == 3
+    assert len(unpack_pages([page] * 3, [], [], {}, most=3)) == 3
     monkeypatch.setattr(limits, "TABLE", 2 << 20)
     with pytest.raises(StoreError, match="more than the 2 MB that are read"):
-        unpack_pages([page] * 3, [], [], {})
+        unpack_pages([page] * 3, [], [], {}, most=3)
 
 
 def test_documents_that_together_are_too_much_are_an_error(
