@@ -112,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     try:
         if given.tables:
-            return _refresh({n: partial(SkippingIndex.on, spark, n) for n in given.tables})
-        return _refresh({d.name: partial(_open_stored, spark, d) for d in _all(spark)})
+            return _refresh([(n, partial(SkippingIndex.on, spark, n)) for n in given.tables])
+        return _refresh([(d.name, partial(_open_stored, spark, d)) for d in _all(spark)])
     except SkippingError as error:
         print(error, file=sys.stderr)
         return 1
@@ -199,7 +199,7 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
     try:
         settings = Settings.of_environment(os.environ)
         kept = environment_store(replace(settings, store=store or settings.store))
-        named = {path: partial(open, path) for path in tables}
+        named = [(path, partial(open, path)) for path in tables]
         for found in () if tables else _definitions(kept):
             if found.table.format not in opens:
                 print(
@@ -208,17 +208,20 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
                     file=sys.stderr,
                 )
             else:
-                named[found.name] = partial(open_stored, found)
+                named.append((found.name, partial(open_stored, found)))
         return _refresh(named)
     except (SkippingError, ImportError) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def _refresh(named: Mapping[str, Callable[[], SkippingIndex]]) -> int:
-    """Each index, opened by its own function, whatever becomes of the others."""
+def _refresh(named: Sequence[tuple[str, Callable[[], SkippingIndex]]]) -> int:
+    """Each index, opened by its own function, whatever becomes of the others.
+
+    Several may have one name: whoever may write to the store chooses it.
+    """
     failed = 0
-    for n, (name, open) in enumerate(named.items(), start=1):
+    for n, (name, open) in enumerate(named, start=1):
         start = time.monotonic()
         try:
             index = open()

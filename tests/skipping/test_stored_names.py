@@ -181,6 +181,22 @@ def test_without_spark_roots_of_other_hosts_are_not_opened(
     assert host.asked == []
 
 
+def test_refresh_all_reaches_a_table_whose_name_another_definition_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [1]}), folder / "a.parquet")
+    store = SqliteStore(tmp_path / "store.sqlite")
+    index = SkippingIndex.create(str(folder), columns="id MIN_MAX", store=store)
+    pq.write_table(pa.table({"id": [2]}), folder / "b.parquet")
+    plant(store, index.definition.name, TableId("parquet", "", "s3a://bucket/p"))
+    command = ["refresh", "--all", "--without-spark", "--conf"]
+    assert main([*command, f"spark.skipping.store={tmp_path}/store.sqlite"]) == 1
+    assert "is not opened" in capsys.readouterr().err
+    assert len(index.files()) == 2
+
+
 def test_the_shadow_reads_only_files_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     make_table(spark, "elsewhere", "SELECT id AS _f, id FROM range(4)", "id MIN_MAX")
     hooks = find_hooks(spark)
