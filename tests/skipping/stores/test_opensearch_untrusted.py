@@ -17,6 +17,7 @@ from skipping.lookup.lookup import Lookup
 from skipping.model.definition import TableId
 from skipping.stores import IDENTITY, slices
 from skipping.stores.opensearch import limits
+from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.packed_entries import PAGE, unpack_pages
 from skipping.stores.opensearch.scripts import bitmap_words
 from skipping.stores.opensearch.store import OpenSearchStore
@@ -144,6 +145,26 @@ def test_documents_that_together_are_too_much_are_an_error(
         lookup.catalogue("i", timeout=30)
     store.define(OTHER, expect=None)  # no matter of others
     assert lookup.catalogue("j", timeout=30).files.num_rows == 0
+
+
+def test_lists_where_values_should_be_are_not_kept(
+    opensearch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents of a table are limited by their bytes, of which such numbers take nine times."""
+    store = make(opensearch)
+    head = store._catalogues.head("i")
+    body = {"ordinal": 0, "generation": head.generation, "identity": "x", "path": "x", "size": 1}
+    for n in range(8):
+        forged = {**body, "ordinal": 20 + n, "stamp": [300] * 500_000}
+        store._client.call("PUT", f"/{head.entries}/_doc/x{n}", forged, refresh="true")
+    pages = Client.pages
+    monkeypatch.setattr(Client, "pages", lambda *a, **more: pages(*a, **{**more, "size": 1}))
+
+    def read() -> None:
+        with pytest.raises(StoreError, match="has a list where a value should be"):
+            store.catalogue("i")
+
+    assert max(peak(read)) < 60 << 20
 
 
 # Bitmaps
