@@ -64,7 +64,7 @@ from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable,
 from skipping.skipping_index import SkippingIndex
 from skipping.sources.rows import frame_of_rows
 from skipping.sources.spark import settings_of, store_of
-from skipping.sources.stored import stored_name
+from skipping.sources.stored import folder_exists, stored_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import job_name, keep, leave, recover, streams
@@ -339,6 +339,9 @@ def _find_orphaned(spark: SparkSession, definition: Definition) -> str | None:
     except TableError as error:
         return str(error)
     try:
+        if definition.table.format == "parquet":  # opening it reads what is in the folder
+            is_there = folder_exists(spark, definition.table.root)
+            return None if is_there else f"the folder is gone. {orphan_hint(definition)}"
         format = open_table(spark, name).id.format
     except TableError as error:
         return f"{error}. {orphan_hint(definition)}"

@@ -8,19 +8,20 @@ the root in the table's identity and lies where the session lets such tables be.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from providers.errors import DefinitionError, TableError
+from providers.errors import DefinitionError, TableError, first_line
 from skipping.config.settings import PREFIX
 from skipping.model.definition import Definition
 from skipping.model.identifiers import is_path_name, name_parts, sql_name
 from skipping.sources.spark import table_roots
 
-__all__ = ["hadoop_path", "is_under", "stored_name"]
+__all__ = ["folder_exists", "hadoop_path", "is_under", "stored_name"]
 
 
 def stored_name(spark: SparkSession, definition: Definition) -> str:
@@ -34,6 +35,8 @@ def stored_name(spark: SparkSession, definition: Definition) -> str:
         format, path = parts
         if (format, path) != (definition.table.format, root):
             raise TableError(f"{name:.200} is not opened: the identity of its table is of {root}")
+        if format == "parquet" and re.search(r"[*?{}\[\]]", root):
+            raise TableError(f"{name:.200} is not opened: Spark reads its path as a pattern")
         try:
             place = hadoop_path(spark, root)
             # Of a file system that the session uses anyway, or below a folder that it names.
@@ -73,6 +76,16 @@ def hadoop_path(spark: SparkSession, text: str) -> Any:
         return path if path.getName() or path.isRoot() else path.getParent()
     except (Py4JError, PySparkException) as error:
         raise DefinitionError(f"{text!r:.200} is not a folder") from error
+
+
+def folder_exists(spark: SparkSession, text: str) -> bool:
+    """Return whether a path is a folder, without listing it; raises TableError."""
+    try:
+        path = hadoop_path(spark, text)
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return bool(files.isDirectory(path))
+    except (DefinitionError, Py4JError, PySparkException) as error:
+        raise TableError(f"cannot look for {text:.200}: {first_line(error)}") from error
 
 
 def is_under(path: Any, root: Any) -> bool:

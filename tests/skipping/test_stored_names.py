@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -132,6 +133,25 @@ def test_names_that_the_session_would_use_are_opened(
         for definition in store.definitions():
             leave(store, definition.value.name)
         spark.sql(f"DROP TABLE {names[0]}")
+
+
+@pytest.mark.parametrize("part", ["*", "t?", "{a,b}", "[ab]"])
+def test_stored_name_refuses_patterns(spark: SparkSession, part: str) -> None:
+    root = f"file:/data/{part}"
+    definition = Definition("i", TableId("parquet", root, root), f"parquet.`{root}`", (COLUMN,))
+    with pytest.raises(TableError, match=r"reads its path as a pattern"):
+        stored_name(spark, definition)
+
+
+def test_show_opens_no_file_of_a_folder(
+    spark: SparkSession, store: IndexStore, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "part-0.parquet")  # who opens it waits for a writer
+    for root, orphan in ((f"file:{tmp_path}", False), (f"file:{tmp_path}/none", True)):
+        name, id = f"parquet.`{root}`", TableId("parquet", root, root)
+        store.define(Definition(f"i{orphan}", id, name, (COLUMN,)), expect=None)
+        (row,) = spark.sql("SHOW SKIPPING INDEXES").where(f"orphan = {orphan}").collect()
+        assert row.orphan is orphan
 
 
 @pytest.mark.parametrize(
