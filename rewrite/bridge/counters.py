@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skipping.model.identifiers import shown_path
+from skipping.model.identifiers import printable, shown_path
 
 __all__ = ["Counting", "TableCounters", "metrics", "totals"]
 
@@ -72,7 +72,7 @@ def _counters(sums: Mapping[str, Any]) -> TableCounters:
         count("pruned bytes"),
         count("opened"),
         float(sums.get("seconds", 0.0)),
-        {reason: int(n) for reason, n in sums.get("reasons", {}).items()},
+        {printable(reason): int(n) for reason, n in sums.get("reasons", {}).items()},
     )
 
 

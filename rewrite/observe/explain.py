@@ -16,7 +16,7 @@ from rewrite.bridge.install import Hooks, find_hooks
 from rewrite.observe.html import render
 from rewrite.observe.queries import active_session, plan_of
 from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
-from skipping.model.identifiers import shown_path
+from skipping.model.identifiers import hide_passwords, printable, shown_path
 from skipping.parser.lexer import first_line
 
 __all__ = [
@@ -136,7 +136,10 @@ def read_action(execution: Mapping[str, Any]) -> str:
 def statement_of(execution: Mapping[str, Any]) -> str | None:
     """The beginning of the SQL that ran, without its values unless these are to be shown."""
     text = execution.get("statement")
-    return None if text is None else first_line(text, values=execution["values"])
+    if text is None:
+        return None
+    # Before it is cut: a URL may lose its end.
+    return printable(first_line(hide_passwords(text), values=execution["values"]))
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -192,7 +195,16 @@ def _without_read_counts(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
 
 def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
     """The scans as Java describes them."""
-    return tuple(map(_plan, scans))
+    return tuple(_plan(_printable(scan)) for scan in scans)
+
+
+def _printable(value: Any) -> Any:
+    """All texts in a value of JSON, as a terminal may show them."""
+    if isinstance(value, Mapping):
+        return {key: _printable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return list(map(_printable, value))
+    return printable(value) if isinstance(value, str) else value
 
 
 def _without_match(scan: Mapping[str, Any]) -> int:

@@ -12,16 +12,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "hide_passwords",
     "is_path_name",
     "is_same_name",
     "name_parts",
     "plain_name",
+    "printable",
     "qualified",
     "shown_name",
     "shown_path",
     "split_name",
     "sql_name",
 ]
+
+
+_PASSWORD = re.compile(r"""(://[^/\s:@'"`]*):[^/\s'"`]*@""")
+
+
+def hide_passwords(text: str) -> str:
+    """A text without the passwords of the URLs in it.
+
+    >>> hide_passwords("SELECT * FROM parquet.`ftp://u:secret@host/t`")
+    'SELECT * FROM parquet.`ftp://u:***@host/t`'
+    """
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def printable(text: str) -> str:
+    r"""A text as a terminal may show it: no control characters, and no password of a URL.
+
+    Who writes to a table names its columns: with escape sequences, or lines of a report.
+
+    >>> print(printable("a\x1b[2J\nopened 0"), printable("ftp://u:secret@host/t"))
+    a\x1b[2J\nopened 0 ftp://u:***@host/t
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in hide_passwords(text))
 
 
 def sql_name(parts: Sequence[str]) -> str:
@@ -65,7 +90,7 @@ def plain_name(name: str) -> str:
     ('spark_catalog.my db.t', '/a.b')
     """
     catalog, database, table = split_name(name)
-    return ".".join((catalog, database, table)) if database else shown_path(table)
+    return printable(".".join((catalog, database, table))) if database else shown_path(table)
 
 
 def shown_path(path: str) -> str:
@@ -74,7 +99,7 @@ def shown_path(path: str) -> str:
     >>> shown_path("file:/a.b"), shown_path("s3a://bucket/a")
     ('/a.b', 's3a://bucket/a')
     """
-    return path.removeprefix("file:") if path.startswith("file:/") else path
+    return printable(path.removeprefix("file:") if path.startswith("file:/") else path)
 
 
 def shown_name(name: str) -> str:

@@ -562,3 +562,24 @@ def test_scan_without_a_path_is_explained(spark: SparkSession) -> None:
         # Spark drops the scans of a join that turns out to be empty.
         assert {scan.table for scan in rewrite.explain(df).scans} <= {"parquet without a path"}
     spark.catalog.dropTempView("no_path")
+
+
+def test_explain_shows_no_control_characters_and_no_passwords(spark: SparkSession) -> None:
+    """Who writes to a table chooses the names of its columns."""
+    name = "a\x1b[2J\n  opened 0"
+    spark.sql(
+        f"CREATE TABLE hostile (`{name}` STRING) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql("INSERT INTO hostile VALUES ('a'), ('b')")
+    df = spark.sql(
+        f"SELECT 1 AS `ftp://user:secret@host` FROM hostile WHERE soundex(`{name}`) = 'x'"
+    )
+    df.collect()
+    history = str(rewrite.history(spark).collect()[-1].asDict())
+    for text in (str(rewrite.explain(df)), rewrite.explain(df)._repr_html_(), history):
+        assert "\x1b" not in text
+        assert "secret" not in text
+        assert "\n  opened 0" not in text
+        assert "[2J" in text
+    spark.sql("DROP TABLE hostile")
