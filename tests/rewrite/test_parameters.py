@@ -134,6 +134,8 @@ def test_sql_binds_the_parameters_of_our_statements(spark: SparkSession) -> None
     bound = rows(spark, f"{files}:x", {"x": "s3"})
     assert bound == rows(spark, f"{files}'s3'")
     assert sum(pruned for _, _, _, pruned, _ in bound) >= 2
+    for odd in (QUOTES, VARIABLES):
+        assert all(file.pruned for file in spark.sql(f"{files}:x", args={"x": odd}).collect())
     explain = f"EXPLAIN SKIPPING /* ? */ SELECT id FROM {DELTA} WHERE s = ? AND s <> '?'"
     (scan,) = spark.sql(explain, args=["s3"]).collect()
     assert scan.opened == 1

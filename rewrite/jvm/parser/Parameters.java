@@ -53,13 +53,16 @@ final class Parameters {
     String original = new VariableSubstitution().substitute(text);
     List found = locate(withoutPairs(original), context);
     Collections.sort(found, new ByStart());
+    // The next parser replaces variables again. Where escapes stand for themselves, adjacent
+    // strings do, which Spark joins, and our conditions do not take.
+    boolean stand = SQLConf$.MODULE$.get().escapedStringLiterals();
+    String variable = stand ? "$' '{" : "$\\" + "u007b";
     StringBuilder filled = new StringBuilder();
     List made = new ArrayList();
     int end = 0;
     for (Object each : found) {
       ParameterLocation location = ((Substitution) each).location();
-      // The next parser replaces variables again. Spark joins adjacent strings.
-      String value = ((Substitution) each).replacement().replace("${", "$' '{");
+      String value = ((Substitution) each).replacement().replace("${", variable);
       filled.append(original, end, location.start()).append(value);
       end = location.end();
       made.add(new Substitution(location, value));
