@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -23,6 +23,10 @@ demo: install  ## a year of flights: files opened with the index and without
 
 demo-opensearch: install  ## the same, with the index in an OpenSearch node of its own
 	$(BIN)/python -m tests.opensearch $(BIN)/python -m rewrite.demo
+
+demo-catalog: install  ## an Iceberg REST catalog with the planning service in front, until Ctrl-C
+	$(BIN)/python -m tests.rest_catalog sh -c '$(BIN)/file-skipping catalog \
+	  --upstream $$CATALOG --conf spark.skipping.store=sqlite:catalog-demo.sqlite'
 
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 

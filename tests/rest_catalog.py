@@ -1,13 +1,19 @@
 """Iceberg's REST catalog on this machine: the servlet of its own tests, over SQLite and a folder.
 
+    python -m tests.rest_catalog COMMAND ...   runs a command, CATALOG is the catalog's address
+
 Jars from Maven Central behind `RestCatalog.java`, which the JDK runs from its source; what they
 share with Spark is PySpark's. Listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.jvm import Artifact, Program
 from tests.object_store import BUCKET, ObjectStore
@@ -75,3 +81,18 @@ class RestCatalog:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def main(command: list[str]) -> int:
+    """Run a command beside a catalog in a temporary folder, and return its exit code."""
+    with TemporaryDirectory() as folder, RestCatalog(Path(folder)) as catalog:
+        process = subprocess.Popen(command, env={**os.environ, "CATALOG": catalog.uri})
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the command gets it as well, and ends
+                continue
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
