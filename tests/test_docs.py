@@ -186,7 +186,7 @@ def contract(folder: Path, chosen: str, *suites: str, **more: str) -> int:
 
 
 def test_a_new_kind_by_the_page(tmp_path: Path) -> None:
-    follow("A new index kind", tmp_path)
+    follow("A new index type", tmp_path)
     (entry_points,) = re.findall(
         r'^\[project\.entry-points\."(.+)"\]\n(.+)', (tmp_path / "pyproject.toml").read_text(), re.M
     )
