@@ -15,7 +15,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("providers", "rewrite", "skipping")
 TOP = {
-    *(".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md"),
+    *(
+        ".ci",
+        ".github",
+        ".gitignore",
+        ".pre-commit-config.yaml",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+    ),
     *("SECURITY.md", "docs", "notebooks", "providers", "pyproject.toml", "rewrite"),
     *("skipping", "tests"),
 }
