@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs notebooks clean
+.PHONY: help install demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs release notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -54,10 +54,11 @@ jars: install  ## fetch what Spark needs, once, before several processes want it
 	  builder = SparkSession.builder.config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0"); \
 	  rewrite.session(builder).stop()'
 
-lint: install  ## ruff and the import law
+lint: install  ## ruff, import contracts, wording
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/wording.py
 
 structure: install  ## the packages and what they import: levels, arrows, cycles
 	$(BIN)/python .ci/structure.py
@@ -110,10 +111,14 @@ $(BIN)/.docs: $(BIN)/.installed
 build/notebooks/%.ipynb: notebooks/%.ipynb $(wildcard $(shell git ls-files providers skipping rewrite))
 	$(BIN)/python -m pytest 'tests/test_notebooks.py::test_notebook[$*]'
 
-docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the documents and executed notebooks as a site, in build/site/
+docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the pages and executed notebooks as a site, in build/site/VERSION/
 	$(BIN)/python docs/stage.py build
 	$(BIN)/jupyter-nbconvert --log-level WARN --to markdown --output-dir build/pages/notebooks $(NOTEBOOKS:%=build/%)
 	$(BIN)/zensical build --config-file build/mkdocs.yml --clean --strict
+	$(BIN)/python docs/stage.py build --publish
+
+release: install  ## VERSION=0.1.0: set, build from a clone, try, and put into dist/ or an INDEX=folder
+	$(BIN)/python .ci/release.py $(VERSION) $(if $(INDEX),--index $(INDEX))
 
 notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -1,13 +1,17 @@
-"""Lays out the pages for the site: those in docs/ and those at the top, in one folder.
+"""Lay out the pages for the site, and put what was built at the address of its version.
 
-`python docs/stage.py FOLDER` makes `FOLDER/pages`, with `mkdocs.yml` beside it. On GitHub a page at
-the top links to `docs/page.md`, and a page in docs/ to `../PAGE.md`; in the folder both are
-neighbours. README.md is the first page, `index.md`. Executed notebooks come into `pages/notebooks`
-(see the Makefile), as Markdown.
+`python docs/stage.py FOLDER` makes `FOLDER/pages` and `FOLDER/mkdocs.yml`. On GitHub a page at the
+top links to `docs/page.md`, and a page in docs/ to `../PAGE.md`; in the folder both are neighbours.
+README.md is the first page, `index.md`. Executed notebooks are put into `pages/notebooks` (see the
+Makefile), as Markdown.
+
+`python docs/stage.py FOLDER --publish` copies `FOLDER/html` to `FOLDER/site/VERSION`. Other
+versions there stay; `site/index.html` leads to this one, and `site/versions.json` lists all.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -18,7 +22,7 @@ TOP = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 
 
 def stage(folder: Path) -> None:
-    """Fill the folder anew."""
+    """Fill the folder with the pages."""
     shutil.rmtree(folder, ignore_errors=True)
     left_out = shutil.ignore_patterns("*.py", "*.yml", "__pycache__")
     shutil.copytree(ROOT / "docs", folder, ignore=left_out)
@@ -39,6 +43,23 @@ def _staged(name: str) -> str:
     return {"README.md": "index.md", "LICENSE": "LICENSE.md"}.get(name, name)
 
 
+def publish(html: Path, site: Path) -> str:
+    """Copy a built site to its version's folder, and return the version."""
+    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    shutil.rmtree(site / version, ignore_errors=True)
+    shutil.copytree(html, site / version)
+    versions = sorted(page.parent.name for page in site.glob("*/index.html"))
+    (site / "versions.json").write_text(json.dumps(versions))
+    (site / "index.html").write_text(
+        f'<!DOCTYPE html>\n<meta http-equiv="refresh" content="0; url={version}/index.html">\n'
+    )
+    return str(version)
+
+
 if __name__ == "__main__":
-    stage(Path(sys.argv[1], "pages"))
-    shutil.copy(ROOT / "docs" / "mkdocs.yml", sys.argv[1])
+    build = Path(sys.argv[1])
+    if "--publish" in sys.argv[2:]:
+        publish(build / "html", build / "site")
+    else:
+        stage(build / "pages")
+        shutil.copy(ROOT / "docs" / "mkdocs.yml", build)
