@@ -54,7 +54,10 @@ def git(*arguments: str) -> str:
 
 
 def commits(revisions: str | None) -> list[tuple[str, str]]:
-    """Return hash and subject of the commits to check."""
+    """Return hash and subject of the commits to check; none without a git checkout."""
+    if subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True).returncode:
+        print("subjects of commits are not checked: this is no git checkout", file=sys.stderr)
+        return []
     which = [revisions] if revisions else [f"--since={SINCE}", "HEAD"]
     if not revisions:
         command = ["git", "merge-base", "--is-ancestor", BASE, "HEAD"]
