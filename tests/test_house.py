@@ -99,9 +99,12 @@ def test_the_client_of_opensearch_is_known_in_one_place() -> None:
     assert knowing("opensearchpy") == {"skipping/stores/opensearch/client.py"}
 
 
-def test_pyiceberg_is_known_in_its_room_and_by_the_catalog() -> None:
-    rooms = ("skipping/tables/iceberg", "skipping/catalog")
-    assert {str(Path(file).parent) for file in knowing("pyiceberg")} == set(rooms)
+def test_pyiceberg_is_imported_by_its_format_its_filters_and_the_catalog() -> None:
+    packages = {"skipping/tables/iceberg", "skipping/filters", "skipping/scans", "skipping/catalog"}
+    files = knowing("pyiceberg")
+    assert {str(Path(file).parent) for file in files} <= packages
+    assert {file for file in files if "/filters/" in file} == {"skipping/filters/pyiceberg.py"}
+    assert {file for file in files if "/scans/" in file} <= {"skipping/scans/iceberg_scan.py"}
 
 
 def test_servers_of_the_catalog_are_known_in_one_room() -> None:
@@ -113,9 +116,9 @@ def test_how_progress_is_drawn_is_known_in_one_place() -> None:
     assert knowing("tqdm") == {"skipping/progress.py"}
 
 
-def test_delta_rs_is_known_in_one_room() -> None:
-    room = "skipping/tables/deltalake"
-    assert knowing("deltalake") == {f"{room}/files.py", f"{room}/table.py"}
+def test_delta_rs_is_imported_in_one_package() -> None:
+    package = "skipping/tables/delta"
+    assert knowing("deltalake") == {f"{package}/deltalake.py", f"{package}/deltalake_files.py"}
 
 
 def test_every_setting_is_in_one_place() -> None:
