@@ -14,11 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-BASE = "7e2ab6bc615d79444c28b292c3c9751bcb5a6e73"
-SINCE = "2026-11-28T07:16:20+00:00"
+BASE = "4ef41f69418f097012301aa12117f121acc77123"
+SINCE = "2026-11-28T07:28:59+00:00"
 """When BASE was committed: earlier subjects follow no rule."""
 MOST = 72
-FORM = re.compile(r"(?:[a-z][\w./-]*)(?:, [a-z][\w./-]*)*: (?P<first>[A-Za-z][\w-]*)(?: .+)?")
+FORM = re.compile(r"(?:[a-z][\w./-]*)(?:, [a-z][\w./-]*)*: (?P<first>[A-Za-z][\w-]*)(?:[ ,;].*)?")
 NO_VERB = re.compile(
     r"(?:a|an|the|all|no|some|new|more|now|and|as|in|of|on|with|when|where|what|who|fixes|adds"
     r"|\w+ed|\w+ing|\w+[a-rt-z]s)",
