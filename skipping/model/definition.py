@@ -41,11 +41,8 @@ __all__ = [
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
 """Seconds until files that could not be read are tried again without being told to."""
 
-FORMAT = 3
-"""Version of what is stored. A newer one is refused: it may mean what this release cannot know.
-
-3 has composites, 2 expressions; what has none is stored as 1, so that an older release goes on
-reading it."""
+FORMAT = 4
+"""Version of the stored JSON. A definition with any other version is refused."""
 
 EXPRESSION = "expr:"
 """What the identity of an expression begins with (`ExpressionText.java`)."""
@@ -174,7 +171,6 @@ class Definition:
     where: str | None = None
     options: tuple[tuple[str, str], ...] = ()
     dropped: bool = False
-    format: int = FORMAT
     enabled: bool = True
     numbers: int = 0
     fault: str | None = field(default=None, compare=False)
@@ -186,32 +182,30 @@ class Definition:
 
     def to_json(self) -> str:
         """As stores keep it."""
-        data = {k: v for k, v in asdict(self).items() if k != "fault"}
-        data["format"] = max((_format(column) for column in self.columns), default=1)
-        for column in data["columns"]:
-            for name in ("expression", "parts"):
-                if not column[name]:
-                    del column[name]
-        return json.dumps(data, sort_keys=True)
+        data = {name: value for name, value in asdict(self).items() if name in _STORED}
+        return json.dumps({**data, "format": FORMAT}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Definition:
-        """Raises StoreError for what a newer release wrote, and for what is no definition.
+        """Read what `to_json` wrote; raise StoreError for another format, or an invalid definition.
 
-        Who writes to the store is not trusted to have gone through CREATE: size, form and types are
-        checked, and the condition is read as CREATE reads it.
+        Other programs can write to the store, so nothing is taken from CREATE's checks: size, form
+        and types are checked again, and the condition is parsed as CREATE parses it.
         """
         data = _loaded(text)
         try:
-            if type(data["format"]) is not int or data["format"] > FORMAT:
+            found = data["format"]
+            if type(found) is not int or found != FORMAT:
+                name = f"{data.get('name')!s:.200}"
+                upgrade = "upgrade, or " if type(found) is int and found > FORMAT else ""
                 raise StoreError(
-                    f"the index of {data.get('name')!s:.200} is of format {data['format']!s:.20}, "
-                    f"this release reads up to {FORMAT}: upgrade, or drop and create the index here"
+                    f"the definition of the index on {name} has format {found!s:.20}, this release "
+                    f"reads format {FORMAT}: {upgrade}run DROP SKIPPING INDEX ON {name}, then "
+                    "CREATE SKIPPING INDEX again"
                 )
             definition = cls(
                 **{
                     **{name: data[name] for name in _STORED & data.keys()},
-                    "format": FORMAT,
                     "table": TableId(**data["table"]),
                     "options": _pairs(data["options"]),
                     "columns": tuple(
@@ -219,8 +213,8 @@ class Definition:
                             **{
                                 **column,
                                 "params": _pairs(column["params"]),
-                                "expression": _expression(column.get("expression")),
-                                "parts": tuple((n, i) for n, i in column.get("parts", ())),
+                                "expression": _expression(column["expression"]),
+                                "parts": tuple((n, i) for n, i in column["parts"]),
                             }
                         )
                         for column in data["columns"]
@@ -410,10 +404,6 @@ def _is_composite(column: IndexedColumn) -> bool:
     return len(set(identities)) == len(part_types(column.type)) == len(
         identities
     ) > 1 and column.identity == composite_identity(identities)
-
-
-def _format(column: IndexedColumn) -> int:
-    return FORMAT if column.parts else 2 if column.expression else 1
 
 
 def _is_name(value: object) -> bool:

@@ -35,7 +35,7 @@ from skipping.stores.opensearch.http import TooMuch
 __all__ = ["FORMAT", "Foreign", "Head", "Registry"]
 
 FORMAT = 1
-"""Version of what is written. A newer one is refused."""
+"""The format of documents. A document with any other is refused."""
 
 _MAPPING: Body = {
     "dynamic": "strict",
@@ -248,10 +248,12 @@ class Registry:
         key, source = str(hit.get("_id")), hit.get("_source", {})
         what = f"document {key[:80]!r} of {self._name}"
         try:
-            if source["format"] > FORMAT:
+            if source["format"] != FORMAT:
+                upgrade = "upgrade, or " if source["format"] > FORMAT else ""
                 raise Foreign(
-                    f"{what} is of format {source['format']}, this release reads up to {FORMAT}: "
-                    "upgrade, or name another prefix"
+                    f"{what} has format {source['format']}, this release reads format {FORMAT}: "
+                    f"{upgrade}name another prefix and run CREATE SKIPPING INDEX again for each "
+                    "table"
                 )
             heads = {index: _head(said) for index, said in source["heads"].items()}
             for index, head in heads.items():

@@ -52,7 +52,7 @@ APPLICATION_ID = 0x736B6970
 """In the file's header: "skip"."""
 
 VERSION = 3
-"""Of the schema, in the file's header. Any other is refused."""
+"""The format of the file, in its header. A file with any other is refused."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TICK = 0.05  # seconds after which a file system surely stamps a change with another time
@@ -296,10 +296,10 @@ def _connected(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Conn
         if application != APPLICATION_ID:
             raise StoreError(f"{path} is not an index store: name another file, or move it away")
         if version != VERSION:
-            advice = "upgrade" if version > VERSION else "move it away and create the indexes anew"
+            upgrade = "upgrade, or " if version > VERSION else ""
             raise StoreError(
-                f"the store {path} is of format {version}, this release reads {VERSION}: "
-                f"{advice}, or name another file"
+                f"the store {path} has format {version}, this release reads format {VERSION}: "
+                f"{upgrade}move the file away and run CREATE SKIPPING INDEX again for each table"
             )
         if size % page:
             raise Damaged("it is cut off: move it away, create the indexes anew")

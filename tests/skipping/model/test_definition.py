@@ -56,12 +56,20 @@ COMPOSITE = IndexedColumn(
 )
 
 
-def test_what_has_no_composite_is_of_an_older_format() -> None:
+def test_definition_with_a_composite_comes_back() -> None:
     composed = replace(DEFINITION, columns=(*DEFINITION.columns, COMPOSITE))
     assert Definition.from_json(composed.to_json()) == composed
-    assert json.loads(composed.to_json())["format"] == 3
-    assert json.loads(STORED)["format"] == 1
-    assert "parts" not in STORED
+
+
+@pytest.mark.parametrize("older", [1, 2, 3])
+def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older: int) -> None:
+    found = Definition.read(changed(format=older), "7d4d")
+    assert found.fault == (
+        f"the definition of the index on spark_catalog.default.t has format {older}, this release "
+        "reads format 4: run DROP SKIPPING INDEX ON spark_catalog.default.t, then CREATE SKIPPING "
+        "INDEX again"
+    )
+    assert not found.enabled
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         ("1", "holds a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
-        (changed(format=4), "format 4, this release reads up to 3"),
+        (changed(format=5), "format 5, this release reads format 4: upgrade, or run DROP"),
         (changed(format="1"), "format 1, this release"),
         (changed(where="reflect('java.lang.System', 'exit') IS NULL"), "reflect is a function"),
         (changed(where=["a"]), "cannot be read"),
@@ -135,7 +143,7 @@ def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
 
 
 def test_one_with_a_fault_can_be_written_as_dropped() -> None:
-    found = Definition.read(changed(format=4), "7d4d")
+    found = Definition.read(changed(format=3), "7d4d")
     assert (found.name, found.table) == (DEFINITION.name, DEFINITION.table)
     again = Definition.read(found.to_json(), "7d4d")
     assert again.fault is None

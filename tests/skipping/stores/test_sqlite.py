@@ -36,7 +36,7 @@ def test_another_process_sees_what_this_one_wrote(
     path: Path, processes: ProcessPoolExecutor
 ) -> None:
     store = make(path)
-    there = processes.submit(store.pruned, "i", TESTS, below=10, timeout=30).result(60)
+    there = processes.submit(store.find_pruned, "i", TESTS, below=10, timeout=30).result(60)
     assert [list(a) for a in there] == EXPECTED == answers(SqliteStore(path))
     processes.submit(store.remove, "i", pa.array([0])).result(60)
     assert answers(store)[0] == EXPECTED[0][1:]
@@ -109,14 +109,34 @@ def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("step", "advice"), [(1, "upgrade"), (-1, "create the indexes anew")])
-def test_another_format_is_refused(path: Path, step: int, advice: str) -> None:
+@pytest.mark.parametrize(("format", "advice"), [(1, "move"), (2, "move"), (4, "upgrade, or move")])
+def test_store_of_another_format_names_the_command_that_rebuilds_it(
+    path: Path, format: int, advice: str
+) -> None:
+    advice = rf"format {format}, this release reads format 3: {advice}"
+    advice += r".*CREATE SKIPPING INDEX again for each table"
     store = make(path)
     with closing(sqlite3.connect(path)) as other:
-        other.execute(f"PRAGMA user_version = {sqlite_schema.VERSION + step}")
+        other.execute(f"PRAGMA user_version = {format}")
     for use in readings(store) + changes(store):
         with pytest.raises(StoreError, match=advice):
             use()
+
+
+def test_index_with_a_definition_of_an_older_format_leaves_the_others_usable(path: Path) -> None:
+    store = make(path)
+    other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
+    store.define(other, expect=None)
+    with sqlite_schema.open_connection(path, wait=5, write=True) as connection:
+        row = index_rows.open_head(connection, "j")
+        row.definition = other.to_json().replace('"format": 4', '"format": 3')
+        index_rows.save(connection, row)
+        connection.execute("COMMIT")
+    usable, unusable = store.definitions()
+    assert usable.value == DEFINITION
+    assert "format 3" in (unusable.value.fault or "")
+    assert "run DROP SKIPPING INDEX ON u" in (unusable.value.fault or "")
+    assert answers(store) == EXPECTED
 
 
 _ENDLESS = (
