@@ -6,7 +6,7 @@ It does nothing clever: entries are one Arrow table an index, tests go to the re
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from providers.errors import Conflict, StoreError
+from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
-from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
-from skipping.model.lease import Lease
+from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation, Told, find_identities
 from skipping.stores.entries import (
-    ORDINALS,
     answerable,
     check_entries,
     compact,
@@ -32,36 +30,28 @@ from skipping.stores.entries import (
 )
 from skipping.stores.epochs import next_generation, rewound_error
 from skipping.stores.fork_safety import Lock
+from skipping.stores.index_record import IndexRecord, RecordStore, require_record
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
-__all__ = ["Index", "MemoryStore"]
+__all__ = ["IndexState", "MemoryStore"]
 
 _KEYS = 100  # of a test of bits, after which the clock is looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState(IndexRecord):
     """All that a store keeps of one index; every change replaces it whole.
 
-    `next` is the first ordinal that was not reserved; `changed` the generation in which each entry
-    changed last; `removed` the ordinals that had an entry, with the generation in which they went;
-    `history` the generations there were. What was erased keeps its definition alone.
+    `changed` has for each entry the generation in which it changed last, `removed` for each ordinal
+    that had an entry the generation in which it went.
     """
 
-    definition: Definition
-    revision: Revision = 1
-    state: State = field(default_factory=State)
-    lease: Lease = field(default_factory=Lease)
-    next: int = 0
-    generation: Generation = 0
-    erased: bool = False
     entries: pa.Table = field(default_factory=IDENTITY.empty_table)
     changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     removed: Mapping[int, Generation] = field(default_factory=dict)
-    history: frozenset[Generation] = frozenset((0,))
 
 
-class MemoryStore:
+class MemoryStore(RecordStore[IndexState]):
     """An `IndexStore` that lives as long as the process.
 
     `indexes` and `lock` say where it keeps what it knows, and what it holds while it reads or
@@ -76,7 +66,7 @@ class MemoryStore:
         self,
         name: str = "",
         *,
-        indexes: MutableMapping[IndexId, Index] | None = None,
+        indexes: MutableMapping[IndexId, IndexState] | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._name = name
@@ -92,8 +82,8 @@ class MemoryStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         with self._lock:
-            live = [index for index in self._indexes.values() if not index.erased]
-            return tuple(Versioned(index.definition, index.revision) for index in live)
+            found = list(self._indexes.values())
+        return tuple(record.versioned for record in found if record.definition is not None)
 
     def definition(
         self, index: IndexId, *, timeout: float | None = None
@@ -101,64 +91,22 @@ class MemoryStore:
         """That of an index; None if it was erased, or never was here."""
         with self._lock:
             found = self._indexes.get(index)
-        if found is None or found.erased:
-            return None
-        return Versioned(found.definition, found.revision)
+        return None if found is None or found.definition is None else found.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        index, table = definition.index, definition.table
         with self._lock:
-            index = self._indexes.get(definition.index)
-            found = None if index is None else index.revision
-            if found != expect or (index is not None and index.erased):
-                raise Conflict(f"index {definition.index} is at revision {found}, not {expect}")
-            for id, other in self._indexes.items():
-                live = not (other.erased or other.definition.dropped or definition.dropped)
-                if live and id != definition.index and other.definition.table == definition.table:
-                    raise Conflict(f"there is an index on {definition.name} already: {id}")
-            if index is None:
-                self._indexes[definition.index] = Index(definition)
-                return 1
-            self._indexes[definition.index] = replace(
-                index, definition=definition, revision=index.revision + 1
+            live = (
+                other.index
+                for other in self._indexes.values()
+                if other.index != index and other.definition is not None and not other.dropped
+                if other.versioned.value.table == table
             )
-            return index.revision + 1
-
-    def state(self, index: IndexId) -> State:
-        """How it stands."""
-        with self._lock:
-            return self._at(index).state
-
-    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
-        """Say how it stands."""
-        with self._lock:
-            found = self._at(index)
-            _require(index, found.lease, token)
-            self._indexes[index] = replace(found, state=state)
-
-    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
-        """Who keeps it up to date."""
-        with self._lock:
-            return self._at(index).lease
-
-    def hold(
-        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
-    ) -> None:
-        """Write a lease if it still is `expect`; raises Conflict if not."""
-        with self._lock:
-            found = self._at(index)
-            if found.lease != expect:
-                raise Conflict(f"index {index} has another lease: {found.lease.described()}")
-            self._indexes[index] = replace(found, lease=lease)
-
-    def reserve(self, index: IndexId, n: int) -> range:
-        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
-        with self._lock:
-            found = self._at(index)
-            if n < 0 or found.next + n > ORDINALS:
-                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
-            self._indexes[index] = replace(found, next=found.next + n)
-            return range(found.next, found.next + n)
+            record = self._indexes.get(index) or IndexState(index=index)
+            record = record.with_definition(definition, expect=expect, live=next(live, None))
+            self._indexes[index] = record
+        return record.revision
 
     def write(
         self,
@@ -170,18 +118,16 @@ class MemoryStore:
     ) -> None:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = check_entries(entries)
-        with self._lock:
-            found = self._at(index)
-            if found.definition.dropped or found.revision != revision:
-                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
-            _require(index, found.lease, token)
+
+        def add(found: IndexState) -> IndexState:
+            found.require_writable(revision, token)
             base, at, rows = place_entries(
                 found.entries, entries, end=found.next, removed=found.removed
             )
             merged, touched = fill_sketches(base, entries, at, rows, old=len(found.entries))
             touched[len(found.entries) :] = True
             if not touched.any():
-                return
+                return found
             generation = next_generation(found.generation)
             changed = np.full(len(merged), generation)
             changed[: len(found.changed)] = found.changed
@@ -194,41 +140,35 @@ class MemoryStore:
                     name: take_rows(merged[name], pa.array(order)) for name in merged.schema.names
                 }
                 merged = pa.table(columns)
-            self._indexes[index] = replace(
-                found,
-                generation=generation,
-                history=found.history | {generation},
-                entries=merge_chunks(merged),
-                changed=changed,
+            return replace(
+                found.with_generation(generation), entries=merge_chunks(merged), changed=changed
             )
+
+        self._update(index, add)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
-        with self._lock:
-            found = self._at(index)
-            gone = np.isin(found.entries["ordinal"].to_numpy(), ordinals.to_numpy())
+
+        def take(found: IndexState) -> IndexState:
+            there = found.entries["ordinal"].to_numpy()
+            gone = np.isin(there, ordinals.to_numpy())
             if not gone.any():
-                return
+                return found
             generation = next_generation(found.generation)
-            ordinals_gone = found.entries["ordinal"].to_numpy()[gone].tolist()
-            self._indexes[index] = replace(
-                found,
-                generation=generation,
-                history=found.history | {generation},
+            return replace(
+                found.with_generation(generation),
                 entries=compact(found.entries.filter(pa.array(~gone))),
                 changed=found.changed[~gone],
-                removed={**found.removed, **dict.fromkeys(ordinals_gone, generation)},
+                removed={**found.removed, **dict.fromkeys(there[gone].tolist(), generation)},
             )
+
+        self._update(index, take)
 
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         with self._lock:
-            found = self._indexes.get(index)
-            if found is None:
-                raise StoreError(f"the store has no index {index}")
-            if not (found.erased or found.definition.dropped):
-                raise StoreError(f"index {index} is live: drop it before it is erased")
-            self._indexes[index] = Index(found.definition, erased=True)
+            erased = require_record(self._indexes.get(index), index, erased=True).with_nothing()
+            self._indexes[index] = IndexState(index=index, revision=erased.revision, dropped=True)
 
     def catalogue(
         self,
@@ -240,12 +180,11 @@ class MemoryStore:
         told: Told | None = None,
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
-        with self._lock:
-            found = self._at(index)
-            if since is not None and since not in found.history:
-                raise rewound_error(self.location, index)
-            entries, changed, generation = found.entries, found.changed, found.generation
-            removed = [o for o, g in found.removed.items() if since is not None and g > since]
+        found = self._read(index)
+        if since is not None and not found.has_been(since):
+            raise rewound_error(self.location, index)
+        entries = found.entries
+        removed = [o for o, g in found.removed.items() if since is not None and g > since]
         below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
         columns = {name: entries[name] for name in IDENTITY.names}
         for name in fields:
@@ -255,26 +194,23 @@ class MemoryStore:
                 raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
         files = pa.table(columns)
         if since is not None:
-            files = files.filter(pa.array(changed > since))
-        return Catalogue(generation, below, files, pa.array(sorted(removed), pa.int64()))
+            files = files.filter(pa.array(found.changed > since))
+        return Catalogue(found.generation, below, files, pa.array(sorted(removed), pa.int64()))
 
     def size(self, index: IndexId) -> int | None:
         """Bytes of its entries."""
-        with self._lock:
-            return int(self._at(index).entries.nbytes)
+        return int(self._read(index).entries.nbytes)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
-        with self._lock:
-            entries = self._at(index).entries
+        entries = self._read(index).entries
         near = entries.select(IDENTITY.names)
         near = near.filter(pc.is_in(near["path"], value_set=files["path"].combine_chunks()))
         return near["ordinal"].combine_chunks().take(find_identities(files, near))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
-        with self._lock:
-            entries = self._at(index).entries
+        entries = self._read(index).entries
         for batch in entries.to_batches():
             yield pa.Table.from_batches([batch])
 
@@ -289,11 +225,10 @@ class MemoryStore:
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
-        with self._lock:
-            found = self._at(index)
-            if generation is not None and generation not in found.history:
-                raise rewound_error(self.location, index)
-            entries = found.entries
+        found = self._read(index)
+        if generation is not None and not found.has_been(generation):
+            raise rewound_error(self.location, index)
+        entries = found.entries
         entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
         types = dict(zip(entries.schema.names, entries.schema.types, strict=True))
         ordinals = entries["ordinal"].to_numpy()
@@ -307,11 +242,23 @@ class MemoryStore:
                 answers.append(BitMap())
         return answers
 
-    def _at(self, index: IndexId) -> Index:
-        found = self._indexes.get(index)
-        if found is None or found.erased:
-            raise StoreError(f"the store has no index {index}: it was erased, or never was here")
-        return found
+    def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexState:
+        with self._lock:
+            return require_record(self._indexes.get(index), index)
+
+    def _update(
+        self,
+        index: IndexId,
+        change: Callable[[IndexState], IndexState],
+        *,
+        timeout: float | None = None,
+    ) -> IndexState:
+        with self._lock:
+            found = require_record(self._indexes.get(index), index)
+            changed = change(found)
+            if changed is not found:
+                self._indexes[index] = changed
+            return changed
 
 
 def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
@@ -338,8 +285,3 @@ def _portions(test: Test) -> Iterator[Test]:
         yield replace(
             test, probes=tuple((layout, keys.slice(start, _KEYS)) for layout, keys in test.probes)
         )
-
-
-def _require(index: IndexId, lease: Lease, token: int | None) -> None:
-    if not lease.admits(token):
-        raise Conflict(f"index {index} was taken over by another owner")

@@ -2,8 +2,8 @@
 
 * A writer takes the lock of the index, and with it a number that nobody had before: its *attempt*.
   Every document it creates carries it as `generation`. No document is ever changed.
-* A document is visible if its generation is at most that of the head and was not aborted. So what
-  an attempt creates is invisible until its commit makes its number the head's generation, and the
+* A document is visible if its generation is at most that of the record and was not aborted. So what
+  an attempt creates is invisible until its commit makes its number the record's generation, and the
   commit is one compare-and-set, refused if the definition was changed or dropped meanwhile.
 * A writer that dies holds a lock that does not move. Who waits for it takes it over after a lease
   (by its own monotonic clock) and marks the attempt as aborted, for good: what the dead one left,
@@ -25,7 +25,7 @@ from providers.errors import StoreError
 from skipping.model.definition import IndexId
 from skipping.stores import Generation
 from skipping.stores.epochs import next_generation
-from skipping.stores.opensearch.registry import Head, Registry
+from skipping.stores.opensearch.registry import Registry, RegistryRecord
 
 __all__ = ["Attempt", "LostHistory", "attempt"]
 
@@ -41,20 +41,20 @@ class LostHistory(StoreError):
 
 
 class Attempt:
-    """The lock of an index while it is held; `head` as it stood at the last change."""
+    """The lock of an index while it is held; `record` as it stood at the last change."""
 
     def __init__(
         self,
-        catalogues: Registry,
+        registry: Registry,
         index: IndexId,
-        head: Head,
-        admit: Callable[[Head], None],
+        record: RegistryRecord,
+        admit: Callable[[RegistryRecord], None],
         *,
         lease: float,
     ) -> None:
-        self.head = head
-        self.number = head.attempt
-        self._catalogues = catalogues
+        self.record = record
+        self.number = record.attempt
+        self._registry = registry
         self._index = index
         self._admit = admit
         self._lease = lease
@@ -64,24 +64,24 @@ class Attempt:
         """Show that it is alive, if it is time to; raises StoreError if it was taken over."""
         if time.monotonic() - self._told > self._lease / 4:
             self._told = time.monotonic()
-            self._update(lambda head: replace(head, beat=head.beat + 1))
+            self._update(lambda record: replace(record, beat=record.beat + 1))
 
     def commit(self, **changes: Any) -> None:
         """Make visible what was created; raises Conflict if the definition was changed."""
 
-        def at(head: Head) -> Head:
-            self._admit(head)
-            return replace(head.advanced(self.number), **changes)
+        def at(record: RegistryRecord) -> RegistryRecord:
+            self._admit(record)
+            return replace(record.with_generation(self.number), **changes)
 
         self._update(at)
 
     def note(self, **changes: Any) -> None:
-        """Change the head at once, whatever becomes of the attempt."""
-        self._update(lambda head: replace(head, **changes))
+        """Change the record at once, whatever becomes of the attempt."""
+        self._update(lambda record: replace(record, **changes))
 
     def release(self) -> None:
         """Let others write, if a commit did not already."""
-        if self.head.writer is not None:
+        if self.record.writer is not None:
             self.note(writer=None)
 
     def abort(self, also: Sequence[Generation] = ()) -> None:
@@ -90,31 +90,31 @@ class Attempt:
         `also` are lost generations, which are never shown either.
         """
 
-        def at(head: Head) -> Head:
-            lost = () if head.generation == self.number else (self.number,)
-            return replace(head, writer=None, aborted=(*head.aborted, *lost, *also))
+        def at(record: RegistryRecord) -> RegistryRecord:
+            lost = () if record.generation == self.number else (self.number,)
+            return replace(record, writer=None, aborted=(*record.aborted, *lost, *also))
 
         self._update(at)
 
-    def _update(self, change: Callable[[Head], Head]) -> None:
-        def at(head: Head) -> Head:
-            if head.writer != self.number:
+    def _update(self, change: Callable[[RegistryRecord], RegistryRecord]) -> None:
+        def at(record: RegistryRecord) -> RegistryRecord:
+            if record.writer != self.number:
                 raise StoreError(f"another writer took over index {self._index}: try again")
-            return change(head)
+            return change(record)
 
-        self.head = self._catalogues.update(self._index, at)
+        self.record = self._registry.update(self._index, at)
 
 
 @contextmanager
 def attempt(
-    catalogues: Registry,
+    registry: Registry,
     index: IndexId,
-    admit: Callable[[Head], None],
+    admit: Callable[[RegistryRecord], None],
     *,
     lease: float,
     patience: float,
 ) -> Iterator[Attempt]:
-    """The lock of an index. `admit` raises if the head is not, or no longer, as it has to be.
+    """The lock of an index. `admit` raises if the record is not, or no longer, as it has to be.
 
     What was created within is aborted unless the attempt is committed. Raises StoreError if others
     hold the lock for longer than `lease` and `patience` together.
@@ -122,13 +122,13 @@ def attempt(
     wait = _Wait(lease)
     deadline = time.monotonic() + lease + patience
     while True:
-        head = catalogues.update(index, lambda head: _taken(head, admit, wait))
+        record = registry.update(index, lambda record: _taken(record, admit, wait))
         if wait.won:
             break
         if time.monotonic() > deadline:
             raise StoreError(f"index {index} is being written all the time: try again later")
         time.sleep(random.uniform(_PAUSE, 5 * _PAUSE))
-    held = Attempt(catalogues, index, head, admit, lease=lease)
+    held = Attempt(registry, index, record, admit, lease=lease)
     try:
         yield held
     except BaseException as error:
@@ -154,15 +154,17 @@ class _Wait:
         return time.monotonic() - self._since > self._lease
 
 
-def _taken(head: Head, admit: Callable[[Head], None], wait: _Wait) -> Head:
-    admit(head)
-    aborted = head.aborted
-    if head.writer is not None:
-        wait.won = wait.is_dead(head.writer, head.beat)
+def _taken(
+    record: RegistryRecord, admit: Callable[[RegistryRecord], None], wait: _Wait
+) -> RegistryRecord:
+    admit(record)
+    aborted = record.aborted
+    if record.writer is not None:
+        wait.won = wait.is_dead(record.writer, record.beat)
         if not wait.won:
-            return head
+            return record
         # Its commit may have come before it died; then it only was not released.
-        aborted += (head.writer,) if head.generation != head.writer else ()
+        aborted += (record.writer,) if record.generation != record.writer else ()
     wait.won = True
-    number = next_generation(head.attempt)
-    return replace(head, attempt=number, writer=number, beat=0, aborted=aborted)
+    number = next_generation(record.attempt)
+    return replace(record, attempt=number, writer=number, beat=0, aborted=aborted)

@@ -3,7 +3,7 @@
 A document is what one write said about one file: its identity and sketches, or, for sketches that
 were added to an entry later, those and the ordinal. A removed entry leaves a tombstone with its
 ordinal in `removed`. Pages are copies of many entries (`pages`). TERMS and BYTES are not
-kept in the source, which is read for catalogues.
+kept in the source, which is read for registry.
 
 Text is a keyword, ordered by its bytes; bytes are a keyword too, in hexadecimal, which keeps their
 order. A term has at most 32,766 bytes: a sketch with a longer one is stored as unknown, never

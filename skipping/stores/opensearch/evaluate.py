@@ -45,7 +45,7 @@ from skipping.stores.opensearch.queries import (
     ordinals_query,
     pruned_query,
 )
-from skipping.stores.opensearch.registry import Head
+from skipping.stores.opensearch.registry import RegistryRecord
 from skipping.stores.opensearch.scripts import ANY_FILTER, WORDS, bitmap, bitmap_words
 from skipping.stores.slices import Slices, TooLarge, is_heavy, slices_name
 
@@ -63,7 +63,7 @@ _Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | Escapes
 _Held: TypeAlias = _Scalar | BitsSet
 
 Held: TypeAlias = Mapping[str, Catalogue | Slices | None]
-"""What was kept for tests before the head was read, by their `_name`."""
+"""What was kept for tests before the record was read, by their `_name`."""
 
 
 class Answers:
@@ -76,7 +76,7 @@ class Answers:
         self._fields = fields
 
     def held(self, index: IndexId, tests: Sequence[Test]) -> Held:
-        """What is kept for tests; to be asked before the head is read."""
+        """What is kept for tests; to be asked before the record is read."""
         found: dict[str, Catalogue | Slices | None] = {}
         for test in tests:
             if isinstance(test, BitsSet):
@@ -88,7 +88,7 @@ class Answers:
     def find_prunable(
         self,
         index: IndexId,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         tests: Sequence[Test],
         held: Held,
@@ -97,24 +97,24 @@ class Answers:
         deadline: float,
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
-        below = min(below, head.next)
+        below = min(below, record.next)
         answers = [BitMap() for _ in tests]
-        if below <= 0 or not head.generation:
+        if below <= 0 or not record.generation:
             return answers
-        types = types_of(head.fields)
+        types = types_of(record.fields)
         asked = {i: test for i, test in enumerate(tests) if answerable(test, types)}
-        queries = self._queries(index, head, entries, asked, held, below, deadline)
+        queries = self._queries(index, record, entries, asked, held, below, deadline)
         scripted = {i for i in queries if isinstance(tests[i], BitsSet)}
-        for i, found in self._searched(head, entries, queries, scripted, below, deadline).items():
+        for i, found in self._searched(record, entries, queries, scripted, below, deadline).items():
             answers[i] = found
         for i, test in asked.items():
             if isinstance(test, ContainsOther) and i not in queries:
-                answers[i] = _without_other(head, entries, test, below, deadline)
+                answers[i] = _without_other(record, entries, test, below, deadline)
             if not isinstance(test, _Held):
                 continue
             kept = held[_name(test)]
             if i not in queries:
-                kept = self._kept(index, head, entries, test, kept, deadline)
+                kept = self._kept(index, record, entries, test, kept, deadline)
                 if kept is not None:
                     answers[i] = _evaluated(test, kept, below, deadline)
                 _left(deadline)
@@ -122,14 +122,14 @@ class Answers:
             elif self._fields.fits(index, _name(test)) and not (i in scripted and kept is None):
                 # For the questions to come; nobody waits for it, or minds if it fails.
                 with suppress(StoreError):
-                    self._kept(index, head, entries, test, kept, -math.inf)
+                    self._kept(index, record, entries, test, kept, -math.inf)
         gone = BitMap(entries.unswept(timeout=_left(deadline)))
         return [answer - gone for answer in answers]
 
     def _queries(
         self,
         index: IndexId,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         tests: Mapping[int, Test],
         held: Held,
@@ -147,9 +147,9 @@ class Answers:
                 )
                 if isinstance(test, BitsSet):
                     is_many = not self._runs_filters or is_heavy(test, below)
-                if is_many or _is_of(head, held[_name(test)]):
+                if is_many or _is_of(record, held[_name(test)]):
                     continue
-            bitmaps = has_many_numbers(test) and self._knows_bitmaps(head, entries, deadline)
+            bitmaps = has_many_numbers(test) and self._knows_bitmaps(record, entries, deadline)
             query = pruned_query(test, bitmaps=bitmaps)
             if query is not None:
                 queries[i] = query
@@ -158,39 +158,44 @@ class Answers:
     def _kept(
         self,
         index: IndexId,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         test: _Held,
         held: Catalogue | Slices | None,
         deadline: float,
     ) -> Catalogue | Slices | None:
-        """The fields of a test as of the head; None if they cannot be had in time, or are much."""
-        if held is not None and not head.has_been(held.generation):  # of before a restore
+        """The fields of a test at the record's generation; None if late, or too large to keep."""
+        if held is not None and not record.has_been(held.generation):  # of before a restore
             self._fields.drop(index)
             held = None
-        if _is_of(head, held):
+        if _is_of(record, held):
             return held
         newest: Catalogue | Slices | None
         if isinstance(test, BitsSet):
             newest = self._slices(
-                index, head, entries, test, held if isinstance(held, Slices) else None, deadline
+                index, record, entries, test, held if isinstance(held, Slices) else None, deadline
             )
         else:
             newest = self._scalars(
-                index, head, entries, test, held if isinstance(held, Catalogue) else None, deadline
+                index,
+                record,
+                entries,
+                test,
+                held if isinstance(held, Catalogue) else None,
+                deadline,
             )
-        return newest if _is_of(head, newest) else None
+        return newest if _is_of(record, newest) else None
 
     def _scalars(
         self,
         index: IndexId,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         test: _Scalar,
         held: Catalogue | None,
         deadline: float,
     ) -> Catalogue | None:
-        types = types_of(head.fields)
+        types = types_of(record.fields)
         names = [n for n in types if n.startswith(f"{test.sketch}_") and is_scalar(types[n])]
 
         def read() -> Catalogue:
@@ -203,7 +208,7 @@ class Answers:
     def _slices(
         self,
         index: IndexId,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         test: BitsSet,
         held: Slices | None,
@@ -213,7 +218,7 @@ class Answers:
             return None
 
         def read() -> Slices:
-            return read_slices(head, entries, test, held, most=self._fields.most)
+            return read_slices(record, entries, test, held, most=self._fields.most)
 
         try:
             return self._fields.loaded(index, _name(test), read, deadline=deadline)
@@ -222,7 +227,7 @@ class Answers:
 
     def _searched(
         self,
-        head: Head,
+        record: RegistryRecord,
         entries: Entries,
         queries: Mapping[int, Body],
         scripted: Set[int],
@@ -230,7 +235,7 @@ class Answers:
         deadline: float,
     ) -> dict[int, BitMap]:
         n = (below + 63) // 64
-        scope = ordinals_query(head.visible, below)
+        scope = ordinals_query(record.visible, below)
         while True:
             known = self._runs_aggregations, self._runs_filters
             asked = {i: q for i, q in queries.items() if self._runs_filters or i not in scripted}
@@ -246,10 +251,10 @@ class Answers:
                 if not learned and not self._runs_less(entries, error, deadline):
                     raise
 
-    def _knows_bitmaps(self, head: Head, entries: Entries, deadline: float) -> bool:
-        """Whether 64-bit bitmaps find what is there: some document is of the head's generation."""
+    def _knows_bitmaps(self, record: RegistryRecord, entries: Entries, deadline: float) -> bool:
+        """Whether 64-bit bitmaps match: some document has the record's generation."""
         if self._has_bitmaps is None:
-            query = numbers_query("generation", pa.array([head.generation]))
+            query = numbers_query("generation", pa.array([record.generation]))
             body = {"query": query, "size": 1, "_source": False}
             try:
                 answer = entries.search(body, timeout=_left(deadline))
@@ -278,8 +283,8 @@ def _name(test: _Held) -> str:
     return slices_name(test) if isinstance(test, BitsSet) else test.sketch
 
 
-def _is_of(head: Head, kept: Catalogue | Slices | None) -> bool:
-    return kept is not None and kept.generation == head.generation
+def _is_of(record: RegistryRecord, kept: Catalogue | Slices | None) -> bool:
+    return kept is not None and kept.generation == record.generation
 
 
 def _is_taken(entries: Entries, body: Body, error: Refused, deadline: float) -> bool:
@@ -333,13 +338,13 @@ def _by_pages(
 
 
 def _without_other(
-    head: Head, entries: Entries, test: ContainsOther, below: int, deadline: float
+    record: RegistryRecord, entries: Entries, test: ContainsOther, below: int, deadline: float
 ) -> BitMap:
     """The files all of whose terms are among many keys; none if too many files could be."""
     field = f"{TERMS}.{test.sketch}_{test.field}"
     body = {
         "query": {
-            "bool": {"filter": [ordinals_query(head.visible, below), candidates_query(test)]}
+            "bool": {"filter": [ordinals_query(record.visible, below), candidates_query(test)]}
         },
         "size": _CANDIDATES,
         "sort": ["ordinal"],

@@ -28,7 +28,7 @@ from skipping.stores.opensearch.documents import (
 )
 from skipping.stores.opensearch.names import name_fields
 from skipping.stores.opensearch.packed_entries import NUMBER, PAGE, unpack_pages
-from skipping.stores.opensearch.registry import Head
+from skipping.stores.opensearch.registry import RegistryRecord
 
 __all__ = ["ORDER", "Entries"]
 
@@ -44,21 +44,21 @@ ORDER = ("ordinal", "generation")
 
 
 class Entries:
-    """The documents of one index, as far as a head shows them."""
+    """The documents of one index, as far as a record shows them."""
 
-    def __init__(self, client: Client, head: Head) -> None:
+    def __init__(self, client: Client, record: RegistryRecord) -> None:
         self._client = client
-        self._head = head
-        self._name = head.entries
+        self._record = record
+        self._name = record.entries
 
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
-        assert self._head.definition is not None
+        assert self._record.definition is not None
         # Who builds an index reserves the ordinals of all files before the first is written.
-        made = Definition.from_json(self._head.definition)
-        body = describe_mapping(made, fields, files=self._head.next)
+        made = Definition.from_json(self._record.definition)
+        body = describe_mapping(made, fields, files=self._record.next)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
-        if not self._head.generation:
+        if not self._record.generation:
             try:
                 self._client.call("PUT", f"/{self._name}", body)
                 return
@@ -88,7 +88,7 @@ class Entries:
     def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
         """What there is about files of these ordinals or these identities."""
         found = Found({}, {}, {}, set())
-        if not self._head.generation:
+        if not self._record.generation:
             return found
         for field, values in (("ordinal", ordinals), ("identity", names)):
             wanted = ["ordinal", "identity", "*_known"]
@@ -116,8 +116,8 @@ class Entries:
         is older than they are, and would number others like them.
         """
         newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
-        if self._head.aborted:
-            newer["must_not"] = [{"terms": {"generation": list(self._head.aborted)}}]
+        if self._record.aborted:
+            newer["must_not"] = [{"terms": {"generation": list(self._record.aborted)}}]
         body = {
             "query": {"bool": newer},
             "size": 1,
@@ -150,10 +150,10 @@ class Entries:
 
     def purge(self, *, beat: Callable[[], None]) -> None:
         """Delete documents that are never seen, of writers that died; some thousands at a time."""
-        if not self._head.aborted or not self._head.generation:
+        if not self._record.aborted or not self._record.generation:
             return
         beat()
-        query = {"terms": {"generation": list(self._head.aborted)}}
+        query = {"terms": {"generation": list(self._record.aborted)}}
         body = {"query": query, "_source": False, "size": PAGE_SIZE, "track_total_hits": False}
         hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
         self._client.bulk(
@@ -181,16 +181,16 @@ class Entries:
         timeout: float | None = None,
     ) -> Catalogue:
         """The entries, or those that changed after a generation."""
-        head = self._head
-        types = types_of(head.fields)
+        record = self._record
+        types = types_of(record.fields)
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
             raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
-        if since is not None and not head.has_been(since):
+        if since is not None and not record.has_been(since):
             raise rewound_error(self._client.server, self._name)
-        if not head.generation:
+        if not record.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
-            return Catalogue(head.generation, _below(packed), packed, pa.array([], pa.int64()))
+            return Catalogue(record.generation, _below(packed), packed, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         # All of a source takes less time than parts of it; no terms or bytes are in it.
@@ -203,15 +203,15 @@ class Entries:
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
         removed = [] if since is None else self.removed(after, timeout=timeout)
-        return Catalogue(head.generation, _below(files), files, pa.array(removed, pa.int64()))
+        return Catalogue(record.generation, _below(files), files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
-        head = self._head
+        record = self._record
         if since is None and (packed := self._packed(fields)) is not None:
             files = packed.select(["ordinal", *fields])
-            return Catalogue(head.generation, head.next, files, pa.array([], pa.int64()))
-        wanted = [name for name in fields if name in head.fields]
+            return Catalogue(record.generation, record.next, files, pa.array([], pa.int64()))
+        wanted = [name for name in fields if name in record.fields]
         after = {"range": {"generation": {"gt": since or 0}}}
         body = {
             "query": self.visible(after, _ENTRY),
@@ -230,16 +230,16 @@ class Entries:
                 sources[:0] = [_flat(hit) for hit in self.pages(body, ORDER)]
         gone = set(self.unswept())
         kept = [source for source in sources if source["ordinal"] not in gone]
-        files = table_of(kept, fields, types_of(head.fields), identity=("ordinal",))
+        files = table_of(kept, fields, types_of(record.fields), identity=("ordinal",))
         removed = [] if since is None else self.removed(after)
-        return Catalogue(head.generation, head.next, files, pa.array(removed, pa.int64()))
+        return Catalogue(record.generation, record.next, files, pa.array(removed, pa.int64()))
 
     def entries(self) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them, so many at a time.
 
         The source has no lists and no filters; they are read out of doc values, which are sets.
         """
-        types = types_of(self._head.fields)
+        types = types_of(self._record.fields)
         whole = self.catalogue([name for name, type in types.items() if is_scalar(type)])
         packed = {f"{folder_of(t)}.{name}": (name, t) for name, t in types.items() if folder_of(t)}
         ordinals = whole.files["ordinal"]
@@ -265,7 +265,7 @@ class Entries:
 
     def size(self) -> int | None:
         """Bytes of its primary shards; None where that may not be asked."""
-        if not self._head.generation:
+        if not self._record.generation:
             return 0
         try:
             found = self._client.call("GET", f"/{self._name}/_stats/store")
@@ -277,13 +277,13 @@ class Entries:
 
     def unswept(self, *, timeout: float | None = None) -> list[int]:
         """Ordinals that were removed and may still have documents."""
-        if self._head.unswept is None:
+        if self._record.unswept is None:
             return []
-        return self.removed({"term": {"generation": self._head.unswept}}, timeout=timeout)
+        return self.removed({"term": {"generation": self._record.unswept}}, timeout=timeout)
 
     def visible(self, *also: Body) -> Body:
         """What selects the documents that count, and that these queries select."""
-        return {"bool": {"filter": [self._head.visible, *also]}}
+        return {"bool": {"filter": [self._record.visible, *also]}}
 
     def removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
         """Ordinals whose tombstones a query selects."""
@@ -341,10 +341,10 @@ class Entries:
         left = self._client.patience if timeout is None else timeout
         answer = self.search(counted, timeout=left)
         # A page has a row for each document of its write; those of removed entries are gone.
-        rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self._head.fields))
+        rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self._record.fields))
         body = {"query": self.visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
         hits = self.pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
-        types = types_of(self._head.fields)
+        types = types_of(self._record.fields)
         try:
             sources = (hit["_source"] for hit in hits)
             files = unpack_pages(sources, removed, fields, types, most=rows)

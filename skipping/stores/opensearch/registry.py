@@ -1,9 +1,9 @@
 """The catalogue of an OpenSearch store: what there is, and how it stands.
 
-One document a table holds the *heads* of all indexes the table ever had. Every change of one is a
+One document a table holds the records of all indexes the table ever had. Every change of one is a
 compare-and-set of that document (`if_seq_no`), so each is atomic: that a table has one live index,
 that ordinals are reserved once, that a commit meets the revision it was made for. How the lock in a
-head makes a write whole stands in `attempts`.
+record makes a write whole stands in `attempts`.
 
 Others may write into a cluster too, so what a document says is checked: its id, and the names of
 the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
@@ -25,14 +25,13 @@ from functools import lru_cache
 from typing import Any
 
 from providers.errors import Conflict, NoStore, StoreError
-from skipping.model.definition import IndexId, TableId
-from skipping.stores import Generation
-from skipping.stores.epochs import REMEMBERED
+from skipping.model.definition import Definition, IndexId, Revision
+from skipping.stores.index_record import IndexRecord, require_record
 from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body, Client, Refused
 from skipping.stores.opensearch.http import TooMuch
 
-__all__ = ["FORMAT", "Foreign", "Head", "Registry"]
+__all__ = ["FORMAT", "Foreign", "Registry", "RegistryRecord"]
 
 FORMAT = 1
 """The format of documents. A document with any other is refused."""
@@ -61,25 +60,17 @@ class Foreign(StoreError):
     """A document that this release did not write, or not so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """How one index stands; `definition` None: it was erased."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryRecord(IndexRecord):
+    """An index as its registry document has it; `entries` is the OpenSearch index of its files."""
 
     entries: str
-    definition: str | None
-    revision: int = 1
-    dropped: bool = False
-    state: str | None = None
-    next: int = 0
-    generation: Generation = 0
-    recent: tuple[Generation, ...] = ()
     attempt: int = 0
     writer: int | None = None
     beat: int = 0
     aborted: tuple[int, ...] = ()
     unswept: int | None = None
     fields: dict[str, str] = field(default_factory=dict)
-    lease: str | None = None
 
     @property
     def visible(self) -> Body:
@@ -89,18 +80,9 @@ class Head:
             counted["must_not"] = [{"terms": {"generation": list(self.aborted)}}]
         return {"bool": counted}
 
-    def has_been(self, generation: Generation) -> bool:
-        """Whether a generation is the present one or came before it, as far as is known."""
-        return not generation or generation in self.recent
-
-    def advanced(self, generation: Generation) -> Head:
-        """With a generation made the present one."""
-        recent = self.recent if generation in self.recent else (*self.recent, generation)
-        return replace(self, generation=generation, recent=recent[-REMEMBERED:])
-
 
 class Registry:
-    """The heads of all indexes of a store. Safe to use from several threads and processes."""
+    """The records of all indexes of a store. Safe to use from several threads and processes."""
 
     def __init__(self, client: Client, prefix: str) -> None:
         self._client = client
@@ -110,13 +92,15 @@ class Registry:
         # Documents that no release wrote, as of a sequence number, and why.
         self._foreign: dict[str, tuple[int, Foreign]] = {}
 
-    def all(self, *, timeout: float | None = None) -> Sequence[tuple[IndexId, Head | Foreign]]:
-        """Every index with its head; of a document that no release wrote, its id and why.
+    def all(
+        self, *, timeout: float | None = None
+    ) -> Sequence[tuple[IndexId, RegistryRecord | Foreign]]:
+        """Every index with its record; of a document that no release wrote, its id and why.
 
         Raises NoStore where nothing was created yet.
         """
         deadline = time.monotonic() + (self._client.patience if timeout is None else timeout)
-        found: list[tuple[IndexId, Head | Foreign]] = []
+        found: list[tuple[IndexId, RegistryRecord | Foreign]] = []
         with self._there():
             listing = self._client.pages(
                 self._name, {"_source": False}, by=["_seq_no"], timeout=timeout
@@ -136,7 +120,7 @@ class Registry:
 
     def _documents(
         self, ids: Sequence[str], deadline: float
-    ) -> Iterator[tuple[str, dict[IndexId, Head] | Foreign]]:
+    ) -> Iterator[tuple[str, dict[IndexId, RegistryRecord] | Foreign]]:
         """What documents say, so many at a time that an answer is not too large."""
         count = _PAGE
         while ids:
@@ -156,86 +140,69 @@ class Registry:
                 for hit in answer["hits"]["hits"]:
                     id = str(hit.get("_id"))
                     try:
-                        yield id, self._heads(hit)
+                        yield id, self._parse(hit)
                     except Foreign as error:
                         yield id, Foreign(str(error))  # without what it was raised of
             ids = ids[len(some) :]
             count = min(_PAGE, 2 * count)
 
-    def define(
-        self,
-        index: IndexId,
-        table: TableId,
-        definition: str,
-        *,
-        dropped: bool,
-        expect: int | None,
-        name: str,
-    ) -> Head:
+    def define(self, definition: Definition, *, expect: Revision | None) -> RegistryRecord:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        index, table = definition.index, definition.table
         key = _key_of(table.format, table.id, table.root)
         if expect is None:
             self._create()
             if self._key(index, default=key) != key:
                 raise Conflict(f"index {index} is there already, of another table")
 
-        def change(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
-            head = heads.get(index)
-            found = None if head is None else head.revision
-            if found != expect or (head is not None and head.definition is None):
-                raise Conflict(f"index {index} is at revision {found}, not {expect}")
-            live = [i for i, h in heads.items() if i != index and h.definition and not h.dropped]
-            if live and not dropped:
-                raise Conflict(f"there is an index on {name} already: {live[0]}")
-            if head is None or found is None:
-                head = Head(self._folder(key, index), definition, dropped=dropped)
-            else:
-                head = replace(head, definition=definition, dropped=dropped, revision=found + 1)
-            return {**heads, index: head}
+        def change(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
+            live = (i for i, r in records.items() if i != index and r.definition and not r.dropped)
+            record = records.get(index)
+            if record is None:
+                record = RegistryRecord(index=index, entries=self._folder(key, index))
+            record = record.with_definition(definition, expect=expect, live=next(live, None))
+            return {**records, index: record}
 
         # Refreshed, so that `all` finds it, and who asks for the index by its id.
         return self._change(key, change, refresh="true")[index]
 
-    def head(self, index: IndexId, *, timeout: float | None = None) -> Head:
+    def read(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord:
         """How an index stands now; raises StoreError if it was erased or never was here."""
-        return _alive(index, self.find(index, timeout=timeout))
+        return require_record(self.find(index, timeout=timeout), index)
 
-    def find(self, index: IndexId, *, timeout: float | None = None) -> Head | None:
+    def find(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord | None:
         """The same; None if it was erased or never was here."""
         deadline = None if timeout is None else time.monotonic() + timeout
         key = self._key(index, default="", timeout=timeout)
         if not key:
             return None
         left = None if deadline is None else deadline - time.monotonic()
-        head = self._read(key, timeout=left)[0].get(index)
-        return None if head is None or head.definition is None else head
+        record = self._read(key, timeout=left)[0].get(index)
+        return None if record is None or record.definition is None else record
 
     def update(
-        self, index: IndexId, change: Callable[[Head], Head], *, timeout: float | None = None
-    ) -> Head:
-        """The head after a change, which may be asked for more than once."""
+        self,
+        index: IndexId,
+        change: Callable[[RegistryRecord], RegistryRecord],
+        *,
+        timeout: float | None = None,
+    ) -> RegistryRecord:
+        """The record after a change, which may be asked for more than once."""
 
-        def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
-            return {**heads, index: change(_alive(index, heads.get(index)))}
+        def at(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
+            return {**records, index: change(require_record(records.get(index), index))}
 
         deadline = None if timeout is None else time.monotonic() + timeout
         key = self._key(index, timeout=timeout)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return self._change(key, at, timeout=left)[index]
 
-    def erase(self, index: IndexId) -> Head:
+    def erase(self, index: IndexId) -> RegistryRecord:
         """Mark a dropped index as erased, again if need be."""
 
-        def at(heads: dict[IndexId, Head]) -> dict[IndexId, Head]:
-            head = heads.get(index)
-            if head is None:
-                raise StoreError(f"the store has no index {index}")
-            if head.definition is not None and not head.dropped:
-                raise StoreError(f"index {index} is live: drop it before it is erased")
-            return {
-                **heads,
-                index: replace(head, definition=None, state=None, fields={}, lease=None),
-            }
+        def at(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
+            record = require_record(records.get(index), index, erased=True)
+            return {**records, index: replace(record.with_nothing(), fields={})}
 
         return self._change(self._key(index), at, refresh="true")[index]
 
@@ -243,7 +210,7 @@ class Registry:
         """The index that holds the entries of an incarnation."""
         return f"{self._prefix}{key[:16]}-{_spelled(index)}"
 
-    def _heads(self, hit: Body) -> dict[IndexId, Head]:
+    def _parse(self, hit: Body) -> dict[IndexId, RegistryRecord]:
         """What a document of the catalogue says; raises Foreign if no release wrote it."""
         key, source = str(hit.get("_id")), hit.get("_source", {})
         what = f"document {key[:80]!r} of {self._name}"
@@ -255,15 +222,15 @@ class Registry:
                     f"{upgrade}name another prefix and run CREATE SKIPPING INDEX again for each "
                     "table"
                 )
-            heads = {index: _head(said) for index, said in source["heads"].items()}
-            for index, head in heads.items():
-                if head.entries != self._folder(key, index):
-                    raise Foreign(f"{what} names {str(head.entries)[:255]!r}, no index of ours")
-                if head.definition is not None and _key_in(head.definition) != key:
+            records = {index: _parse_record(index, said) for index, said in source["heads"].items()}
+            for index, record in records.items():
+                if record.entries != self._folder(key, index):
+                    raise Foreign(f"{what} names {str(record.entries)[:255]!r}, no index of ours")
+                if record.definition is not None and _key_in(record.definition) != key:
                     raise Foreign(f"{what} has an index of another table")
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Foreign(f"{what} holds what no release wrote: {str(error)[:200]}") from error
-        return heads
+        return records
 
     def _create(self) -> None:
         body: Body = {"mappings": _MAPPING, "settings": {"index": _SETTINGS}}
@@ -309,8 +276,8 @@ class Registry:
 
     def _read(
         self, key: str, *, timeout: float | None = None
-    ) -> tuple[dict[IndexId, Head], dict[str, int]]:
-        """The heads of a table, and what to name when changing them."""
+    ) -> tuple[dict[IndexId, RegistryRecord], dict[str, int]]:
+        """The records of a table, and what to name when changing them."""
         try:
             found = self._client.document(self._name, key, timeout=timeout, most=limits.DOCUMENTS)
         except Refused as error:
@@ -322,28 +289,31 @@ class Registry:
         seen = {"if_seq_no": found.get("_seq_no"), "if_primary_term": found.get("_primary_term")}
         if not all(map(_is_number, seen.values())):
             raise StoreError(f"{self._client.server} answered without a document")
-        return self._heads(found), seen
+        return self._parse(found), seen
 
     def _change(
         self,
         key: str,
-        change: Callable[[dict[IndexId, Head]], dict[IndexId, Head]],
+        change: Callable[[dict[IndexId, RegistryRecord]], dict[IndexId, RegistryRecord]],
         *,
         refresh: str = "false",
         timeout: float | None = None,
-    ) -> dict[IndexId, Head]:
+    ) -> dict[IndexId, RegistryRecord]:
         deadline = time.monotonic() + (self._client.patience if timeout is None else timeout)
         while True:
             left = None if timeout is None else max(0.0, deadline - time.monotonic())
-            heads, seen = self._read(key, timeout=left)
-            changed = change(heads)
-            if changed == heads:
-                return heads
+            records, seen = self._read(key, timeout=left)
+            changed = change(records)
+            if changed == records:
+                return records
             body = {
                 "format": FORMAT,
                 "key": key,
                 "indexes": list(changed),
-                "heads": {index: asdict(head) for index, head in changed.items()},
+                "heads": {
+                    index: {name: v for name, v in asdict(record).items() if name != "index"}
+                    for index, record in changed.items()
+                },
             }
             params: dict[str, Any] = seen or {"op_type": "create"}
             try:
@@ -372,21 +342,22 @@ class Registry:
             raise
 
 
-def _head(said: Any) -> Head:
+def _parse_record(index: IndexId, said: Any) -> RegistryRecord:
     """Raises TypeError, ValueError or LookupError for what no release wrote."""
-    head = Head(**{**said, **{name: tuple(said[name]) for name in ("aborted", "recent")}})
-    texts = head.definition, head.state, head.lease
-    numbers = head.revision, head.next, head.generation, head.attempt, head.beat
-    optional = (n for n in (head.writer, head.unswept) if n is not None)
-    fields = head.fields.items()
+    lists = {name: tuple(said[name]) for name in ("aborted", "recent")}
+    record = RegistryRecord(index=index, **{**said, **lists})
+    texts = record.definition, record.state, record.lease
+    numbers = record.revision, record.next, record.generation, record.attempt, record.beat
+    optional = (n for n in (record.writer, record.unswept) if n is not None)
+    fields = record.fields.items()
     if not (
         all(text is None or isinstance(text, str) for text in texts)
-        and all(map(_is_number, (*numbers, *optional, *head.recent, *head.aborted)))
-        and isinstance(head.dropped, bool)
+        and all(map(_is_number, (*numbers, *optional, *record.recent, *record.aborted)))
+        and isinstance(record.dropped, bool)
         and all(isinstance(name, str) and isinstance(type, str) for name, type in fields)
     ):
         raise TypeError("a value of another type")
-    return head
+    return record
 
 
 def _is_number(value: object) -> bool:
@@ -403,12 +374,6 @@ def _key_in(definition: str) -> str:
     """That of the table in a definition."""
     table = json.loads(definition)["table"]
     return _key_of(table["format"], table["id"], table["root"])
-
-
-def _alive(index: IndexId, head: Head | None) -> Head:
-    if head is None or head.definition is None:
-        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
-    return head
 
 
 def _no_store(client: Client, name: str) -> NoStore:

@@ -13,21 +13,20 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Conflict, StoreError
+from providers.errors import StoreError
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
-from skipping.model.lease import Lease
+from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation, Told
-from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.entries import check_entries
 from skipping.stores.epochs import rewound_error
 from skipping.stores.fields import KEPT, Fields
+from skipping.stores.index_record import RecordStore
 from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.commits import Attempt, attempt
 from skipping.stores.opensearch.credentials import Access
@@ -35,7 +34,7 @@ from skipping.stores.opensearch.documents import documents, identities, name_of,
 from skipping.stores.opensearch.evaluate import Answers
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.packed_entries import pages
-from skipping.stores.opensearch.registry import Foreign, Head, Registry
+from skipping.stores.opensearch.registry import Foreign, Registry, RegistryRecord
 
 __all__ = ["OpenSearchStore"]
 
@@ -71,7 +70,7 @@ def _understood(use: Callable[_P, _T]) -> Callable[_P, _T]:
     return checked
 
 
-class OpenSearchStore:
+class OpenSearchStore(RecordStore[RegistryRecord]):
     """An `IndexStore` in a cluster, at `http://host:port` or `https://host:port`.
 
     `patience` is how many seconds an operation may take; `lease`, after how many a writer that does
@@ -95,7 +94,7 @@ class OpenSearchStore:
     ) -> None:
         self._access = Access() if access is None else access
         self._client = Client(server, self._access, patience=patience)
-        self._catalogues = Registry(self._client, self._access.prefix)
+        self._registry = Registry(self._client, self._access.prefix)
         self._fields = Fields(kept)
         self._answers = Answers(self._fields)
         self._lease = lease
@@ -118,11 +117,11 @@ class OpenSearchStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         found = tuple(
-            Versioned(Definition.unreadable(index, str(head)), 0)
-            if isinstance(head, Foreign)
-            else _versioned(index, head)
-            for index, head in self._catalogues.all(timeout=timeout)
-            if isinstance(head, Foreign) or head.definition is not None
+            Versioned(Definition.unreadable(index, str(record)), 0)
+            if isinstance(record, Foreign)
+            else record.versioned
+            for index, record in self._registry.all(timeout=timeout)
+            if isinstance(record, Foreign) or record.definition is not None
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
@@ -133,71 +132,32 @@ class OpenSearchStore:
     ) -> Versioned[Definition] | None:
         """That of an index; None if it was erased, or never was here."""
         try:
-            head = self._catalogues.find(index, timeout=timeout)
+            record = self._registry.find(index, timeout=timeout)
         except Foreign as error:
             return Versioned(Definition.unreadable(index, str(error)), 0)
-        return None if head is None else _versioned(index, head)
+        return None if record is None else record.versioned
 
     @_understood
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
-        head = self._catalogues.define(
-            definition.index,
-            definition.table,
-            definition.to_json(),
-            dropped=definition.dropped,
-            expect=expect,
-            name=definition.name,
-        )
+        record = self._registry.define(definition, expect=expect)
         if not definition.dropped:
-            self._name(head)
-        return head.revision
+            self._name(record)
+        return record.revision
 
     @_understood
-    def state(self, index: IndexId) -> State:
-        """How it stands."""
-        text = self._catalogues.head(index).state
-        return State() if text is None else State.from_json(text)
+    def _read(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord:
+        return self._registry.read(index, timeout=timeout)
 
     @_understood
-    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
-        """Say how it stands."""
-
-        def say(head: Head) -> Head:
-            _require(index, head, token)
-            return replace(head, state=state.to_json())
-
-        self._catalogues.update(index, say)
-
-    @_understood
-    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
-        """Who keeps it up to date."""
-        return _lease_of(self._catalogues.head(index, timeout=timeout))
-
-    @_understood
-    def hold(
-        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
-    ) -> None:
-        """Write a lease if it still is `expect`; raises Conflict if not."""
-
-        def take(head: Head) -> Head:
-            if (found := _lease_of(head)) != expect:
-                raise Conflict(f"index {index} has another lease by now: {found.described()}")
-            return replace(head, lease=lease.to_json())
-
-        self._catalogues.update(index, take, timeout=timeout)
-
-    @_understood
-    def reserve(self, index: IndexId, n: int) -> range:
-        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
-
-        def take(head: Head) -> Head:
-            if n < 0 or head.next + n > ORDINALS:
-                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
-            return replace(head, next=head.next + n)
-
-        end = self._catalogues.update(index, take).next
-        return range(end - n, end)
+    def _update(
+        self,
+        index: IndexId,
+        change: Callable[[RegistryRecord], RegistryRecord],
+        *,
+        timeout: float | None = None,
+    ) -> RegistryRecord:
+        return self._registry.update(index, change, timeout=timeout)
 
     @_understood
     def write(
@@ -212,30 +172,28 @@ class OpenSearchStore:
         entries = check_entries(entries)
         names = identities(entries)
 
-        def admit(head: Head) -> None:
-            if head.dropped or head.revision != revision:
-                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
-            _require(index, head, token)
+        def admit(record: RegistryRecord) -> None:
+            record.require_writable(revision, token)
 
         with self._attempt(index, admit) as held:
-            fields = _grown(held.head.fields, entries)
-            kept = self._entries(held.head)
+            fields = _grown(held.record.fields, entries)
+            kept = self._entries(held.record)
             found = kept.found(entries["ordinal"].to_pylist(), names)
-            made = documents(entries, names, found, end=held.head.next, generation=held.number)
+            made = documents(entries, names, found, end=held.record.next, generation=held.number)
             if made:
-                if fields != held.head.fields or not held.head.generation:
+                if fields != held.record.fields or not held.record.generation:
                     kept.prepare(fields)
                 copies = pages(made, types_of(fields), generation=held.number)
                 kept.create([*made, *copies], generation=held.number, beat=held.beat)
                 held.commit(fields=fields, writer=None)
-        self._name(held.head)
-        self._reclaim(held.head, pause=_RECLAIM)
+        self._name(held.record)
+        self._reclaim(held.record, pause=_RECLAIM)
 
     @_understood
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
-        with self._attempt(index, lambda head: None) as held:
-            kept = self._entries(held.head)
+        with self._attempt(index, lambda record: None) as held:
+            kept = self._entries(held.record)
             there = sorted(kept.found(ordinals.to_pylist(), ()).entries)
             if there:
                 n = held.number
@@ -246,12 +204,12 @@ class OpenSearchStore:
                 kept.create(tombs, generation=n, beat=held.beat)
                 held.commit(unswept=n)
                 self._swept(held)
-        self._reclaim(held.head, pause=0)
+        self._reclaim(held.record, pause=0)
 
     @_understood
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
-        self._entries(self._catalogues.erase(index)).drop()
+        self._entries(self._registry.erase(index)).drop()
         self._fields.drop(index)
 
     @_understood
@@ -266,24 +224,24 @@ class OpenSearchStore:
     ) -> Catalogue:
         """The entries in the order of their ordinals, or those changed after `since`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        entries = self._entries(self._catalogues.head(index, timeout=timeout))
+        entries = self._entries(self._read(index, timeout=timeout))
         left = None if deadline is None else deadline - time.monotonic()
         return entries.catalogue(fields, since=since, timeout=left)
 
     @_understood
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
-        return self._entries(self._catalogues.head(index)).entries()
+        return self._entries(self._read(index)).entries()
 
     @_understood
     def size(self, index: IndexId) -> int | None:
         """Bytes of its primary shards; None where the server does not let one ask."""
-        return self._entries(self._catalogues.head(index)).size()
+        return self._entries(self._read(index)).size()
 
     @_understood
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
-        entries, names = self._entries(self._catalogues.head(index)), identities(files)
+        entries, names = self._entries(self._read(index)), identities(files)
         holders = entries.found((), names).holders
         removed = entries.found(list(holders.values()), ()).removed if holders else set()
         held = (holders.get(name) for name in names)
@@ -302,47 +260,49 @@ class OpenSearchStore:
         """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = self._answers.held(index, tests)
-        head = self._catalogues.head(index, timeout=timeout)
-        if generation is not None and not head.has_been(generation):
+        record = self._read(index, timeout=timeout)
+        if generation is not None and not record.has_been(generation):
             raise rewound_error(self.location, index)
         return self._answers.find_prunable(
-            index, head, self._entries(head), tests, held, below=below, deadline=deadline
+            index, record, self._entries(record), tests, held, below=below, deadline=deadline
         )
 
-    def _entries(self, head: Head) -> Entries:
-        return Entries(self._client, head)
+    def _entries(self, record: RegistryRecord) -> Entries:
+        return Entries(self._client, record)
 
     @contextmanager
-    def _attempt(self, index: IndexId, admit: Callable[[Head], None]) -> Iterator[Attempt]:
+    def _attempt(
+        self, index: IndexId, admit: Callable[[RegistryRecord], None]
+    ) -> Iterator[Attempt]:
         patience = self._client.patience
-        with attempt(self._catalogues, index, admit, lease=self._lease, patience=patience) as held:
+        with attempt(self._registry, index, admit, lease=self._lease, patience=patience) as held:
             self._swept(held)
             yield held
 
-    def _name(self, head: Head) -> None:
+    def _name(self, record: RegistryRecord) -> None:
         """Name fields after columns, once for each revision and set of fields (`names`)."""
-        named = head.entries, head.revision, len(head.fields)
-        if head.definition is None or not head.generation or named in self._named:
+        named = record.entries, record.revision, len(record.fields)
+        if record.definition is None or not record.generation or named in self._named:
             return
         self._named.add(named)
         with suppress(StoreError):  # what was written is there without
-            definition = Definition.from_json(head.definition)
-            self._entries(head).name_columns(definition, head.fields)
+            definition = Definition.from_json(record.definition)
+            self._entries(record).name_columns(definition, record.fields)
 
-    def _reclaim(self, head: Head, *, pause: float) -> None:
+    def _reclaim(self, record: RegistryRecord, *, pause: float) -> None:
         """Let the server give room back, unless it was told to within so many seconds."""
         now = time.monotonic()
-        if not head.generation or now - self._reclaimed.get(head.entries, -math.inf) < pause:
+        if not record.generation or now - self._reclaimed.get(record.entries, -math.inf) < pause:
             return
-        self._reclaimed[head.entries] = now
+        self._reclaimed[record.entries] = now
         with suppress(StoreError):  # as above; not everybody may ask for it
-            self._entries(head).reclaim()
+            self._entries(record).reclaim()
 
     def _swept(self, held: Attempt) -> None:
         """Finish what a removal began, this one or one that died over it."""
-        self._entries(held.head).purge(beat=held.beat)
-        if held.head.unswept is not None:
-            self._entries(held.head).sweep(held.head.unswept, beat=held.beat)
+        self._entries(held.record).purge(beat=held.beat)
+        if held.record.unswept is not None:
+            self._entries(held.record).sweep(held.record.unswept, beat=held.beat)
             held.note(unswept=None)
 
 
@@ -350,19 +310,6 @@ def _store(
     server: str, access: Access, patience: float, lease: float, kept: int
 ) -> OpenSearchStore:
     return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
-
-
-def _versioned(index: IndexId, head: Head) -> Versioned[Definition]:
-    return Versioned(Definition.read(head.definition or "", index), head.revision)
-
-
-def _lease_of(head: Head) -> Lease:
-    return Lease() if head.lease is None else Lease.from_json(head.lease)
-
-
-def _require(index: IndexId, head: Head, token: int | None) -> None:
-    if not _lease_of(head).admits(token):
-        raise Conflict(f"index {index} was taken over by another owner")
 
 
 def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:

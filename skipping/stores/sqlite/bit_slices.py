@@ -25,7 +25,7 @@ from pyroaring import BitMap
 
 from providers.errors import Damaged
 from skipping.stores import Generation
-from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 
 __all__ = ["Group", "holds_for_some_key", "insert_bytes", "read_groups", "sweep_bytes", "values_of"]
@@ -82,7 +82,7 @@ class Group:
 
 def insert_bytes(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     generation: Generation,
     ordinals: _Numbers,
@@ -96,7 +96,7 @@ def insert_bytes(
         for start in range(0, len(places), most):
             some = places[start : start + most]
             rows = _turned(values.take(pa.array(some)), length)
-            _insert(connection, head, part, generation, _slotted(ordinals[some]), rows)
+            _insert(connection, record, part, generation, _slotted(ordinals[some]), rows)
 
 
 def _most(length: int) -> int:
@@ -131,7 +131,7 @@ def _steps(length: int, bits: int) -> Iterator[tuple[int, int]]:
 
 def _insert(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     generation: Generation,
     ordinals: npt.NDArray[np.uint32],
@@ -139,20 +139,20 @@ def _insert(
 ) -> None:
     """Add a group, with those of this length that it is put together with."""
     length = len(rows) // 8
-    alike = [r for r in runs(connection, head, part) if Group.of(r).length == length]
+    alike = [r for r in runs(connection, record, part) if Group.of(r).length == length]
     old = small_runs(alike, len(ordinals), most=_most(length))
     numbers, tables = [], []
     for group in map(Group.of, old):
         numbers.append(group.ordinals(connection).astype("<u4"))  # -1 becomes _NONE
         tables.append(group.rows(connection))
-        delete(connection, head, part, group.run)
+        delete(connection, record, part, group.run)
     named = np.concatenate([*numbers, ordinals])
-    _add(connection, head, part, generation, named, *tables, rows)
+    _add(connection, record, part, generation, named, *tables, rows)
 
 
 def _add(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     generation: Generation,
     ordinals: npt.NDArray[np.uint32],
@@ -168,7 +168,7 @@ def _add(
     about = _ABOUT.pack(len(ordinals), positions // 8, width)
     add(
         connection,
-        head,
+        record,
         part,
         [ordinals.tobytes(), *slices],
         generation=generation,
@@ -177,16 +177,16 @@ def _add(
     )
 
 
-def read_groups(connection: sqlite3.Connection, head: Head, part: str) -> Iterator[Group]:
+def read_groups(connection: sqlite3.Connection, record: IndexRow, part: str) -> Iterator[Group]:
     """What is stored of a field."""
-    return map(Group.of, runs(connection, head, part))
+    return map(Group.of, runs(connection, record, part))
 
 
 def values_of(
-    connection: sqlite3.Connection, head: Head, part: str, ordinals: _Numbers
+    connection: sqlite3.Connection, record: IndexRow, part: str, ordinals: _Numbers
 ) -> Iterator[tuple[_Numbers, list[bytes]]]:
     """The whole values of groups that have some of these files, with the files' ordinals."""
-    for group in read_groups(connection, head, part):
+    for group in read_groups(connection, record, part):
         named = group.ordinals(connection)
         asked = np.flatnonzero(np.isin(named, ordinals))
         if len(asked):
@@ -194,22 +194,22 @@ def values_of(
             yield named[asked], [row.tobytes() for row in octets[asked]]
 
 
-def sweep_bytes(connection: sqlite3.Connection, head: Head, part: str, live: BitMap) -> None:
+def sweep_bytes(connection: sqlite3.Connection, record: IndexRow, part: str, live: BitMap) -> None:
     """Delete the bytes of files that are not live."""
     alive = np.array(live, np.int64)
-    for group in read_groups(connection, head, part):
+    for group in read_groups(connection, record, part):
         named = group.ordinals(connection)
         stay = np.isin(named, alive)
         if np.array_equal(stay, named >= 0):
             continue
         rows = group.rows(connection)
-        delete(connection, head, part, group.run)
+        delete(connection, record, part, group.run)
         if stay.any():
             kept = np.empty((len(rows), -(-np.count_nonzero(stay) // 8)), np.uint8)
             for start, end in _steps(len(rows), len(named)):
                 bits = np.unpackbits(rows[start:end], axis=1, bitorder="little")[:, stay]
                 kept[start:end] = np.packbits(bits, axis=1, bitorder="little")
-            _add(connection, head, part, group.run.generation, _slotted(named[stay]), kept)
+            _add(connection, record, part, group.run.generation, _slotted(named[stay]), kept)
 
 
 def _slotted(ordinals: _Numbers) -> npt.NDArray[np.uint32]:

@@ -28,7 +28,7 @@ from skipping.stores.sqlite.fields import (
     replace_rows,
     table_of,
 )
-from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
 from skipping.stores.sqlite.segments import delete_abandoned
 
@@ -55,13 +55,17 @@ _RECLAIMED = 1_024  # blocks of some 16 KB, and entries
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The rows of a write that hold their ordinal: those just created, and those there before."""
+    """The rows of a write that hold their ordinal: those just created, and those there before.
+
+    `below` is one more than the greatest ordinal that the index has ever had.
+    """
 
     created: Numbers
     before: Numbers
+    below: int
 
 
-def find_holders(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Array:
+def find_holders(connection: sqlite3.Connection, record: IndexRow, files: pa.Table) -> pa.Array:
     """Of each file (path, size, stamp) the ordinal of its entry, or null."""
     found: dict[tuple[str, int, int | None], int] = {}
     paths = files["path"].to_pylist()
@@ -71,14 +75,14 @@ def find_holders(connection: sqlite3.Connection, head: Head, files: pa.Table) ->
             # Left to itself SQLite walks over all entries of the index.
             "SELECT ordinal, path, size, stamp FROM entry INDEXED BY entry_identity"
             f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
-            (head.id, *some),
+            (record.id, *some),
         ):
             found[tuple(identity)] = ordinal
     return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
 
 
 def place(
-    connection: sqlite3.Connection, head: Head, entries: pa.Table, generation: Generation
+    connection: sqlite3.Connection, record: IndexRow, entries: pa.Table, generation: Generation
 ) -> Placed:
     """Create the entries that are new.
 
@@ -89,7 +93,7 @@ def place(
         " path TEXT, size INTEGER, stamp INTEGER, removed INTEGER)"
     )
     columns = [entries[name].to_pylist() for name in IDENTITY.names[:4]]
-    gone = np.isin(entries["ordinal"].to_numpy(), removed_of(connection, head)).tolist()
+    gone = np.isin(entries["ordinal"].to_numpy(), removed_of(connection, record)).tolist()
     connection.executemany(
         "INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?)",
         zip(range(len(entries)), *columns, gone, strict=True),
@@ -97,7 +101,7 @@ def place(
     there = connection.execute(
         "SELECT i.row FROM temp.incoming i CROSS JOIN entry e"
         " ON e.index_ = ? AND e.ordinal = i.ordinal",
-        (head.id,),
+        (record.id,),
     ).fetchall()
     # Ignored: an identity that is there (a race was lost, or this adds to it) and an ordinal that
     # is there (it adds to it, or is an error found below).
@@ -105,7 +109,7 @@ def place(
         "INSERT OR IGNORE INTO entry (index_, ordinal, path, size, stamp)"
         " SELECT ?, ordinal, path, size, stamp FROM temp.incoming"
         " WHERE NOT removed ORDER BY row",
-        (head.id,),
+        (record.id,),
     )
     rows = []
     for row, ordinal, holder, removed in connection.execute(
@@ -113,7 +117,7 @@ def place(
         " FROM temp.incoming i LEFT JOIN entry e ON e.index_ = ?1 AND e.path = i.path"
         " AND e.size = i.size AND (e.stamp IS NULL) = (i.stamp IS NULL)"
         " AND ifnull(e.stamp, 0) = ifnull(i.stamp, 0) ORDER BY i.row",
-        (head.id,),
+        (record.id,),
     ):
         if holder is None and not removed:
             raise StoreError(f"ordinal {ordinal} belongs to another file")
@@ -121,27 +125,26 @@ def place(
             rows.append(row)
     old = np.isin(rows, np.array(there, np.int64).reshape(len(there)))
     held = np.array(rows, np.int64)
-    placed = Placed(held[~old], held[old])
-    new = entries.select(IDENTITY.names).take(pa.array(placed.created)).combine_chunks()
-    append(connection, head, FILES, new.sort_by("ordinal"), generation)
-    if len(new):
-        head.below = max(head.below, 1 + int(new["ordinal"].to_numpy().max()))
+    created, before = held[~old], held[old]
     named = entries.select(IDENTITY.names)
-    _compare(connection, head, named.take(pa.array(placed.before)))
-    return placed
+    new = named.take(pa.array(created)).combine_chunks().sort_by("ordinal")
+    append(connection, record, FILES, new, generation)
+    _compare(connection, record, named.take(pa.array(before)))
+    below = 1 + new["ordinal"][-1].as_py() if len(new) else 0
+    return Placed(created, before, max(record.below, below))
 
 
-def _compare(connection: sqlite3.Connection, head: Head, entries: pa.Table) -> None:
+def _compare(connection: sqlite3.Connection, record: IndexRow, entries: pa.Table) -> None:
     """Raise Damaged unless the parts have the same identities: ``entry`` is not verified."""
     if len(entries):
-        files = table_of(connection, head, FILES)
+        files = table_of(connection, record, FILES)
         at = find_identities(entries, files)
         kept = files["ordinal"].combine_chunks().take(at)
         if not entries["ordinal"].combine_chunks().equals(kept):
-            raise Damaged(f"the ordinals of index {head.name} are damaged: create it anew")
+            raise Damaged(f"the ordinals of index {record.index} are damaged: create it anew")
 
 
-def take(connection: sqlite3.Connection, head: Head, ordinals: pa.Array) -> Numbers:
+def take(connection: sqlite3.Connection, record: IndexRow, ordinals: pa.Array) -> Numbers:
     """Take these out of ``entry``; those that were there, in order."""
     connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
     connection.executemany(
@@ -150,17 +153,17 @@ def take(connection: sqlite3.Connection, head: Head, ordinals: pa.Array) -> Numb
     rows = connection.execute(
         "SELECT i.ordinal FROM temp.incoming i"
         " CROSS JOIN entry e ON e.index_ = ? AND e.ordinal = i.ordinal",
-        (head.id,),
+        (record.id,),
     ).fetchall()
     connection.execute(
-        "DELETE FROM entry WHERE index_ = ? AND ordinal IN temp.incoming", (head.id,)
+        "DELETE FROM entry WHERE index_ = ? AND ordinal IN temp.incoming", (record.id,)
     )
     return np.sort(np.array(rows, np.int64).reshape(len(rows)))
 
 
 def store_sketches(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     entries: pa.Table,
     placed: Placed,
     generation: Generation,
@@ -171,27 +174,27 @@ def store_sketches(
     stored = False
     for sketch, names in sketches(entries.schema.names).items():
         for name in names:
-            _declare(head, name, entries.schema.field(name).type)
+            _declare(record, name, entries.schema.field(name).type)
         there: Numbers = np.zeros(0, np.int64)
         if len(placed.before):
-            there = table_of(connection, head, sketch)["ordinal"].to_numpy()
+            there = table_of(connection, record, sketch)["ordinal"].to_numpy()
         comes = entries[names[0]].is_valid().to_numpy()
         fresh = rows[comes[rows] & ~np.isin(ordinals[rows], there)]
         stored |= bool(len(fresh))
         for some in portions(entries.select(["ordinal", *names]), fresh):
-            _insert(connection, head, sketch, some.sort_by("ordinal"), generation)
+            _insert(connection, record, sketch, some.sort_by("ordinal"), generation)
     return stored
 
 
-def _declare(head: Head, name: str, type: pa.DataType) -> None:
-    found = TYPES[head.fields.setdefault(name, _NAMES[type])]
+def _declare(record: IndexRow, name: str, type: pa.DataType) -> None:
+    found = TYPES[record.fields.setdefault(name, _NAMES[type])]
     if found != type:
         raise StoreError(f"{name} is of type {found}, not {type}")
 
 
 def _insert(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     sketch: str,
     rows: pa.Table,
     generation: Generation,
@@ -201,38 +204,38 @@ def _insert(
     for name in rows.schema.names[1:]:
         values = rows[name].combine_chunks()
         if pa.types.is_list(values.type):
-            counts = insert_terms(connection, head, name, generation, files, values)
+            counts = insert_terms(connection, record, name, generation, files, values)
             scalars[name] = pa.array(counts, pa.int64())
         elif is_scalar(values.type):
             scalars[name] = values
         else:
-            insert_bytes(connection, head, name, generation, files, values)
-    append(connection, head, sketch, pa.table(scalars), generation)
+            insert_bytes(connection, record, name, generation, files, values)
+    append(connection, record, sketch, pa.table(scalars), generation)
 
 
-def sweep(connection: sqlite3.Connection, head: Head, removed: Numbers) -> None:
-    """Delete what only removed files had, once as many files left as there are.
+def sweep(connection: sqlite3.Connection, record: IndexRow, removed: Numbers) -> bool:
+    """Delete what only removed files had, once as many files left as there are; whether it did.
 
     What there is of removed files is harmless (they are never reported), so the walk over all parts
     can wait until it is paid for by what was removed since the last.
     """
     (there,) = connection.execute(
-        "SELECT count(*) FROM entry WHERE index_ = ?", (head.id,)
+        "SELECT count(*) FROM entry WHERE index_ = ?", (record.id,)
     ).fetchone()
-    if len(removed_of(connection, head, since=head.swept)) <= there:
-        return
-    files = table_of(connection, head, FILES)["ordinal"].to_numpy()
+    if len(removed_of(connection, record, since=record.swept)) <= there:
+        return False
+    files = table_of(connection, record, FILES)["ordinal"].to_numpy()
     stay = np.setdiff1d(files, removed)
     live = BitMap(stay.astype(np.uint32))
-    for part in (FILES, *{name.partition("_")[0] for name in head.fields}):
-        replace_rows(connection, head, part, stay)
-    for name, spelled in head.fields.items():
+    for part in (FILES, *{name.partition("_")[0] for name in record.fields}):
+        replace_rows(connection, record, part, stay)
+    for name, spelled in record.fields.items():
         type = TYPES[spelled]
         if pa.types.is_list(type):
-            sweep_terms(connection, head, name, term_type(type), live)
+            sweep_terms(connection, record, name, term_type(type), live)
         elif not is_scalar(type):
-            sweep_bytes(connection, head, name, live)
-    head.swept = head.generation
+            sweep_bytes(connection, record, name, live)
+    return True
 
 
 def term_type(type: pa.DataType) -> pa.DataType:
@@ -240,54 +243,54 @@ def term_type(type: pa.DataType) -> pa.DataType:
     return pa.binary() if type.value_type == pa.string() else type.value_type
 
 
-def reclaim(connection: sqlite3.Connection, head: Head) -> bool:
+def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
     """Delete some MB of what an index has no more; whether more may be left."""
-    left = delete_abandoned(connection, head, _RECLAIMED)
-    if head.dropped:
+    left = delete_abandoned(connection, record, _RECLAIMED)
+    if record.dropped:
         deleted = connection.execute(
             "DELETE FROM entry WHERE index_ = ?1 AND ordinal IN"
             " (SELECT ordinal FROM entry WHERE index_ = ?1 LIMIT ?2)",
-            (head.id, _RECLAIMED),
+            (record.id, _RECLAIMED),
         ).rowcount
         left |= deleted == _RECLAIMED
     return left
 
 
-def entries_of(connection: sqlite3.Connection, head: Head, bytes: int) -> Iterator[pa.Table]:
+def entries_of(connection: sqlite3.Connection, record: IndexRow, bytes: int) -> Iterator[pa.Table]:
     """The whole entries, which have so many bytes, some thousand at a time, in order."""
-    gone = removed_of(connection, head)
-    files = table_of(connection, head, FILES)
+    gone = removed_of(connection, record)
+    files = table_of(connection, record, FILES)
     # Each of these reads all terms: with a million files, 4,096 at a time took an hour.
     most = max(_FILES, _TOGETHER * len(files) // (bytes + 1))
     for start in range(0, len(files), most):
         some = files.slice(start, most)
         some = some.filter(pa.array(~np.isin(some["ordinal"].to_numpy(), gone)))
         if len(some):
-            yield _filled(connection, head, some.select(IDENTITY.names))
+            yield _filled(connection, record, some.select(IDENTITY.names))
 
 
-def _filled(connection: sqlite3.Connection, head: Head, files: pa.Table) -> pa.Table:
+def _filled(connection: sqlite3.Connection, record: IndexRow, files: pa.Table) -> pa.Table:
     ordinals = files["ordinal"].to_numpy()
-    for sketch, names in sketches(list(head.fields)).items():
-        rows = table_of(connection, head, sketch)
+    for sketch, names in sketches(list(record.fields)).items():
+        rows = table_of(connection, record, sketch)
         at = np.searchsorted(rows["ordinal"].to_numpy(), ordinals)
         missing = np.append(rows["ordinal"].to_numpy(), -1)[at] != ordinals
         for name in names:
-            type = TYPES[head.fields[name]]
+            type = TYPES[record.fields[name]]
             kept: pa.Array = pa.nulls(len(ordinals), type if is_scalar(type) else pa.int64())
             if name in rows.schema.names:
                 kept = rows[name].combine_chunks().take(pa.array(at, mask=missing))
             if pa.types.is_list(type):
-                kept = _lists(connection, head, name, type, ordinals, kept)
+                kept = _lists(connection, record, name, type, ordinals, kept)
             elif not is_scalar(type):
-                kept = _values(connection, head, name, ordinals)
+                kept = _values(connection, record, name, ordinals)
             files = files.append_column(name, kept)
     return files
 
 
 def _lists(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     name: str,
     type: pa.DataType,
     ordinals: Numbers,
@@ -296,7 +299,7 @@ def _lists(
     """The terms of each of these files; the order of a list is lost, as is what was twice in it."""
     found: list[pa.Array] = []
     owners: list[Numbers] = []
-    for postings in postings_of(connection, head, name, term_type(type)):
+    for postings in postings_of(connection, record, name, term_type(type)):
         terms, numbers = postings.pairs()
         at = np.searchsorted(ordinals, numbers)
         asked = np.append(ordinals, -1)[at] == numbers
@@ -307,16 +310,18 @@ def _lists(
     order = np.argsort(owner, kind="stable")
     lengths = np.bincount(owner, minlength=len(ordinals))
     if np.any(lengths != counts.fill_null(0).to_numpy()):
-        raise Damaged(f"the terms of {name} of index {head.name} are damaged: create it anew")
+        raise Damaged(f"the terms of {name} of index {record.index} are damaged: create it anew")
     ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
     values = terms.take(pa.array(order)).cast(type.value_type)
     return pa.ListArray.from_arrays(ends, values, type=type, mask=counts.is_null())
 
 
-def _values(connection: sqlite3.Connection, head: Head, name: str, ordinals: Numbers) -> pa.Array:
+def _values(
+    connection: sqlite3.Connection, record: IndexRow, name: str, ordinals: Numbers
+) -> pa.Array:
     """The bytes of each of these files."""
     found: list[bytes | None] = [None] * len(ordinals)
-    for numbers, values in values_of(connection, head, name, ordinals):
+    for numbers, values in values_of(connection, record, name, ordinals):
         at = np.searchsorted(ordinals, numbers)
         asked = np.append(ordinals, -1)[at] == numbers
         for place_, value in zip(at[asked].tolist(), np.flatnonzero(asked).tolist(), strict=True):

@@ -38,7 +38,7 @@ from skipping.stores.entries import answerable, bitmap_where
 from skipping.stores.sqlite.bit_slices import holds_for_some_key, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
-from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import match_keys, match_range
 
 __all__ = ["Snapshot"]
@@ -58,7 +58,7 @@ class Snapshot:
     def __init__(
         self,
         connection: sqlite3.Connection,
-        head: Head,
+        record: IndexRow,
         held: Mapping[str, Catalogue | None],
         *,
         below: int,
@@ -67,8 +67,8 @@ class Snapshot:
         self._connection = connection
         self._held = held
         self._deadline = deadline
-        self._head = head
-        self._types = {name: TYPES[spelled] for name, spelled in head.fields.items()}
+        self._record = record
+        self._types = {name: TYPES[spelled] for name, spelled in record.fields.items()}
         self._below = below
         self._files: dict[str, pa.Table] = {}
 
@@ -124,7 +124,7 @@ class Snapshot:
                 raise _GivenUp
 
         with suppress(_GivenUp):
-            for group in read_groups(self._connection, self._head, names[0]):
+            for group in read_groups(self._connection, self._record, names[0]):
                 in_time()
                 rows = places.of(group.ordinals(self._connection))
                 laid_out = layouts[rows]
@@ -160,7 +160,7 @@ class Snapshot:
         self, name: str, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
     ) -> Numbers:
         """How many terms of each file are among those asked for."""
-        place = self._connection, self._head, name, term_type(self._types[name])
+        place = self._connection, self._record, name, term_type(self._types[name])
         if isinstance(test, ContainsRange):
             parts = match_range(*place, test, self._in_time)
         else:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from providers.errors import Damaged, StoreError
 from skipping.stores import IDENTITY, Catalogue, Generation, Told
 from skipping.stores.entries import compact, is_scalar
-from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_stream
 
@@ -56,32 +56,36 @@ _MOST = 1 << 13  # rows beyond which a run is not put together with others
 
 
 def append(
-    connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table, generation: Generation
+    connection: sqlite3.Connection,
+    record: IndexRow,
+    part: str,
+    rows: pa.Table,
+    generation: Generation,
 ) -> None:
     """Add rows to a part; their generation is this one."""
     if not len(rows):
         return
     rows = rows.append_column("generation", pa.array(np.full(len(rows), generation)))
-    old = small_runs(runs(connection, head, part), len(rows), most=_MOST)
+    old = small_runs(runs(connection, record, part), len(rows), most=_MOST)
     tables = [table for run in old for table in _read(connection, run)]
     for run in old:
-        delete(connection, head, part, run)
-    _add(connection, head, part, pa.concat_tables([*tables, rows], promote_options="default"))
+        delete(connection, record, part, run)
+    _add(connection, record, part, pa.concat_tables([*tables, rows], promote_options="default"))
 
 
 def replace_rows(
-    connection: sqlite3.Connection, head: Head, part: str, stay: npt.NDArray[np.int64]
+    connection: sqlite3.Connection, record: IndexRow, part: str, stay: npt.NDArray[np.int64]
 ) -> None:
     """Keep only the rows of these ordinals."""
-    rows = table_of(connection, head, part)
+    rows = table_of(connection, record, part)
     kept = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), stay)))
     if len(kept) < len(rows):
-        for run in runs(connection, head, part):
-            delete(connection, head, part, run)
-        _add(connection, head, part, kept)
+        for run in runs(connection, record, part):
+            delete(connection, record, part, run)
+        _add(connection, record, part, kept)
 
 
-def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) -> None:
+def _add(connection: sqlite3.Connection, record: IndexRow, part: str, rows: pa.Table) -> None:
     packed = []
     rows = compact(rows)  # not a message for each row that was written alone
     for start in range(0, len(rows), _ROWS):
@@ -91,7 +95,7 @@ def _add(connection: sqlite3.Connection, head: Head, part: str, rows: pa.Table) 
         packed.append(sink.getvalue().to_pybytes())
     if packed:
         newest = pc.max(rows["generation"]).as_py()
-        add(connection, head, part, packed, generation=newest, items=len(rows))
+        add(connection, record, part, packed, generation=newest, items=len(rows))
 
 
 def _read(connection: sqlite3.Connection, run: Run) -> Iterator[pa.Table]:
@@ -101,7 +105,7 @@ def _read(connection: sqlite3.Connection, run: Run) -> Iterator[pa.Table]:
 
 def table_of(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     *,
     since: Generation | None = None,
@@ -114,40 +118,44 @@ def table_of(
     """
     after = -1 if since is None else since
     found: list[pa.Table] = []
-    for run in runs(connection, head, part):
+    for run in runs(connection, record, part):
         if run.generation <= after:
             continue
         for table in _read(connection, run):
             found.append(table)
             if told is not None:
-                told(partial(_ordered, head, part, tuple(found)))
-    rows = _ordered(head, part, found)
+                told(partial(_ordered, record, part, tuple(found)))
+    rows = _ordered(record, part, found)
     return rows if since is None else rows.filter(pc.greater(rows["generation"], since))
 
 
-def _ordered(head: Head, part: str, found: Sequence[pa.Table]) -> pa.Table:
+def _ordered(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Table:
     if not found:
         return pa.table(
             {"ordinal": pa.array([], pa.int64()), "generation": pa.array([], pa.int64())}
         )
     rows = pa.concat_tables(found, promote_options="default")
     if rows["ordinal"].null_count or rows["generation"].null_count:
-        raise Damaged(f"part {part} of index {head.name} has a row without ordinal: create it anew")
+        raise Damaged(
+            f"part {part} of index {record.index} has a row without ordinal: create it anew"
+        )
     ordinals = rows["ordinal"].to_numpy()
     if np.any(ordinals[1:] <= ordinals[:-1]):
         rows = rows.sort_by("ordinal")
         ordinals = rows["ordinal"].to_numpy()
         if np.any(ordinals[1:] == ordinals[:-1]):
-            raise Damaged(f"part {part} of index {head.name} has an ordinal twice: create it anew")
+            raise Damaged(
+                f"part {part} of index {record.index} has an ordinal twice: create it anew"
+            )
     return rows
 
 
 def removed_of(
-    connection: sqlite3.Connection, head: Head, *, since: Generation | None = None
+    connection: sqlite3.Connection, record: IndexRow, *, since: Generation | None = None
 ) -> npt.NDArray[np.int64]:
     """The ordinals that had an entry, all or those removed after `since`."""
     found: npt.NDArray[np.int64] = (
-        table_of(connection, head, REMOVED, since=since)["ordinal"].combine_chunks().to_numpy()
+        table_of(connection, record, REMOVED, since=since)["ordinal"].combine_chunks().to_numpy()
     )
     return found
 
@@ -160,42 +168,42 @@ def _live(rows: pa.Table, gone: npt.NDArray[np.int64]) -> pa.Table:
 
 def catalogue(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     *,
     since: Generation | None,
     fields: Sequence[str],
     told: Told | None = None,
 ) -> Catalogue:
     """What `IndexStore.catalogue` gives."""
-    gone = removed_of(connection, head)
+    gone = removed_of(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).select(IDENTITY.names)
 
     files, removed = IDENTITY.empty_table(), pa.array([], pa.int64())
-    if since is None or since != head.generation:
-        telling = None if told is None or fields else _telling(head, live, told)
-        rows = table_of(connection, head, FILES, since=since, told=telling)
+    if since is None or since != record.generation:
+        telling = None if told is None or fields else _telling(record, live, told)
+        rows = table_of(connection, record, FILES, since=since, told=telling)
         if since is not None:
-            removed = pa.array(removed_of(connection, head, since=since))
-            touched = _touched(connection, head, since)
+            removed = pa.array(removed_of(connection, record, since=since))
+            touched = _touched(connection, record, since)
             if not np.isin(touched, rows["ordinal"].to_numpy()).all():
                 came = np.union1d(touched, rows["ordinal"].to_numpy())
-                rows = table_of(connection, head, FILES)
+                rows = table_of(connection, record, FILES)
                 rows = rows.filter(pa.array(np.isin(rows["ordinal"].to_numpy(), came)))
         if len(rows):
             files = live(rows).combine_chunks()
     ordinals = files["ordinal"].to_numpy()
     for name in fields:
-        files = files.append_column(name, _column(connection, head, name, ordinals))
-    return Catalogue(head.generation, head.below, files, removed)
+        files = files.append_column(name, _column(connection, record, name, ordinals))
+    return Catalogue(record.generation, record.below, files, removed)
 
 
 def _telling(
-    head: Head, live: Callable[[pa.Table], pa.Table], told: Told
+    record: IndexRow, live: Callable[[pa.Table], pa.Table], told: Told
 ) -> Callable[[Callable[[], pa.Table]], object]:
     """Passes on what was read, as a catalogue of the generation that is read."""
-    generation, below = head.generation, head.below
+    generation, below = record.generation, record.below
 
     def made(rows: Callable[[], pa.Table]) -> Catalogue:
         return Catalogue(generation, below, live(rows()), pa.array([], pa.int64()), whole=False)
@@ -204,22 +212,24 @@ def _telling(
 
 
 def _touched(
-    connection: sqlite3.Connection, head: Head, since: Generation
+    connection: sqlite3.Connection, record: IndexRow, since: Generation
 ) -> npt.NDArray[np.int64]:
     """The ordinals that got a sketch after `since`."""
-    parts = {name.partition("_")[0] for name in head.fields}
-    found = [table_of(connection, head, part, since=since)["ordinal"].to_numpy() for part in parts]
+    parts = {name.partition("_")[0] for name in record.fields}
+    found = [
+        table_of(connection, record, part, since=since)["ordinal"].to_numpy() for part in parts
+    ]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 def _column(
-    connection: sqlite3.Connection, head: Head, name: str, ordinals: npt.NDArray[np.int64]
+    connection: sqlite3.Connection, record: IndexRow, name: str, ordinals: npt.NDArray[np.int64]
 ) -> pa.Array:
     """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
-    if name in head.fields and not is_scalar(TYPES[head.fields[name]]):
+    if name in record.fields and not is_scalar(TYPES[record.fields[name]]):
         raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
-    rows = table_of(connection, head, name.partition("_")[0])
-    if name not in rows.schema.names or name not in head.fields:
+    rows = table_of(connection, record, name.partition("_")[0])
+    if name not in rows.schema.names or name not in record.fields:
         return pa.nulls(len(ordinals))
     there = rows["ordinal"].to_numpy()
     at = np.searchsorted(there, ordinals)
@@ -229,7 +239,7 @@ def _column(
 
 def sketch_fields(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     sketch: str,
     *,
     since: Generation | None = None,
@@ -239,14 +249,14 @@ def sketch_fields(
 
     A TERMS field is there as how many terms a file has.
     """
-    gone = removed_of(connection, head)
+    gone = removed_of(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).drop_columns("generation")
 
-    telling = None if told is None else _telling(head, live, told)
-    rows = live(table_of(connection, head, sketch, since=since, told=telling)).combine_chunks()
+    telling = None if told is None else _telling(record, live, told)
+    rows = live(table_of(connection, record, sketch, since=since, told=telling)).combine_chunks()
     removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     if since is not None:
-        removed = removed_of(connection, head, since=since)
-    return Catalogue(head.generation, head.below, rows, pa.array(removed))
+        removed = removed_of(connection, record, since=since)
+    return Catalogue(record.generation, record.below, rows, pa.array(removed))

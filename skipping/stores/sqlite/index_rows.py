@@ -13,18 +13,21 @@ import json
 import sqlite3
 import zlib
 from array import array
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
-from providers.errors import Conflict, Damaged, StoreError
-from skipping.model.definition import Definition, IndexId, Revision, State, TableId
-from skipping.model.lease import Lease
+from providers.errors import Damaged
+from skipping.model.definition import Definition, IndexId, Revision
 from skipping.stores import Generation
+from skipping.stores.index_record import IndexRecord, require_record
 
-__all__ = ["Head", "define", "digest", "find_head", "heads", "hold", "open_head", "require", "save"]
+__all__ = ["IndexRow", "define", "digest", "find_record", "list_records", "read_record", "save"]
 
 _MOST = 1 << 23  # bytes of a row: a definition has at most 1 MB
-_REMEMBERED = 256  # generations back; whoever is further behind reads everything again
+_PLAIN = (
+    *("id", "index", "table", "definition", "revision", "dropped"),
+    *("state", "lease", "next", "below", "swept"),
+)
 _COLUMNS = (
     "id, name, table_, definition, revision, dropped, state, lease, next, below, swept,"
     " generations, fields, sums"
@@ -33,64 +36,32 @@ _COLUMNS = (
 _Value = TypeVar("_Value", str, int)
 
 
-@dataclass(slots=True)
-class Head:
-    """An index as one transaction sees it; `save` writes what was changed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRow(IndexRecord):
+    """An index as one transaction sees it.
+
+    `below` is one more than the greatest ordinal that ever had an entry, `fields` has the types of
+    fields, `sums` the checksums of parts. What a transaction adds to these two, it adds in place.
+    """
+
+    REMEMBERED: ClassVar[int] = 256
 
     id: int
-    name: IndexId
     table: str
-    definition: str | None
-    revision: Revision
-    dropped: bool = False
-    state: str | None = None
-    lease: str | None = None
-    next: int = 0
-    below: int = 0  # one more than the greatest ordinal that ever had an entry
+    below: int = 0
     swept: Generation = 0
-    generations: list[Generation] = field(default_factory=lambda: [0])
     fields: dict[str, str] = field(default_factory=dict)
     sums: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def generation(self) -> Generation:
-        """The present one."""
-        return self.generations[-1]
-
-    def has_been(self, generation: Generation) -> bool:
-        """Whether a generation is the present one, or one of those before it."""
-        return generation in self.generations
-
-    def advance(self, generation: Generation) -> None:
-        """Make a generation the present one."""
-        self.generations = [*self.generations[-_REMEMBERED:], generation]
-
-    def columns(self) -> tuple[int | str | bytes | None, ...]:
-        """As they are stored."""
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns of the row, without its checksum."""
+        plain = {name: getattr(self, name) for name in _PLAIN} | {"dropped": int(self.dropped)}
         return (
-            self.id,
-            self.name,
-            self.table,
-            self.definition,
-            self.revision,
-            int(self.dropped),
-            self.state,
-            self.lease,
-            self.next,
-            self.below,
-            self.swept,
-            array("q", self.generations).tobytes(),
+            *plain.values(),
+            array("q", self.recent).tobytes(),
             json.dumps(self.fields, sort_keys=True),
             json.dumps(self.sums, sort_keys=True),
         )
-
-    def held_by(self) -> Lease:
-        """Who keeps it up to date."""
-        return Lease() if self.lease is None else Lease.from_json(self.lease)
-
-    def stands(self) -> State:
-        """How it stands."""
-        return State() if self.state is None else State.from_json(self.state)
 
 
 def digest(*values: int | str | bytes | None) -> int:
@@ -100,40 +71,37 @@ def digest(*values: int | str | bytes | None) -> int:
     return int.from_bytes(found, "little") >> 1
 
 
-def _verified(row: tuple[object, ...]) -> Head:
+def _parse_row(row: tuple[Any, ...]) -> IndexRow:
     *columns, checksum = row
+    name = f"{columns[1]!r:.100}"
     if sum(len(each) for each in columns if isinstance(each, str | bytes)) > _MOST:
-        raise Damaged(f"the row of index {columns[1]!r:.100} is too large: create the indexes anew")
-    if digest(*columns) != checksum:  # type: ignore[arg-type]  # whatever a damaged file has there
-        raise Damaged(f"the row of index {columns[1]!r} is damaged: create the indexes anew")
-    id, name, table, definition, revision, dropped, state, lease, next, below, *packed = columns
+        raise Damaged(f"the row of index {name} is too large: create the indexes anew")
+    if digest(*columns) != checksum:
+        raise Damaged(f"the row of index {name} is damaged: create the indexes anew")
+    *plain, generations, fields, sums = columns
+    values = dict(zip(_PLAIN, plain, strict=True))
     past = array("q")
     try:
-        past.frombytes(packed[1])  # type: ignore[arg-type]  # or it is a TypeError
-        fields, sums = _object(packed[2], str), _object(packed[3], int)
+        past.frombytes(generations)
+        values |= {"fields": _object(fields, str), "sums": _object(sums, int)}
     except (TypeError, ValueError, RecursionError) as error:
         # A checksum has no secret: whoever can write the file can give it any row.
-        raise Damaged(f"the row of index {name!r} is no index: create it anew") from error
-    return Head(
-        *(id, name, table, definition, revision, bool(dropped), state, lease, next, below),  # type: ignore[arg-type]
-        swept=packed[0],  # type: ignore[arg-type]
-        generations=past.tolist(),
-        fields=fields,
-        sums=sums,
-    )
+        raise Damaged(f"the row of index {name} is no index: create it anew") from error
+    values["dropped"] = bool(values["dropped"])
+    return IndexRow(**values, generation=past[-1] if past else 0, recent=tuple(past))
 
 
-def _object(text: object, type: type[_Value]) -> dict[str, _Value]:
+def _object(text: Any, type: type[_Value]) -> dict[str, _Value]:
     """A JSON object whose values are of this type; raises TypeError or ValueError."""
-    found = json.loads(text)  # type: ignore[arg-type]  # or it is a TypeError
+    found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(each, type) for each in found.values()):
         raise ValueError("other values than were written")
     return found
 
 
-def heads(connection: sqlite3.Connection) -> list[Head | tuple[IndexId, Damaged]]:
+def list_records(connection: sqlite3.Connection) -> list[IndexRow | tuple[IndexId, Damaged]]:
     """Of every index that was not erased, as they came; of a damaged row its name and why."""
-    found: list[Head | tuple[IndexId, Damaged]] = []
+    found: list[IndexRow | tuple[IndexId, Damaged]] = []
     last = 0
     # Not fetchall: pages that refer to each other can give rows without end.
     for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
@@ -141,42 +109,41 @@ def heads(connection: sqlite3.Connection) -> list[Head | tuple[IndexId, Damaged]
             raise Damaged("an index is there twice: create the indexes anew")
         last = row[0]
         try:
-            head = _verified(row)
+            record = _parse_row(row)
         except Damaged as error:
             found.append((f"{row[1]!s:.100}", error))
             continue
-        if head.definition is not None:
-            found.append(head)
+        if record.definition is not None:
+            found.append(record)
     return found
 
 
-def _found(connection: sqlite3.Connection, index: IndexId) -> Head | None:
+def _find(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
     row = connection.execute(
         f"SELECT {_COLUMNS}, checksum FROM index_ WHERE name = ?", (index,)
     ).fetchone()
-    return None if row is None else _verified(row)
+    return None if row is None else _parse_row(row)
 
 
-def find_head(connection: sqlite3.Connection, index: IndexId) -> Head | None:
+def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
     """That of an index; None if it was erased or never was here. Raises Damaged."""
-    found = _found(connection, index)
+    found = _find(connection, index)
     return None if found is None or found.definition is None else found
 
 
-def open_head(connection: sqlite3.Connection, index: IndexId, *, erased: bool = False) -> Head:
+def read_record(
+    connection: sqlite3.Connection, index: IndexId, *, erased: bool = False
+) -> IndexRow:
     """That of an index; raises Damaged, and StoreError if it was erased or never was here."""
-    found = (_found if erased else find_head)(connection, index)
-    if found is None:
-        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
-    return found
+    return require_record(_find(connection, index), index, erased=erased)
 
 
-def save(connection: sqlite3.Connection, head: Head) -> None:
+def save(connection: sqlite3.Connection, record: IndexRow) -> None:
     """Write the row of an index."""
-    columns = head.columns()
+    columns = record.columns()
     places = ", ".join("?" * (len(columns) + 1))
-    if connection.execute("SELECT 1 FROM index_ WHERE id = ?", (head.id,)).fetchone():
-        sql = f"UPDATE index_ SET ({_COLUMNS}, checksum) = ({places}) WHERE id = {head.id}"
+    if connection.execute("SELECT 1 FROM index_ WHERE id = ?", (record.id,)).fetchone():
+        sql = f"UPDATE index_ SET ({_COLUMNS}, checksum) = ({places}) WHERE id = {record.id}"
     else:
         sql = f"INSERT INTO index_ ({_COLUMNS}, checksum) VALUES ({places})"
     connection.execute(sql, (*columns, digest(*columns)))
@@ -186,53 +153,26 @@ def define(
     connection: sqlite3.Connection, definition: Definition, expect: Revision | None
 ) -> Revision:
     """Write a definition if its revision still is `expect`; raises Conflict if not."""
-    key, text, dropped = _key(definition.table), definition.to_json(), definition.dropped
-    found = _found(connection, definition.index)
-    revision = None if found is None else found.revision
-    if revision != expect or (found is not None and found.definition is None):
-        raise Conflict(f"index {definition.index} is at revision {revision}, not {expect}")
-    other = connection.execute(
+    table = definition.table
+    key = json.dumps([table.format, table.id, table.root])
+    record = _find(connection, definition.index)
+    if record is None:
+        (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
+        record = IndexRow(id=id, index=definition.index, table=key)
+    live = connection.execute(
         "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
         (key, definition.index),
     ).fetchone()
-    if other and not dropped:
-        raise Conflict(f"there is an index on {definition.name} already: {other[0]}")
-    if found is None:
-        (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
-        found = Head(id, definition.index, key, text, 0)
-    elif dropped:
-        found.fields, found.sums = {}, {}
-    else:
-        before = Definition.read(found.definition or "", found.name).columns
-        _abandon(found, {c.sketch for c in before} - {c.sketch for c in definition.columns})
-    found.table, found.definition, found.dropped = key, text, dropped
-    found.revision += 1
-    save(connection, found)
-    return found.revision
-
-
-def _abandon(head: Head, sketches: set[str]) -> None:
-    """Keep no more of sketches. Their numbers are not used again; `reclaim` deletes the runs."""
-    for kept in (head.fields, head.sums):
-        for name in [name for name in kept if name.partition("_")[0] in sketches]:
+    before = record.versioned.value.columns if record.revision else ()
+    record = replace(
+        record.with_definition(definition, expect=expect, live=live and live[0]), table=key
+    )
+    if record.dropped:
+        record = replace(record, fields={}, sums={})
+    # Numbers of sketches are not used again; `reclaim` deletes the runs.
+    gone = {c.sketch for c in before} - {c.sketch for c in definition.columns}
+    for kept in (record.fields, record.sums):
+        for name in [name for name in kept if name.partition("_")[0] in gone]:
             del kept[name]
-
-
-def hold(connection: sqlite3.Connection, index: IndexId, lease: Lease, expect: Lease) -> None:
-    """Write a lease if it still is `expect`; raises Conflict if not."""
-    head = open_head(connection, index)
-    found = head.held_by()
-    if found != expect:
-        raise Conflict(f"index {index} has another lease by now: {found.described()}")
-    head.lease = lease.to_json()
-    save(connection, head)
-
-
-def require(head: Head, token: int | None) -> None:
-    """Raise Conflict if somebody else keeps the index by now."""
-    if token is not None and not head.held_by().admits(token):
-        raise Conflict(f"index {head.name} was taken over by another owner")
-
-
-def _key(table: TableId) -> str:
-    return json.dumps([table.format, table.id, table.root])
+    save(connection, record)
+    return record.revision

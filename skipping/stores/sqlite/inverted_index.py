@@ -28,7 +28,7 @@ from providers.errors import Damaged
 from providers.index_predicate import ContainsRange
 from skipping.stores import Generation
 from skipping.stores.entries import PORTION
-from skipping.stores.sqlite.index_rows import Head
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_array
 
@@ -103,7 +103,7 @@ class Postings:
 
 def insert_terms(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     generation: Generation,
     ordinals: _Numbers,
@@ -115,16 +115,16 @@ def insert_terms(
     new = Postings.of(_plain(pc.list_flatten(lists)), np.repeat(ordinals, lengths))
     counts = np.bincount(np.searchsorted(ordinals, new.ordinals), minlength=len(ordinals))
     if len(new.ordinals):
-        old = small_runs(runs(connection, head, part), len(new.ordinals), most=_MOST)
+        old = small_runs(runs(connection, record, part), len(new.ordinals), most=_MOST)
         while sum(len(run.checksums) for run in old) > _MOST_BLOCKS:
             old = old[1:]
         parts = [*(_whole(connection, run, new.terms.type) for run in old), new]
         # Of terms that are larger than blocks: Arrow's offsets end at 2 GiB.
         if old and sum(each.terms.nbytes for each in parts) <= PORTION:
             for run in old:
-                delete(connection, head, part, run)
+                delete(connection, record, part, run)
             new = Postings.merged(parts)
-        _add(connection, head, part, generation, new)
+        _add(connection, record, part, generation, new)
     return counts
 
 
@@ -134,7 +134,11 @@ def _plain(terms: pa.Array) -> pa.Array:
 
 
 def _add(
-    connection: sqlite3.Connection, head: Head, part: str, generation: Generation, all: Postings
+    connection: sqlite3.Connection,
+    record: IndexRow,
+    part: str,
+    generation: Generation,
+    all: Postings,
 ) -> None:
     sizes = 4 + 4 * np.diff(all.edges)
     fixed = all.terms.type == pa.int64()
@@ -152,7 +156,7 @@ def _add(
         packed.append(b"".join((head_, terms, inner, ordinals.tobytes())))
     add(
         connection,
-        head,
+        record,
         part,
         packed,
         generation=generation,
@@ -202,27 +206,27 @@ def _whole(connection: sqlite3.Connection, run: Run, type: pa.DataType) -> Posti
 
 
 def postings_of(
-    connection: sqlite3.Connection, head: Head, part: str, type: pa.DataType
+    connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType
 ) -> Iterator[Postings]:
     """All there is of a field, text as its bytes, a run at a time."""
-    for run in runs(connection, head, part):
+    for run in runs(connection, record, part):
         yield _whole(connection, run, type)
 
 
 def sweep_terms(
-    connection: sqlite3.Connection, head: Head, part: str, type: pa.DataType, live: BitMap
+    connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType, live: BitMap
 ) -> None:
     """Delete the pairs whose files are not live."""
     alive = np.array(live, np.int64)
-    for run in runs(connection, head, part):
+    for run in runs(connection, record, part):
         whole = _whole(connection, run, type)
         stay = np.isin(whole.ordinals, alive)
         if not stay.all():
             terms, ordinals = whole.pairs()
-            delete(connection, head, part, run)
+            delete(connection, record, part, run)
             if stay.any():
                 left = Postings.of(terms.filter(pa.array(stay)), ordinals[stay])
-                _add(connection, head, part, run.generation, left)
+                _add(connection, record, part, run.generation, left)
 
 
 class Keys:
@@ -286,7 +290,7 @@ def _of(block: Postings, rows: _Numbers) -> _Ordinals:
 
 def match_keys(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     type: pa.DataType,
     keys: pa.Array,
@@ -294,13 +298,13 @@ def match_keys(
 ) -> Iterator[_Ordinals]:
     """The files that have some of the keys: an ordinal for each term that they have of them."""
     asked = Keys(keys)
-    for run in runs(connection, head, part):
+    for run in runs(connection, record, part):
         yield from _watched(asked.matching(connection, run, type), in_time)
 
 
 def match_range(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     type: pa.DataType,
     test: ContainsRange,
@@ -310,7 +314,7 @@ def match_range(
     low, high = (v.encode() if isinstance(v, str) else v for v in (test.low, test.high))
     above = bisect_left if test.includes_low else bisect_right
     below = bisect_right if test.includes_high else bisect_left
-    for run in runs(connection, head, part):
+    for run in runs(connection, record, part):
         firsts: Sequence[object] = _unpack(run.about, len(run.checksums), type).to_pylist()
         # The terms before the first that is within may be in the block before.
         start = 0 if low is None else max(0, above(firsts, low) - 1)  # type: ignore[type-var]

@@ -5,7 +5,7 @@ the SCALAR fields of a sketch, the terms of a TERMS field, the bytes of a BYTES 
 of runs, each what one write brought (or what several small ones did, put together), and a run of
 blocks of some KiB. Nothing is changed in place: runs are added and deleted.
 
-A run has the checksums of its blocks, the row of the index (`heads`) the sum of those of the
+A run has the checksums of its blocks, the row of the index (`index_rows`) the sum of those of the
 runs. A block that is not what was written, a run too few or too many, a run of another commit: all
 are Damaged.
 """
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from providers.errors import Damaged
 from skipping.stores import Generation
-from skipping.stores.sqlite.index_rows import Head, digest
+from skipping.stores.sqlite.index_rows import IndexRow, digest
 
 __all__ = [
     "Run",
@@ -79,13 +79,13 @@ class Run:
     read: npt.NDArray[np.bool_]  # which blocks were, and counted
 
 
-def _checksum(head: Head, part: str, row: tuple[int | bytes, ...]) -> int:
-    return digest(head.name, part, *row)
+def _checksum(record: IndexRow, part: str, row: tuple[int | bytes, ...]) -> int:
+    return digest(record.index, part, *row)
 
 
 def add(
     connection: sqlite3.Connection,
-    head: Head,
+    record: IndexRow,
     part: str,
     blocks: Sequence[bytes],
     *,
@@ -93,7 +93,7 @@ def add(
     items: int,
     about: bytes = b"",
 ) -> None:
-    """Add a run to a part, which is made if need be; `head` is to be saved."""
+    """Add a run to a part, which is made if need be; save the record then."""
     (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM run").fetchone()
     (first,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM block").fetchone()
     connection.executemany("INSERT INTO block (id, data) VALUES (?, ?)", enumerate(blocks, first))
@@ -102,33 +102,33 @@ def add(
     connection.execute(
         "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, head.id, part),
+        (*row, record.id, part),
     )
-    head.sums[part] = (head.sums.get(part, 0) + _checksum(head, part, row)) & _MASK
+    record.sums[part] = (record.sums.get(part, 0) + _checksum(record, part, row)) & _MASK
 
 
-def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
-    """The runs of a part, oldest first; raises Damaged if they are not those of `head`.
+def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Run]:
+    """The runs of a part, oldest first; raises Damaged if they are not those of the record.
 
-    A part that the head has not, any more, has none: what is left of it goes by `delete_abandoned`.
+    A part that the record no longer has, has none: `delete_abandoned` deletes what is left of it.
     """
-    if part not in head.sums:
+    if part not in record.sums:
         return []
     rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
     room = _Room.of(connection)
     for row in connection.execute(
         "SELECT id, generation, items, first, checksums, about FROM run"
         " WHERE index_ = ? AND part = ? ORDER BY id",
-        (head.id, part),
+        (record.id, part),
     ):
         if rows and row[0] <= rows[-1][0]:  # pages that refer to each other: it would never end
-            raise Damaged(f"part {part} of index {head.name} has a run twice: create it anew")
+            raise Damaged(f"part {part} of index {record.index} has a run twice: create it anew")
         room.take(len(row[4]) + len(row[5]))
         rows.append(row)
-    if sum(_checksum(head, part, row) for row in rows) & _MASK != head.sums.get(part, 0):
+    if sum(_checksum(record, part, row) for row in rows) & _MASK != record.sums.get(part, 0):
         raise Damaged(
-            f"part {part} of index {head.name} is not what was written: it is damaged, or a copy "
-            "made while it was written; create the indexes anew"
+            f"part {part} of index {record.index} is not what was written: it is damaged, or a "
+            "copy made while it was written; create the indexes anew"
         )
     found = []
     for id, generation, items, first, packed, about in rows:
@@ -138,24 +138,24 @@ def runs(connection: sqlite3.Connection, head: Head, part: str) -> list[Run]:
     end = 0
     for run in sorted(found, key=lambda run: run.first):
         if run.first < end:  # a few blocks would be as many as the runs say
-            raise Damaged(f"part {part} of index {head.name} has a block twice: create it anew")
+            raise Damaged(f"part {part} of index {record.index} has a block twice: create it anew")
         end = run.first + len(run.checksums)
     return found
 
 
-def delete(connection: sqlite3.Connection, head: Head, part: str, run: Run) -> None:
-    """Delete a run; `head` is to be saved."""
+def delete(connection: sqlite3.Connection, record: IndexRow, part: str, run: Run) -> None:
+    """Delete a run; save the record then."""
     connection.execute(
         "DELETE FROM block WHERE id >= ? AND id < ?", (run.first, run.first + len(run.checksums))
     )
     connection.execute("DELETE FROM run WHERE id = ?", (run.id,))
     checksums = run.checksums.tobytes()
     row = (run.id, run.generation, run.items, run.first, checksums, run.about)
-    head.sums[part] = (head.sums.get(part, 0) - _checksum(head, part, row)) & _MASK
+    record.sums[part] = (record.sums.get(part, 0) - _checksum(record, part, row)) & _MASK
 
 
-def delete_abandoned(connection: sqlite3.Connection, head: Head, most: int) -> bool:
-    """Delete up to `most` blocks of parts that the head has no more; whether some may be left.
+def delete_abandoned(connection: sqlite3.Connection, record: IndexRow, most: int) -> bool:
+    """Delete up to `most` blocks of parts that the record has no more; whether some may be left.
 
     A run goes with the last of its blocks: their numbers are given anew, and what names them still
     would delete those of another index.
@@ -163,13 +163,13 @@ def delete_abandoned(connection: sqlite3.Connection, head: Head, most: int) -> b
     found: list[tuple[str, int, int, int]] = []
     for row in connection.execute(
         "SELECT part, id, first, length(checksums) / 4 FROM run WHERE index_ = ? ORDER BY part, id",
-        (head.id,),
+        (record.id,),
     ):
         if found and row[:2] <= found[-1][:2]:  # pages that refer to each other: without end
-            raise Damaged(f"index {head.name} has a run twice: create it anew")
+            raise Damaged(f"index {record.index} has a run twice: create it anew")
         found.append(row)
     for part, id, first, length in found:
-        if part in head.sums:
+        if part in record.sums:
             continue
         place = first, first + length
         most -= connection.execute(

@@ -11,20 +11,21 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Conflict, Damaged, StoreError
+from providers.errors import Damaged, StoreError
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
-from skipping.model.lease import Lease
+from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, Told
-from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.entries import check_entries
 from skipping.stores.epochs import next_generation, rewound_error
 from skipping.stores.fields import KEPT, Fields, apply_change
+from skipping.stores.index_record import RecordStore
 from skipping.stores.sqlite import index_rows
 from skipping.stores.sqlite.entries import (
     entries_of,
@@ -37,7 +38,7 @@ from skipping.stores.sqlite.entries import (
 )
 from skipping.stores.sqlite.evaluate import Snapshot
 from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
-from skipping.stores.sqlite.index_rows import Head, open_head
+from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
 from skipping.stores.sqlite.segments import stored_bytes
 
@@ -48,7 +49,7 @@ _PATIENCE = 30.0
 _RECLAIMING = 10.0  # seconds of a call, after its own work, that go into making the file smaller
 
 
-class SqliteStore:
+class SqliteStore(RecordStore[IndexRow]):
     """An `IndexStore` in one file, made by the first `define` of a new index.
 
     `patience` is how many seconds a lock of another process is waited for, `kept`, how many bytes
@@ -75,10 +76,10 @@ class SqliteStore:
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         with self._reading(wait=timeout) as connection:
-            rows = index_rows.heads(connection)
+            rows = index_rows.list_records(connection)
         found = tuple(
-            _versioned(row)
-            if isinstance(row, Head)
+            row.versioned
+            if isinstance(row, IndexRow)
             else Versioned(Definition.unreadable(row[0], str(row[1])), 0)
             for row in rows
         )
@@ -91,10 +92,10 @@ class SqliteStore:
         """That of an index; None if it was erased, or never was here."""
         with self._reading(wait=timeout) as connection:
             try:
-                head = index_rows.find_head(connection, index)
+                record = index_rows.find_record(connection, index)
             except Damaged as error:
                 return Versioned(Definition.unreadable(index, str(error)), 0)
-        return None if head is None else _versioned(head)
+        return None if record is None else record.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
@@ -108,41 +109,21 @@ class SqliteStore:
             self._fields.drop(definition.index)  # of a file that was deleted
         return revision
 
-    def state(self, index: IndexId) -> State:
-        """How it stands."""
-        with self._reading() as connection:
-            return open_head(connection, index).stands()
-
-    def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
-        """Say how it stands."""
-        with self._writing() as connection:
-            head = open_head(connection, index)
-            index_rows.require(head, token)
-            head.state = state.to_json()
-            index_rows.save(connection, head)
-
-    def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
-        """Who keeps it up to date."""
+    def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexRow:
         with self._reading(wait=timeout) as connection:
-            return open_head(connection, index).held_by()
+            return read_record(connection, index)
 
-    def hold(
-        self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
-    ) -> None:
-        """Write a lease if it still is `expect`; raises Conflict if not."""
+    def _update(
+        self,
+        index: IndexId,
+        change: Callable[[IndexRow], IndexRow],
+        *,
+        timeout: float | None = None,
+    ) -> IndexRow:
         with self._writing(wait=timeout) as connection:
-            index_rows.hold(connection, index, lease, expect)
-
-    def reserve(self, index: IndexId, n: int) -> range:
-        """`n` ordinals that nobody else gets; raises StoreError when there are no more."""
-        with self._writing() as connection:
-            head = open_head(connection, index)
-            start = head.next
-            if n < 0 or start + n > ORDINALS:
-                raise StoreError(f"no {n} ordinals left for index {index}: drop and create it")
-            head.next += n
-            index_rows.save(connection, head)
-            return range(start, start + n)
+            record = change(read_record(connection, index))
+            index_rows.save(connection, record)
+            return record
 
     def write(
         self,
@@ -155,41 +136,37 @@ class SqliteStore:
         """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
         entries = check_entries(entries)
         with self._writing() as connection:
-            head = open_head(connection, index)
-            if head.dropped or head.revision != revision:
-                raise Conflict(f"index {index} was changed or dropped meanwhile: read it again")
-            index_rows.require(head, token)
+            record = read_record(connection, index)
+            record.require_writable(revision, token)
             ordinals = entries["ordinal"].to_numpy()
-            if len(ordinals) and ordinals.max() >= head.next:
+            if len(ordinals) and ordinals.max() >= record.next:
                 raise StoreError(f"ordinal {ordinals.max()} was never reserved")
-            generation = next_generation(head.generation)
-            placed = place(connection, head, entries, generation)
-            stored = store_sketches(connection, head, entries, placed, generation)
+            generation = next_generation(record.generation)
+            placed = place(connection, record, entries, generation)
+            stored = store_sketches(connection, record, entries, placed, generation)
             if stored or len(placed.created):
-                head.advance(generation)
-            index_rows.save(connection, head)
+                record = record.with_generation(generation)
+            index_rows.save(connection, replace(record, below=placed.below))
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._writing() as connection:
-            head = open_head(connection, index)
+            record = read_record(connection, index)
             # A dropped index has no parts any more: what is left of it goes as it is.
-            if not head.dropped and len(gone := take(connection, head, ordinals)):
-                generation = next_generation(head.generation)
-                append(connection, head, REMOVED, pa.table({"ordinal": gone}), generation)
-                head.advance(generation)
-                sweep(connection, head, removed_of(connection, head))
-                index_rows.save(connection, head)
+            if not record.dropped and len(gone := take(connection, record, ordinals)):
+                generation = next_generation(record.generation)
+                append(connection, record, REMOVED, pa.table({"ordinal": gone}), generation)
+                record = record.with_generation(generation)
+                if sweep(connection, record, removed_of(connection, record)):
+                    record = replace(record, swept=generation)
+                index_rows.save(connection, record)
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         with self._writing() as connection:
-            head = open_head(connection, index, erased=True)
-            if not head.dropped:
-                raise StoreError(f"index {index} is live: drop it before it is erased")
-            head.definition, head.fields, head.sums = None, {}, {}
-            index_rows.save(connection, head)
+            record = read_record(connection, index, erased=True)
+            index_rows.save(connection, replace(record.with_nothing(), fields={}, sums={}))
         self._fields.drop(index)
         self._reclaim(index)
 
@@ -202,7 +179,7 @@ class SqliteStore:
         try:
             while left and time.monotonic() < until:
                 with open_connection(self._path, wait=wait, write=True) as connection:
-                    left = reclaim(connection, open_head(connection, index, erased=True))
+                    left = reclaim(connection, read_record(connection, index, erased=True))
                     connection.execute("COMMIT")
                     left |= shrink(connection)
         except StoreError as error:
@@ -221,28 +198,28 @@ class SqliteStore:
         with self._reading(wait=timeout) as connection:
             if told is not None:
                 connection.set_progress_handler(None, 0)  # nobody waits for all of it
-            head = open_head(connection, index)
-            if since is not None and not head.has_been(since):
+            record = read_record(connection, index)
+            if since is not None and not record.has_been(since):
                 raise rewound_error(self.location, index)
-            return catalogue(connection, head, since=since, fields=fields, told=told)
+            return catalogue(connection, record, since=since, fields=fields, told=told)
 
     def size(self, index: IndexId) -> int | None:
         """Bytes of its blocks, and of the names of its files."""
         with self._reading() as connection:
-            return stored_bytes(connection, open_head(connection, index).id)
+            return stored_bytes(connection, read_record(connection, index).id)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         with self._reading() as connection:
-            return find_holders(connection, open_head(connection, index), files)
+            return find_holders(connection, read_record(connection, index), files)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
-            head = open_head(connection, index)
-            bytes = stored_bytes(connection, head.id)  # rows without end, if it is forged
+            record = read_record(connection, index)
+            bytes = stored_bytes(connection, record.id)  # rows without end, if it is forged
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
-            yield from entries_of(connection, head, bytes)
+            yield from entries_of(connection, record, bytes)
 
     def find_prunable(
         self,
@@ -257,16 +234,16 @@ class SqliteStore:
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
-            head = open_head(connection, index)
-            if generation is not None and not head.has_been(generation):
+            record = read_record(connection, index)
+            if generation is not None and not record.has_been(generation):
                 raise rewound_error(self.location, index)
             for sketch, kept in held.items():
-                if kept is not None and kept.generation != head.generation:
+                if kept is not None and kept.generation != record.generation:
                     # What is still being read is brought up to date when all of it is there.
                     held[sketch] = (
-                        self._newest(connection, head, sketch, kept) if kept.whole else None
+                        self._newest(connection, record, sketch, kept) if kept.whole else None
                     )
-            snapshot = Snapshot(connection, head, held, below=below, deadline=deadline)
+            snapshot = Snapshot(connection, record, held, below=below, deadline=deadline)
             return [snapshot.find_prunable(test) for test in tests]
 
     def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
@@ -278,22 +255,22 @@ class SqliteStore:
         def read() -> Catalogue:
             with self._reading() as connection:
                 connection.set_progress_handler(None, 0)  # nobody waits for all of it
-                return sketch_fields(connection, open_head(connection, index), sketch, told=told)
+                return sketch_fields(connection, read_record(connection, index), sketch, told=told)
 
         held = self._fields.held(index, sketch, Catalogue)
         return held or self._fields.loaded(index, sketch, read, deadline=deadline)
 
     def _newest(
-        self, connection: sqlite3.Connection, head: Head, sketch: str, kept: Catalogue
+        self, connection: sqlite3.Connection, record: IndexRow, sketch: str, kept: Catalogue
     ) -> Catalogue:
         """What is kept brought up to what a transaction sees."""
-        if head.has_been(kept.generation):
-            change = sketch_fields(connection, head, sketch, since=kept.generation)
+        if record.has_been(kept.generation):
+            change = sketch_fields(connection, record, sketch, since=kept.generation)
             newest = apply_change(kept, change)
         else:
-            self._fields.drop(head.name)
-            newest = sketch_fields(connection, head, sketch)
-        self._fields.keep(head.name, sketch, newest)
+            self._fields.drop(record.index)
+            newest = sketch_fields(connection, record, sketch)
+        self._fields.keep(record.index, sketch, newest)
         return newest
 
     @contextmanager
@@ -333,10 +310,6 @@ class SqliteStore:
         ) as connection:
             yield connection
             connection.execute("COMMIT")
-
-
-def _versioned(head: Head) -> Versioned[Definition]:
-    return Versioned(Definition.read(head.definition or "", head.name), head.revision)
 
 
 def _store(path: Path, patience: float, kept: int) -> SqliteStore:

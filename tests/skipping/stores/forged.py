@@ -83,8 +83,8 @@ def forge(path: Path, part: str, change: Change) -> None:
     """Change the blocks of the newest run of a part, and all checksums of them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        head = index_rows.open_head(connection, "i")
-        run = segments.runs(connection, head, part)[-1]
+        record = index_rows.read_record(connection, "i")
+        run = segments.runs(connection, record, part)[-1]
         data = [
             block
             for (block,) in connection.execute(
@@ -93,14 +93,14 @@ def forge(path: Path, part: str, change: Change) -> None:
             )
         ]
         changed, about = change(data, run.about)
-        segments.delete(connection, head, part, run)
+        segments.delete(connection, record, part, run)
         segments.add(
-            *(connection, head, part, changed),
+            *(connection, record, part, changed),
             generation=run.generation,
             items=run.items,
             about=about,
         )
-        index_rows.save(connection, head)
+        index_rows.save(connection, record)
         connection.execute("COMMIT")
 
 

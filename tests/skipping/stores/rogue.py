@@ -63,8 +63,8 @@ def behave(line: socket.socket, how: str) -> None:
         while line.recv(65_536):  # what was not read would be a reset
             pass
     else:
-        head, piece = {**DRIPS, **FLOODS}[how]
-        line.sendall(head)
+        record, piece = {**DRIPS, **FLOODS}[how]
+        line.sendall(record)
         while True:
             line.sendall(piece)
             time.sleep(0.02 if how in DRIPS else 0)

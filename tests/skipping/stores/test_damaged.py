@@ -335,17 +335,17 @@ def test_runs_that_share_blocks_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     forged.make(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        head = index_rows.open_head(connection, "i")
-        (run, *_) = segments.runs(connection, head, "s2_values")
+        record = index_rows.read_record(connection, "i")
+        (run, *_) = segments.runs(connection, record, "s2_values")
         row = (99, run.generation, run.items, run.first, run.checksums.tobytes(), run.about)
         connection.execute(
             "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*row, head.id, "s2_values"),
+            (*row, record.id, "s2_values"),
         )
-        added = head.sums["s2_values"] + segments._checksum(head, "s2_values", row)
-        head.sums["s2_values"] = added & segments._MASK
-        index_rows.save(connection, head)
+        added = record.sums["s2_values"] + segments._checksum(record, "s2_values", row)
+        record.sums["s2_values"] = added & segments._MASK
+        index_rows.save(connection, record)
     with pytest.raises(Damaged, match="a block twice"):
         forged.ask(path)
 
@@ -357,17 +357,17 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
     # Of both SQLite keeps 589 bytes in the row, and the rest in one page, or in three.
     large, small = b"<large>" + bytes(12_853), b"<small>" + bytes(4_670)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        head = index_rows.open_head(connection, "i")
-        segments.add(connection, head, "s4_filter", [large, *[small] * 60], generation=1, items=1)
-        run = segments.runs(connection, head, "s4_filter")[-1]
+        record = index_rows.read_record(connection, "i")
+        segments.add(connection, record, "s4_filter", [large, *[small] * 60], generation=1, items=1)
+        run = segments.runs(connection, record, "s4_filter")[-1]
         sums = zlib.crc32(large).to_bytes(4, "little") * 61
         row = (run.id, run.generation, run.items, run.first, sums, run.about)
         connection.execute("UPDATE run SET checksums = ? WHERE id = ?", (sums, run.id))
-        head.sums["s4_filter"] += segments._checksum(head, "s4_filter", row)
+        record.sums["s4_filter"] += segments._checksum(record, "s4_filter", row)
         row = (*row[:4], run.checksums.tobytes(), run.about)
-        head.sums["s4_filter"] -= segments._checksum(head, "s4_filter", row)
-        head.sums["s4_filter"] &= segments._MASK
-        index_rows.save(connection, head)
+        record.sums["s4_filter"] -= segments._checksum(record, "s4_filter", row)
+        record.sums["s4_filter"] &= segments._MASK
+        index_rows.save(connection, record)
         connection.execute("VACUUM")  # no page has what was there before
         assert connection.execute("PRAGMA page_size").fetchone() == (4_096,)
     data = bytearray(path.read_bytes())
@@ -378,8 +378,8 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
         data[at - 4 : at - 4 + len(kept)] = kept
     path.write_bytes(data)
     with closing(sqlite3.connect(path)) as connection:
-        head = index_rows.open_head(connection, "i")
-        run = segments.runs(connection, head, "s4_filter")[-1]
+        record = index_rows.read_record(connection, "i")
+        run = segments.runs(connection, record, "s4_filter")[-1]
         read = (block for n in range(61) for _, block in segments.blocks(connection, run, [n]))
         assert all(block == large for block in islice(read, 20))
         with pytest.raises(Damaged, match="more bytes than its file"):

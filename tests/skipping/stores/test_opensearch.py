@@ -209,7 +209,7 @@ def test_one_search_for_all_tests(opensearch: str, between: Front) -> None:
     assert len(searches) == 1
     assert "allow_partial_search_results=false" in searches[0].path
     assert json.loads(searches[0].body)["timeout"].endswith("ms")
-    assert [r.method for r in between.seen] == ["GET", "POST"]  # the head, then the question
+    assert [r.method for r in between.seen] == ["GET", "POST"]  # the record, then the question
 
 
 # Busy

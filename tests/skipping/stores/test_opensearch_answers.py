@@ -121,7 +121,7 @@ def test_a_document_is_known_by_its_id(opensearch: str, between: Front) -> None:
 def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
     """As after a restore of one of the two: numbers would be given twice."""
     store = make(opensearch)
-    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+    path = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
     old = store._client.call("GET", path)["_source"]
     store.write("i", entries(store.reserve("i", 5)), revision=1)
     store._client.call("PUT", path, old, refresh="true")
@@ -135,9 +135,9 @@ def test_a_catalogue_older_than_its_entries(opensearch: str) -> None:
     store.write("i", again, revision=1)
     found = store.catalogue("i").files["path"].to_pylist()
     assert found == [*(f"f{o}" for o in range(10)), *(f"g{o}" for o in reserved)]
-    head = store._catalogues.head("i")
-    counted = {"query": head.visible, "size": 0, "track_total_hits": True}
-    answer = store._client.call("POST", f"/{head.entries}/_search", counted)
+    record = store._registry.read("i")
+    counted = {"query": record.visible, "size": 0, "track_total_hits": True}
+    answer = store._client.call("POST", f"/{record.entries}/_search", counted)
     assert answer["hits"]["total"]["value"] == 15 + 2  # nothing of the lost write; two pages
 
 
@@ -151,7 +151,7 @@ def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.Monke
 
     def seen() -> pa.Table:
         """By pages, and the same without."""
-        kept = store._entries(store._catalogues.head("i"))
+        kept = store._entries(store._registry.read("i"))
         packed = kept._packed(fields)
         assert packed is not None
         whole = store.catalogue("i", fields=fields)
@@ -187,7 +187,7 @@ def test_without_its_pages_an_index_is_read_all_the_same(
     opensearch: str, damage: str | None
 ) -> None:
     store = make(opensearch)
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     (page,) = store._client.search(name, {"query": {"exists": {"field": "page_number"}}})["hits"][
         "hits"
     ]
@@ -196,7 +196,7 @@ def test_without_its_pages_an_index_is_read_all_the_same(
         store._client.call("DELETE", path, refresh="true")
     else:
         store._client.call("PUT", path, {**page["_source"], "page": damage}, refresh="true")
-    assert store._entries(store._catalogues.head("i"))._packed([]) is None
+    assert store._entries(store._registry.read("i"))._packed([]) is None
     assert ordinals(store) == list(range(10))
     assert answers(store) == EXPECTED
 
@@ -267,7 +267,7 @@ def test_fields_are_read_ahead(opensearch: str, between: Front) -> None:
         time.sleep(0.01)
     between.seen.clear()
     assert ask() == EXPECTED[0]
-    assert [r.method for r in between.seen] == ["GET"]  # the head, whose generation is asked
+    assert [r.method for r in between.seen] == ["GET"]  # the record, whose generation is asked
 
 
 def test_who_cannot_wait_for_fields_is_answered_without_them(

@@ -143,7 +143,7 @@ def test_names_leave_room_for_columns_to_come() -> None:
 
 def found(store: OpenSearchStore, query: Any) -> list[int]:
     """Ordinals of the documents that a search selects, as somebody without us would say it."""
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     body = {"query": query, "sort": ["ordinal"], "_source": False, "size": 100}
     hits = store._client.call("POST", f"/{name}/_search", body)["hits"]["hits"]
     return [hit["sort"][0] for hit in hits]
@@ -170,7 +170,7 @@ def test_a_search_by_names(opensearch: str) -> None:
     assert found(store, {"term": {"columns.price.values": "c"}}) == [1, 2]
     assert found(store, {"query_string": {"query": "columns.seller.name.max:y"}}) == [1]
     assert found(store, {"exists": {"field": "columns.price.max"}}) == [0, 1, 2]
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     counted = {"size": 0, "aggs": {"v": {"terms": {"field": "columns.price.values"}}}}
     buckets = store._client.call("POST", f"/{name}/_search", counted)["aggregations"]["v"]
     assert {b["key"]: b["doc_count"] for b in buckets["buckets"]} == {"a": 1, "b": 1, "c": 2}

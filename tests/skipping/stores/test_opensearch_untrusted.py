@@ -60,7 +60,7 @@ def peak(use: Callable[[], object]) -> tuple[int, int]:
 
 def page_of(store: OpenSearchStore) -> tuple[str, Any]:
     """The path and the source of a page."""
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     body = {"query": {"exists": {"field": "page_number"}}, "size": 1}
     hit = store._client.call("POST", f"/{name}/_search", body)["hits"]["hits"][0]
     return f"/{name}/_doc/{hit['_id']}", hit["_source"]
@@ -258,7 +258,7 @@ def test_many_foreign_documents_stop_no_table(
     assert {each.value.index for each in found if each.value.fault is None} == {"i", "j"}
     assert sum(each.value.fault is not None for each in found) == 50
     # Nothing keeps what they hold.
-    assert all(error.__traceback__ is None for _, error in store._catalogues._foreign.values())
+    assert all(error.__traceback__ is None for _, error in store._registry._foreign.values())
     # They are not read again, and the next to ask is served as if they were not there.
     sizes.clear()
     assert len(store.definitions()) == 52
@@ -270,7 +270,7 @@ def test_many_foreign_documents_stop_no_table(
 
 def test_a_foreign_document_that_changed_is_read_again(opensearch: str) -> None:
     store = make(opensearch)
-    name, key = f"{store._access.prefix}catalogue", store._catalogues._keys["i"]
+    name, key = f"{store._access.prefix}catalogue", store._registry._keys["i"]
     sound = store._client.document(name, key)["_source"]
     store._client.call("PUT", f"/{name}/_doc/{key}", {**sound, "heads": {}}, refresh="true")
     assert store.definitions() == ()
@@ -293,7 +293,7 @@ def test_a_document_that_is_too_large_stops_its_own_table(
 ) -> None:
     store = make(opensearch)
     store.define(OTHER, expect=None)
-    name, key = f"{store._access.prefix}catalogue", store._catalogues._keys["i"]
+    name, key = f"{store._access.prefix}catalogue", store._registry._keys["i"]
     sound = store._client.document(name, key)["_source"]
     sound["heads"]["i"]["state"] = "x" * 3_000_000
     store._client.call("PUT", f"/{name}/_doc/{key}", sound, refresh="true")

@@ -29,15 +29,15 @@ pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
 def test_what_a_dead_writer_left_is_never_seen(opensearch: str) -> None:
     store = make(opensearch, lease=0.3)
     asleep = at(store, opensearch)
-    lost = attempt(asleep._catalogues, "i", lambda head: None, lease=0.3, patience=5)
+    lost = attempt(asleep._registry, "i", lambda record: None, lease=0.3, patience=5)
     held = lost.__enter__()
 
     def create(ordinal: int, low: int) -> None:
         identity = f"{ordinal}.{held.number}"
         document = {"ordinal": ordinal, "generation": held.number, "s1_known": True, "s1_low": low}
         items = [({"create": {"_id": identity}}, document)]
-        asleep._client.bulk(held.head.entries, items)
-        asleep._client.call("POST", f"/{held.head.entries}/_refresh")
+        asleep._client.bulk(held.record.entries, items)
+        asleep._client.call("POST", f"/{held.record.entries}/_refresh")
 
     create(5, 9)
     before = store.catalogue("i")
@@ -59,7 +59,7 @@ def test_what_a_dead_writer_left_is_never_seen(opensearch: str) -> None:
 
 def test_a_writer_that_moves_is_waited_for(opensearch: str) -> None:
     store = make(opensearch, lease=0.4, patience=0.5)
-    with attempt(store._catalogues, "i", lambda head: None, lease=0.4, patience=5) as held:
+    with attempt(store._registry, "i", lambda record: None, lease=0.4, patience=5) as held:
         began = time.monotonic()
         with pytest.raises(StoreError, match="all the time"), _beating(held):
             store.write("i", entries(store.reserve("i", 1)), revision=1)
@@ -126,7 +126,7 @@ def test_a_removal_that_is_cut_short(opensearch: str, monkeypatch: pytest.Monkey
         assert ordinals(store) == list(range(1, 9))
         assert answers(store) == [[o for o in e if o not in (0, 9)] for e in EXPECTED]
         store.write("i", entries(range(1, 2)), revision=1)
-    assert store._catalogues.head("i").unswept is None
+    assert store._registry.read("i").unswept is None
 
 
 # Space
@@ -166,16 +166,16 @@ def test_what_dead_writers_left_is_deleted(opensearch: str) -> None:
     numbers: list[int] = []
 
     def die() -> None:
-        with store._attempt("i", lambda head: None) as held:
+        with store._attempt("i", lambda record: None) as held:
             numbers.append(held.number)
             document = {"ordinal": 0, "generation": held.number}
             items = [({"create": {"_id": f"0.{held.number}"}}, document)]
-            store._entries(held.head).create(items, generation=held.number, beat=held.beat)
+            store._entries(held.record).create(items, generation=held.number, beat=held.beat)
             raise StoreError("it dies")
 
     with pytest.raises(StoreError, match="dies"):
         die()
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     lost = {"query": {"terms": {"generation": numbers}}, "_source": False}
     assert len(store._client.search(name, lost)["hits"]["hits"]) == 1
     store.write("i", entries(store.reserve("i", 1)), revision=1)
@@ -189,7 +189,7 @@ def test_what_dead_writers_left_is_deleted(opensearch: str) -> None:
 def test_entries_deleted_under_who_asks(opensearch: str) -> None:
     store = make(opensearch)
     assert answers(store) == EXPECTED
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     store._client.call("DELETE", f"/{name}")
     for use in (
         lambda: answers(store),
@@ -213,7 +213,7 @@ def test_catalogue_deleted_under_who_asks(opensearch: str) -> None:
 
 def said(store: OpenSearchStore, change: Callable[[Any], object], *, id: str = "") -> None:
     """Change what stands in the catalogue about index i, or copy it so under another id."""
-    name, key = f"{store._access.prefix}catalogue", store._catalogues._keys["i"]
+    name, key = f"{store._access.prefix}catalogue", store._registry._keys["i"]
     found = store._client.document(name, key)["_source"]
     change(found)
     store._client.call("PUT", f"/{name}/_doc/{id or key}", found, refresh="true")
@@ -255,7 +255,7 @@ def test_only_indices_of_a_derived_name_are_deleted(
 ) -> None:
     store = at(make(opensearch), between.address)
     store.define(replace(DEFINITION, dropped=True), expect=1)
-    name = store._catalogues.head("i").entries
+    name = store._registry.read("i").entries
     said(store, lambda source: source["heads"]["i"].update(entries=entries))
     between.seen.clear()
     with pytest.raises(StoreError, match=r"document '[0-9a-f]{64}'"):
@@ -297,7 +297,7 @@ def test_an_index_claimed_by_a_foreign_document(opensearch: str) -> None:
     for id in ("payroll", "f" * 64):
         store = make(opensearch)
         said(store, lambda source: source.update(key="0"), id=id)
-        kept = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+        kept = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
         store._client.call("DELETE", kept, refresh="true")
         with pytest.raises(StoreError, match=r"no index of ours|nobody we know"):
             at(store, opensearch).erase("i")

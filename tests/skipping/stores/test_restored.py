@@ -37,16 +37,16 @@ def backup(store: IndexStore) -> Callable[[], None]:
         shutil.copy(path, f"{path}-kept")
         return lambda: (shutil.copy(f"{path}-kept", path), None)[1]
     assert isinstance(store, OpenSearchStore)
-    head = store._catalogues.head("i")
-    path = f"/{store._access.prefix}catalogue/_doc/{store._catalogues._keys['i']}"
+    record = store._registry.read("i")
+    path = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
     kept = store._client.call("GET", path)["_source"]
 
     def restore() -> None:
         store._client.call("PUT", path, kept, refresh="true")
-        later = {"range": {"generation": {"gt": head.generation}}}
-        hits = store._client.search(head.entries, {"query": later})["hits"]["hits"]
-        store._client.bulk(head.entries, [({"delete": {"_id": h["_id"]}}, None) for h in hits])
-        store._client.call("POST", f"/{head.entries}/_refresh")
+        later = {"range": {"generation": {"gt": record.generation}}}
+        hits = store._client.search(record.entries, {"query": later})["hits"]["hits"]
+        store._client.bulk(record.entries, [({"delete": {"_id": h["_id"]}}, None) for h in hits])
+        store._client.call("POST", f"/{record.entries}/_refresh")
 
     return restore
 

@@ -36,7 +36,7 @@ def test_another_process_sees_what_this_one_wrote(
     path: Path, processes: ProcessPoolExecutor
 ) -> None:
     store = make(path)
-    there = processes.submit(store.find_pruned, "i", TESTS, below=10, timeout=30).result(60)
+    there = processes.submit(store.find_prunable, "i", TESTS, below=10, timeout=30).result(60)
     assert [list(a) for a in there] == EXPECTED == answers(SqliteStore(path))
     processes.submit(store.remove, "i", pa.array([0])).result(60)
     assert answers(store)[0] == EXPECTED[0][1:]
@@ -128,7 +128,7 @@ def test_index_with_a_definition_of_an_older_format_leaves_the_others_usable(pat
     other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
     store.define(other, expect=None)
     with sqlite_schema.open_connection(path, wait=5, write=True) as connection:
-        row = index_rows.open_head(connection, "j")
+        row = index_rows.read_record(connection, "j")
         row.definition = other.to_json().replace('"format": 4', '"format": 3')
         index_rows.save(connection, row)
         connection.execute("COMMIT")
@@ -459,7 +459,7 @@ def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
             now.setattr(sqlite_store, "_RECLAIMING", 0.0)
             store.define(replace(DEFINITION, dropped=True), expect=1)
         with sqlite_schema.open_connection(each, wait=5, write=True) as connection:
-            sqlite_entries.reclaim(connection, index_rows.open_head(connection, "i"))
+            sqlite_entries.reclaim(connection, index_rows.read_record(connection, "i"))
             connection.execute("COMMIT")
         store.write("o", entries(store.reserve("o", 10)), revision=1)
         store.erase("i")
