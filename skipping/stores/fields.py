@@ -30,7 +30,7 @@ KEPT = 256 << 20
 
 _SHARE = 0.5  # of the time left that is spent on waiting
 
-_Kept = TypeVar("_Kept", Catalogue, Slices)
+_Kept = TypeVar("_Kept", bound=Catalogue | Slices)
 
 
 class Fields:

@@ -17,7 +17,6 @@ from providers.index_predicate import BitsSet
 from skipping.stores.opensearch.client import PAGE_SIZE, Body
 from skipping.stores.opensearch.documents import BYTES, decode_values
 from skipping.stores.opensearch.index import ORDER, Entries
-from skipping.stores.opensearch.registry import RegistryRecord
 from skipping.stores.slices import Block, Slices, TooLarge, block_of, gathered
 
 __all__ = ["read_slices"]
@@ -25,9 +24,7 @@ __all__ = ["read_slices"]
 _AT_ONCE = 16 << 20  # bytes of the values of one answer, about
 
 
-def read_slices(
-    record: RegistryRecord, entries: Entries, test: BitsSet, kept: Slices | None, *, most: int
-) -> Slices:
+def read_slices(entries: Entries, test: BitsSet, kept: Slices | None, *, most: int) -> Slices:
     """The values that a test asks about, of all files; what is `kept` is brought up to the record.
 
     Raises TooLarge for more than `most` bytes.
@@ -38,9 +35,9 @@ def read_slices(
         for layout, keys in test.probes
         for block in _blocks(entries, test, layout, keys, after, most)
     )
-    read = gathered(record.generation, blocks, most=most)
+    read = gathered(entries.record.generation, blocks, most=most)
     if kept is None:
-        return read.after(Slices(record.generation), entries.unswept())
+        return read.after(Slices(entries.record.generation), entries.unswept())
     return kept.after(read, [*entries.unswept(), *entries.removed(after)])
 
 

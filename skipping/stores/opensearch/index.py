@@ -48,17 +48,17 @@ class Entries:
 
     def __init__(self, client: Client, record: RegistryRecord) -> None:
         self._client = client
-        self._record = record
+        self.record = record
         self._name = record.entries
 
     def prepare(self, fields: dict[str, str]) -> None:
         """Make place for documents with these fields, and say in words what they are about."""
-        assert self._record.definition is not None
+        assert self.record.definition is not None
         # Who builds an index reserves the ordinals of all files before the first is written.
-        made = Definition.from_json(self._record.definition)
-        body = describe_mapping(made, fields, files=self._record.next)
+        made = Definition.from_json(self.record.definition)
+        body = describe_mapping(made, fields, files=self.record.next)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
-        if not self._record.generation:
+        if not self.record.generation:
             try:
                 self._client.call("PUT", f"/{self._name}", body)
                 return
@@ -88,7 +88,7 @@ class Entries:
     def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
         """What there is about files of these ordinals or these identities."""
         found = Found({}, {}, {}, set())
-        if not self._record.generation:
+        if not self.record.generation:
             return found
         for field, values in (("ordinal", ordinals), ("identity", names)):
             wanted = ["ordinal", "identity", "*_known"]
@@ -116,8 +116,8 @@ class Entries:
         is older than they are, and would number others like them.
         """
         newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
-        if self._record.aborted:
-            newer["must_not"] = [{"terms": {"generation": list(self._record.aborted)}}]
+        if self.record.aborted:
+            newer["must_not"] = [{"terms": {"generation": list(self.record.aborted)}}]
         body = {
             "query": {"bool": newer},
             "size": 1,
@@ -150,10 +150,10 @@ class Entries:
 
     def purge(self, *, beat: Callable[[], None]) -> None:
         """Delete documents that are never seen, of writers that died; some thousands at a time."""
-        if not self._record.aborted or not self._record.generation:
+        if not self.record.aborted or not self.record.generation:
             return
         beat()
-        query = {"terms": {"generation": list(self._record.aborted)}}
+        query = {"terms": {"generation": list(self.record.aborted)}}
         body = {"query": query, "_source": False, "size": PAGE_SIZE, "track_total_hits": False}
         hits = self.search(body, timeout=self._client.patience)["hits"]["hits"]
         self._client.bulk(
@@ -181,7 +181,7 @@ class Entries:
         timeout: float | None = None,
     ) -> Catalogue:
         """The entries, or those that changed after a generation."""
-        record = self._record
+        record = self.record
         types = types_of(record.fields)
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
             raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
@@ -207,7 +207,7 @@ class Entries:
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
-        record = self._record
+        record = self.record
         if since is None and (packed := self._packed(fields)) is not None:
             files = packed.select(["ordinal", *fields])
             return Catalogue(record.generation, record.next, files, pa.array([], pa.int64()))
@@ -239,7 +239,7 @@ class Entries:
 
         The source has no lists and no filters; they are read out of doc values, which are sets.
         """
-        types = types_of(self._record.fields)
+        types = types_of(self.record.fields)
         whole = self.catalogue([name for name, type in types.items() if is_scalar(type)])
         packed = {f"{folder_of(t)}.{name}": (name, t) for name, t in types.items() if folder_of(t)}
         ordinals = whole.files["ordinal"]
@@ -265,7 +265,7 @@ class Entries:
 
     def size(self) -> int | None:
         """Bytes of its primary shards; None where that may not be asked."""
-        if not self._record.generation:
+        if not self.record.generation:
             return 0
         try:
             found = self._client.call("GET", f"/{self._name}/_stats/store")
@@ -277,13 +277,13 @@ class Entries:
 
     def unswept(self, *, timeout: float | None = None) -> list[int]:
         """Ordinals that were removed and may still have documents."""
-        if self._record.unswept is None:
+        if self.record.unswept is None:
             return []
-        return self.removed({"term": {"generation": self._record.unswept}}, timeout=timeout)
+        return self.removed({"term": {"generation": self.record.unswept}}, timeout=timeout)
 
     def visible(self, *also: Body) -> Body:
         """What selects the documents that count, and that these queries select."""
-        return {"bool": {"filter": [self._record.visible, *also]}}
+        return {"bool": {"filter": [self.record.visible, *also]}}
 
     def removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
         """Ordinals whose tombstones a query selects."""
@@ -341,10 +341,10 @@ class Entries:
         left = self._client.patience if timeout is None else timeout
         answer = self.search(counted, timeout=left)
         # A page has a row for each document of its write; those of removed entries are gone.
-        rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self._record.fields))
+        rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self.record.fields))
         body = {"query": self.visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
         hits = self.pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
-        types = types_of(self._record.fields)
+        types = types_of(self.record.fields)
         try:
             sources = (hit["_source"] for hit in hits)
             files = unpack_pages(sources, removed, fields, types, most=rows)

@@ -27,11 +27,12 @@ from skipping.stores.entries import check_entries
 from skipping.stores.epochs import rewound_error
 from skipping.stores.fields import KEPT, Fields
 from skipping.stores.index_record import RecordStore
+from skipping.stores.opensearch.capabilities import CapabilityCache
 from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.commits import Attempt, attempt
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.documents import documents, identities, name_of, types_of
-from skipping.stores.opensearch.evaluate import Answers
+from skipping.stores.opensearch.evaluate import IndexSearch, cached_fields
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.packed_entries import pages
 from skipping.stores.opensearch.registry import Foreign, Registry, RegistryRecord
@@ -96,7 +97,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         self._client = Client(server, self._access, patience=patience)
         self._registry = Registry(self._client, self._access.prefix)
         self._fields = Fields(kept)
-        self._answers = Answers(self._fields)
+        self._cluster = CapabilityCache()
         self._lease = lease
         self._named = set[tuple[str, int, int]]()
         self._reclaimed: dict[str, float] = {}
@@ -259,13 +260,14 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
-        held = self._answers.held(index, tests)
+        cached = cached_fields(self._fields, index, tests)
         record = self._read(index, timeout=timeout)
         if generation is not None and not record.has_been(generation):
             raise rewound_error(self.location, index)
-        return self._answers.find_prunable(
-            index, record, self._entries(record), tests, held, below=below, deadline=deadline
-        )
+        below = min(below, record.next)
+        entries = self._entries(record)
+        search = IndexSearch(entries, self._fields, cached, self._cluster, below, deadline)
+        return search.find_prunable(tests)
 
     def _entries(self, record: RegistryRecord) -> Entries:
         return Entries(self._client, record)

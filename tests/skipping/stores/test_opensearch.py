@@ -99,6 +99,7 @@ def test_bits_are_asked_with_the_rest(opensearch: str, between: Front) -> None:
     store = at(make(opensearch, files=0), between.address)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     assert store.catalogue("i", fields=["s3_layout"]).files["s3_layout"].to_pylist()[4:6] == [0, 1]
+    answers(store)  # which probes the cluster
     between.seen.clear()
     found = store.find_prunable("i", [*TESTS, bit(0)], below=10, timeout=30)
     assert [list(a) for a in found] == [*EXPECTED, [0, 2, 4, 5, 8, 9]]
@@ -125,6 +126,24 @@ def test_bits_where_only_aggregations_may_be_scripts(opensearch: str, between: F
         found = store.find_prunable("i", [bit(0), *TESTS], below=10, timeout=60)
         assert [list(a) for a in found] == [[], *EXPECTED]
     assert any(b"scripted_metric" in r.body for r in between.seen[-1:])
+    assert sum(b"return false" in r.body for r in between.seen) == 1
+
+
+def test_capabilities_are_probed_again_after_a_refused_search(
+    opensearch: str, between: Front
+) -> None:
+    """As after a restart of the cluster without scripts."""
+    store = at(make(opensearch), between.address)
+    assert answers(store) == EXPECTED
+    no = Answer(400, {"error": {"type": "search_phase_execution_exception"}, "status": 400})
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        return no if b"scripted_metric" in request.body else to_node(request.body)
+
+    between.rule = rule
+    with pytest.raises(StoreError, match="search_phase_execution"):
+        answers(store)
+    assert answers(store) == EXPECTED
 
 
 def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:

@@ -1,0 +1,63 @@
+"""What a cluster can do in a search. A store probes it once, with three small searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from skipping.stores.opensearch.client import Body, Refused
+from skipping.stores.opensearch.index import Entries
+from skipping.stores.opensearch.queries import numbers_query
+from skipping.stores.opensearch.scripts import ANY_FILTER, bitmap
+
+__all__ = ["Capabilities", "CapabilityCache"]
+
+_REFUSALS = (400, 403, 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one cluster allows, and its version knows."""
+
+    aggregates_by_script: bool
+    filters_by_script: bool
+    matches_bitmaps: bool
+    """Whether a `terms` query takes 64-bit bitmaps."""
+
+
+class CapabilityCache:
+    """The capabilities of one cluster. Safe to use from several threads: two may probe."""
+
+    def __init__(self) -> None:
+        self._probed: Capabilities | None = None
+
+    def get(self, entries: Entries, time_left: Callable[[], float]) -> Capabilities:
+        """Return the capabilities; the first call probes them on an index that has documents."""
+        if self._probed is None:
+            aggregation = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
+            # Some document has the record's generation; older clusters do not find it by a bitmap.
+            numbers = numbers_query("generation", pa.array([entries.record.generation]))
+            found = _search(entries, {"query": numbers, "size": 1, "_source": False}, time_left())
+            self._probed = Capabilities(
+                aggregates_by_script=_search(entries, aggregation, time_left()) is not None,
+                filters_by_script=_search(entries, {"query": ANY_FILTER}, time_left()) is not None,
+                matches_bitmaps=found is not None and bool(found["hits"]["hits"]),
+            )
+        return self._probed
+
+    def forget(self, error: Refused) -> None:
+        """Probe again at the next search, if a refused one may mean that the cluster changed."""
+        if error.status in _REFUSALS:
+            self._probed = None
+
+
+def _search(entries: Entries, body: Body, timeout: float) -> Body | None:
+    """Return the answer, or None if the cluster refuses such a search."""
+    try:
+        return entries.search(body, timeout=timeout)
+    except Refused as error:
+        if error.status not in _REFUSALS:
+            raise
+        return None
