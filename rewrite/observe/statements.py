@@ -15,7 +15,7 @@ from rewrite.observe.prometheus import counters
 from rewrite.observe.queries import frame_of, plan_of
 from rewrite.observe.rows import describe_scan, rows_of
 from rewrite.observe.verify import verify
-from skipping.model.identifiers import plain_name, qualified
+from skipping.model.identifiers import plain_name, qualify_name
 from skipping.parser import Explain, ShowCounters, ShowHistory, Verify
 from skipping.parser.statements import Report
 
@@ -32,7 +32,7 @@ def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
             found = verify(frame_of(spark, query))
             return [(found.rows, found.opened, found.without, found.note)]
         case ShowHistory(table):
-            named = None if table is None else plain_name(qualified(spark, table))
+            named = None if table is None else plain_name(qualify_name(spark, table))
             return rows_of_history(spark, named)
         case ShowCounters():
             names = [field.name for field in fields(TableCounters)]

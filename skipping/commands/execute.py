@@ -31,7 +31,7 @@ from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
 from skipping.model.identifiers import (
     is_same_name,
-    qualified,
+    qualify_name,
     shown_name,
     shown_path,
     split_name,
@@ -364,7 +364,7 @@ def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
         if not _drop_orphan(spark, table) and not statement.if_exists:
             if isinstance(error, NoIndex):
                 raise DefinitionError(
-                    f"{shown_name(qualified(spark, table))} has no skipping index, so there is "
+                    f"{shown_name(qualify_name(spark, table))} has no skipping index, so there is "
                     "nothing to drop: SHOW SKIPPING INDEXES lists those there are",
                     about="table",
                 ) from error
@@ -396,7 +396,7 @@ def _drop_part(spark: SparkSession, statement: DropKind) -> bool:
 
 
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:
-    store, name = store_of(spark, settings_of(spark)), qualified(spark, table)
+    store, name = store_of(spark, settings_of(spark)), qualify_name(spark, table)
     for found in _definitions(store):
         if is_same_name(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
@@ -408,7 +408,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
-    name = qualified(spark, table)
+    name = qualify_name(spark, table)
     erased = [
         d.value for d in _definitions(store) if d.value.dropped and is_same_name(d.value.name, name)
     ]

@@ -44,7 +44,7 @@ def describe(
         "state": "table was replaced: refresh" if replaced else state.status,
         "enabled": str(definition.enabled).lower(),
         "maintained by": _maintainer(IndexOptions.of(dict(definition.options))),
-        "owner": store.lease(definition.index).described(),
+        "owner": store.lease(definition.index).describe(),
         "version": version if table.has_log else _newest(table.files()),
         "version covered": state.covered if table.has_log else _moment(state.at),
         "lag": None if replaced else _lag(table, version, state.covered),

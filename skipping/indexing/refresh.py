@@ -62,7 +62,7 @@ def refresh(
     With `limit` no more than so many files: the rest is `State.left` for the next time. With
     `until`, the version to get to is that, where versions count up. `token` is that of the index's
     lease, if the caller has it. Files that could not be read before are tried again, without
-    `retry` only when they are due (`State.retries_by`). `known` is what was found to do a moment
+    `retry` only when they are due (`State.is_retry_due`). `known` is what was found to do a moment
     ago, and is done if nothing has changed since. Raises what goes wrong, after the index was
     marked as failed: it is still asked, because what it knows stays true. Another refresher at work
     at the same time does no harm.
@@ -281,7 +281,7 @@ def find_pending(
 ) -> Pending:
     """What is to be built; `known`, what was found before, if that is about the same."""
     version = _target_version(table, state, until)
-    retry = state.unread > 0 and (retry or state.retries_by(time.time()))
+    retry = state.unread > 0 and (retry or state.is_retry_due(time.time()))
     columns = tuple(i for i, _ in current_columns(definition.value, table.columns(), providers))
     wanted = Pending(definition, columns, state, version, retry)
     if known == wanted:

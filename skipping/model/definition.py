@@ -192,7 +192,7 @@ class Definition:
         Other programs can write to the store, so nothing is taken from CREATE's checks: size, form
         and types are checked again, and the condition is parsed as CREATE parses it.
         """
-        data = _loaded(text)
+        data = _parse_object(text)
         try:
             found = data["format"]
             if type(found) is not int or found != FORMAT:
@@ -207,13 +207,13 @@ class Definition:
                 **{
                     **{name: data[name] for name in _STORED & data.keys()},
                     "table": TableId(**data["table"]),
-                    "options": _pairs(data["options"]),
+                    "options": _parse_pairs(data["options"]),
                     "columns": tuple(
                         IndexedColumn(
                             **{
                                 **column,
-                                "params": _pairs(column["params"]),
-                                "expression": _expression(column["expression"]),
+                                "params": _parse_pairs(column["params"]),
+                                "expression": _parse_expression(column["expression"]),
                                 "parts": tuple((n, i) for n, i in column["parts"]),
                             }
                         )
@@ -245,7 +245,7 @@ class Definition:
         index = index if _is_name(index) else mask_controls(index)[:100] or "?"
         name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
         with suppress(StoreError):
-            data = _loaded(text)
+            data = _parse_object(text)
             dropped = data.get("dropped") is True
             if _is_name(data.get("name")):
                 name = data["name"]
@@ -315,7 +315,7 @@ class State:
     unread: int = 0
     retries: int = 0
 
-    def retries_by(self, now: float) -> bool:
+    def is_retry_due(self, now: float) -> bool:
         """Whether files that could not be read are to be tried again by then."""
         pause = min(FIRST_PAUSE * 2.0 ** min(self.retries, 30), LONGEST_PAUSE)
         return self.unread > 0 and now >= (self.at or 0) + pause
@@ -330,7 +330,7 @@ class State:
 
         Raises StoreError for what is no state.
         """
-        data = _loaded(text)
+        data = _parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
         numbers = (state.covered, state.revision, state.left)
         if (
@@ -364,7 +364,7 @@ _KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _STORED = {field.name for field in fields(Definition)} - {"fault"}
 
 
-def _loaded(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     """A JSON object; raises StoreError for anything else, however large or deep."""
     if len(text) > _LONGEST_TEXT:
         raise StoreError(f"the store holds {len(text):,} characters where a definition should be")
@@ -377,7 +377,7 @@ def _loaded(text: str) -> dict[str, Any]:
     return data
 
 
-def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
+def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
     """Names with their values, which are scalars; raises TypeError or ValueError."""
     pairs = tuple((name, value) for name, value in given)
     for name, value in pairs:
@@ -386,7 +386,7 @@ def _pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
     return pairs
 
 
-def _expression(given: Any) -> Expression | None:
+def _parse_expression(given: Any) -> Expression | None:
     """As it is stored; raises TypeError or ValueError."""
     if given is None:
         return None

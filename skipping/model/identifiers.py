@@ -18,7 +18,7 @@ __all__ = [
     "name_parts",
     "plain_name",
     "printable",
-    "qualified",
+    "qualify_name",
     "shown_name",
     "shown_path",
     "split_name",
@@ -60,7 +60,7 @@ def sql_name(parts: Sequence[str]) -> str:
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_]+", part) else quote(part) for part in parts)
 
 
-def qualified(spark: SparkSession, parts: Sequence[str]) -> str:
+def qualify_name(spark: SparkSession, parts: Sequence[str]) -> str:
     """The full name of a table that need not exist any more; a path as Hadoop spells it."""
     if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
         path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]

@@ -35,15 +35,15 @@ class Lease:
     beat: int = 0
     seen: float | None = None
 
-    def claimed(self, owner: str) -> Lease:
+    def claim(self, owner: str) -> Lease:
         """The next one, of another owner."""
         return Lease(self.token + 1, owner, 0, time.time())
 
-    def moved(self) -> Lease:
+    def renew(self) -> Lease:
         """With the next beat."""
         return replace(self, beat=self.beat + 1, seen=time.time())
 
-    def released(self) -> Lease:
+    def release(self) -> Lease:
         """Nobody's; the token stays, so that it is not used again."""
         return Lease(self.token)
 
@@ -51,10 +51,10 @@ class Lease:
         """Whether who has this token may write; None: who keeps nothing, and claims nothing."""
         return token is None or (self.owner is not None and token == self.token)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """For people: the owner, or that there is none, and who was last.
 
-        >>> Lease(3).described()
+        >>> Lease(3).describe()
         'no owner'
         """
         if self.owner is None:

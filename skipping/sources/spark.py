@@ -15,7 +15,7 @@ from providers.errors import SettingError, SkippingError, TableError
 from skipping.config.settings import PREFIX, Settings
 from skipping.indexing.definitions import orphan_hint
 from skipping.indexing.spark import SparkBuild
-from skipping.model.identifiers import is_same_name, name_parts, qualified
+from skipping.model.identifiers import is_same_name, name_parts, qualify_name
 from skipping.sources.base import Source
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
@@ -70,7 +70,7 @@ def spark_source(spark: SparkSession, table: str) -> Source:
 def _index_left(spark: SparkSession, table: str) -> str | None:
     """Return what to do about the index of a table that is not there under its name, if any."""
     with suppress(SkippingError):
-        name, settings = qualified(spark, name_parts(table)), settings_of(spark)
+        name, settings = qualify_name(spark, name_parts(table)), settings_of(spark)
         for found in store_of(spark, settings).definitions(timeout=settings.timeout):
             if not found.value.dropped and is_same_name(found.value.name, name):
                 return f"Its skipping index is still there. {orphan_hint(found.value)}"

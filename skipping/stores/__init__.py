@@ -77,11 +77,11 @@ def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
     >>> find_identities(some.slice(1), some).to_pylist()
     [1]
     """
-    found = pc.index_in(_spelled(files), value_set=_spelled(among).combine_chunks())
+    found = pc.index_in(_to_keys(files), value_set=_to_keys(among).combine_chunks())
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
-def _spelled(files: pa.Table) -> pa.ChunkedArray:
+def _to_keys(files: pa.Table) -> pa.ChunkedArray:
     """Identities as texts, which are equal where those are: a number has no space."""
     size, stamp, path = (files[name].cast(pa.large_string()) for name in ("size", "stamp", "path"))
     space = pa.scalar(" ", pa.large_string())

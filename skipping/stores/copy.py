@@ -17,18 +17,18 @@ from skipping.progress import progress
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
 
-__all__ = ["Copied", "copy"]
+__all__ = ["CopyResult", "copy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """What a copy has: how many indexes, and entries of files in all of them."""
 
     indexes: int
     entries: int
 
 
-def copy(source: IndexStore, target: IndexStore) -> Copied:
+def copy(source: IndexStore, target: IndexStore) -> CopyResult:
     """Copy every index that was not dropped, and say how much that was.
 
     Raises StoreError if the target has indexes already, if the source cannot be read whole, and if
@@ -45,14 +45,14 @@ def copy(source: IndexStore, target: IndexStore) -> Copied:
         raise StoreError(f"{target.location} has indexes already ({names}): name an empty store")
     if isinstance(target, SqliteStore):
         if isinstance(source, SqliteStore):
-            with source.copied_to(target) as draft:
-                return _alike(draft, _counted(draft))
-        with target.drafted() as draft:
-            return _poured(source, draft)
-    return _poured(source, target)
+            with source.copy_to(target) as draft:
+                return _verify(draft, _count_entries(draft))
+        with target.create_draft() as draft:
+            return _copy_entries(source, draft)
+    return _copy_entries(source, target)
 
 
-def _poured(source: IndexStore, target: IndexStore) -> Copied:
+def _copy_entries(source: IndexStore, target: IndexStore) -> CopyResult:
     """Entry by entry, from a store of another sort."""
     live = [each for each in source.definitions() if not each.value.dropped]
     for each in live:
@@ -83,7 +83,7 @@ def _poured(source: IndexStore, target: IndexStore) -> Copied:
         last = target.define(each.value, expect=revision)
         same = state.revision == each.revision
         target.report(each.value.index, replace(state, revision=last if same else None))
-    return Copied(len(written), total)
+    return CopyResult(len(written), total)
 
 
 def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> None:
@@ -97,12 +97,12 @@ def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> Non
         )
 
 
-def _counted(store: SqliteStore) -> list[tuple[Versioned[Definition], int]]:
+def _count_entries(store: SqliteStore) -> list[tuple[Versioned[Definition], int]]:
     live = [each for each in store.definitions() if not each.value.dropped]
     return [(each, len(store.catalogue(each.value.index).files)) for each in live]
 
 
-def _alike(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> Copied:
+def _verify(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> CopyResult:
     """Read all there is, which verifies it."""
     total = 0
     for each, files in counted:
@@ -112,7 +112,7 @@ def _alike(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]])
                 total += len(part)
     if total != sum(files for _, files in counted):
         raise StoreError(f"the copy {draft.location} lacks entries: copy again")
-    return Copied(len(counted), total)
+    return CopyResult(len(counted), total)
 
 
 class _Digest:

@@ -30,9 +30,9 @@ from skipping.stores import IDENTITY
 __all__ = [
     "ORDINALS",
     "PORTION",
-    "answerable",
     "bitmap_of",
     "bitmap_where",
+    "can_answer",
     "check_entries",
     "compact",
     "is_scalar",
@@ -69,7 +69,7 @@ def check_entries(entries: pa.Table) -> pa.Table:
         if name in columns:
             raise StoreError(f"entries have two columns {name}")
         column = entries.column(name)
-        stored = _stored(name, column.type, entries.schema)
+        stored = _stored_type_of(name, column.type, entries.schema)
         try:
             columns[name] = column if column.type == stored else _cast(column, stored)
         except pa.ArrowInvalid as error:
@@ -141,7 +141,7 @@ def _pieces(whole: _Sliced) -> Iterator[_Sliced]:
     yield from _pieces(whole.slice(half))
 
 
-def _stored(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataType:
+def _stored_type_of(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataType:
     if name in IDENTITY.names:
         return IDENTITY.field(name).type
     sketch, _, field_name = name.partition("_")
@@ -208,30 +208,32 @@ def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -
     return bitmap_of(ordinals[rows])
 
 
-def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
+def can_answer(test: Test, types: Mapping[str, pa.DataType]) -> bool:
     """Whether fields of these types (full spelling, known flags too) can answer the test.
 
     One that compares another type than is kept, or asks for a field nobody wrote, cannot be
     answered: it prunes nothing.
     """
 
-    def kept(name: str) -> pa.DataType | None:
+    def type_of(name: str) -> pa.DataType | None:
         return types.get(f"{test.sketch}_{name}")
 
-    if kept("known") is None:
+    if type_of("known") is None:
         return False
     match test:
         case FieldCompare(name, _, value):
-            return _fits(value, kept(name))
+            return _fits(value, type_of(name))
         case Overlaps(low, high, keys):
-            return bool(keys.type in _SCALARS and kept(low) == kept(high) == keys.type)
+            return bool(keys.type in _SCALARS and type_of(low) == type_of(high) == keys.type)
         case Escapes(low, high, starts, ends) | OverlapsRange(low, high, starts, ends):
             same = starts.type == ends.type and len(starts) == len(ends)
-            return bool(same and starts.type in _SCALARS and kept(low) == kept(high) == starts.type)
+            return bool(
+                same and starts.type in _SCALARS and type_of(low) == type_of(high) == starts.type
+            )
         case Contains(name, keys) | ContainsOther(name, keys):
-            return bool(kept(name) == pa.list_(keys.type))
+            return bool(type_of(name) == pa.list_(keys.type))
         case ContainsRange(name, low_value, high_value):
-            terms = kept(name)
+            terms = type_of(name)
             if terms is None or not pa.types.is_list(terms):
                 return False
             bounds = [value for value in (low_value, high_value) if value is not None]
@@ -241,7 +243,9 @@ def answerable(test: Test, types: Mapping[str, pa.DataType]) -> bool:
                 pa.types.is_fixed_size_list(bits.type) and bits.type.value_type == pa.int64()
                 for _, bits in probes
             )
-            return bool(asked and kept(name) == pa.large_binary() and kept(layout) == pa.int64())
+            return bool(
+                asked and type_of(name) == pa.large_binary() and type_of(layout) == pa.int64()
+            )
 
 
 def _fits(value: Value, type: pa.DataType | None) -> bool:

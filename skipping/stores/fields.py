@@ -46,7 +46,7 @@ class Fields:
         self._loading = SingleFlight[Any]()
         self._lock = Lock()
 
-    def held(self, index: IndexId, name: str, sort: type[_Kept]) -> _Kept | None:
+    def get(self, index: IndexId, name: str, sort: type[_Kept]) -> _Kept | None:
         """What is kept under a name: of a sketch a Catalogue, of a BYTES field Slices."""
         with self._lock:
             found = self._held.pop((index, name), None)
@@ -72,7 +72,7 @@ class Fields:
         """Whether it may be kept, as far as is known: then it is worth reading ahead."""
         return self.most > 0 and (index, name) not in self._too_large
 
-    def loaded(
+    def load(
         self, index: IndexId, name: str, read: Callable[[], _Kept], *, deadline: float
     ) -> _Kept | None:
         """What `read` gives, which is kept. If that takes too long it goes on, and this is None.

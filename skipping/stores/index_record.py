@@ -101,10 +101,10 @@ class IndexRecord:
     def with_lease(self: _R, lease: Lease, *, expect: Lease) -> _R:
         """Return the record with another lease; raise Conflict if its lease is not `expect`."""
         if (found := self.read_lease()) != expect:
-            raise Conflict(f"index {self.index} has another lease by now: {found.described()}")
+            raise Conflict(f"index {self.index} has another lease by now: {found.describe()}")
         return replace(self, lease=lease.to_json())
 
-    def with_reserved(self: _R, n: int) -> _R:
+    def with_ordinals(self: _R, n: int) -> _R:
         """Return the record with `n` more ordinals reserved; raise StoreError if none are left."""
         if n < 0 or self.next + n > ORDINALS:
             raise StoreError(
@@ -168,5 +168,5 @@ class RecordStore(ABC, Generic[_R]):
 
     def reserve(self, index: IndexId, n: int) -> range:
         """Reserve `n` ordinals; see `IndexStore`."""
-        end = self._update(index, lambda record: record.with_reserved(n)).next
+        end = self._update(index, lambda record: record.with_ordinals(n)).next
         return range(end - n, end)

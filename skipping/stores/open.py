@@ -72,7 +72,7 @@ def open_store(
         raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
     if not rest or _NO_PATH.search(rest):
         raise SettingError(
-            f"spark.skipping.store: {_masked(url)!r} names no local path; {_SUPPORTED}"
+            f"spark.skipping.store: {_mask_user(url)!r} names no local path; {_SUPPORTED}"
         )
     path = Path(rest).absolute()
     with _lock:
@@ -87,7 +87,7 @@ def missing_folder(store: IndexStore) -> Path | None:
     return None if folder.exists() else folder
 
 
-def _masked(url: str) -> str:
+def _mask_user(url: str) -> str:
     """An address without whoever asks: a password may stand there."""
     return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 

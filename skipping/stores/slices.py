@@ -23,7 +23,15 @@ from providers.index_predicate import BitsSet
 from skipping.stores import Generation
 from skipping.stores.entries import bitmap_of
 
-__all__ = ["Block", "Slices", "TooLarge", "block_of", "gathered", "is_heavy", "slices_name"]
+__all__ = [
+    "Block",
+    "Slices",
+    "TooLarge",
+    "block_of",
+    "collect_slices",
+    "prefers_bit_slices",
+    "slices_name",
+]
 
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
@@ -106,7 +114,7 @@ class Slices:
         came = [block.files for block in change.blocks]
         gone = np.concatenate([np.array(removed, np.int64), *came])
         left = [_without(block, gone) for block in self.blocks]
-        return Slices(change.generation, tuple(_merged([*left, *change.blocks])))
+        return Slices(change.generation, tuple(_merge_blocks([*left, *change.blocks])))
 
     def find_prunable(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
         """The ordinals under `below` that the test prunes; `in_time` is called now and then."""
@@ -120,17 +128,17 @@ class Slices:
         return bitmap_of(files[files < below])
 
 
-def gathered(generation: Generation, blocks: Iterable[Block], *, most: int) -> Slices:
+def collect_slices(generation: Generation, blocks: Iterable[Block], *, most: int) -> Slices:
     """Slices of these blocks, taken one by one; raises TooLarge for more than `most` bytes."""
     held: list[Block] = []
     for block in blocks:
         held.append(block)
         if sum(each.nbytes for each in held) > most:
             raise TooLarge(f"the values of a field are more than the {most >> 20} MB to be kept")
-    return Slices(generation, tuple(_merged(held)))
+    return Slices(generation, tuple(_merge_blocks(held)))
 
 
-def is_heavy(test: BitsSet, files: int) -> bool:
+def prefers_bit_slices(test: BitsSet, files: int) -> bool:
     """Whether so many files had better be asked of slices."""
     return files * max((len(keys) for _, keys in test.probes), default=0) > HEAVY
 
@@ -163,26 +171,26 @@ def _without(block: Block, gone: _Numbers) -> Block:
     return replace(block, files=np.where(is_gone, NOBODY, block.files))
 
 
-def _merged(blocks: Iterable[Block]) -> list[Block]:
+def _merge_blocks(blocks: Iterable[Block]) -> list[Block]:
     """Without empty blocks, and so few that a question's steps are long.
 
     Of one shape each has twice as many places as the next, so that a file is moved now and then.
     """
     of_shape: dict[tuple[int, int], list[Block]] = {}
     for block in blocks:
-        of_shape.setdefault(block.shape, []).append(_joined([block]))
+        of_shape.setdefault(block.shape, []).append(_join_blocks([block]))
     merged: list[Block] = []
     for alike in of_shape.values():
         stack: list[Block] = []
         for block in sorted(alike, key=lambda block: -len(block.files)):
             while stack and len(stack[-1].files) < 2 * len(block.files):
-                block = _joined([stack.pop(), block])
+                block = _join_blocks([stack.pop(), block])
             stack.append(block)
         merged += [block for block in stack if len(block.files)]
     return merged
 
 
-def _joined(blocks: Sequence[Block]) -> Block:
+def _join_blocks(blocks: Sequence[Block]) -> Block:
     """Blocks of one shape as one; without the places of nobody if those are half of them."""
     files = np.concatenate([block.files for block in blocks])
     live = files != NOBODY

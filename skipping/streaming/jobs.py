@@ -219,7 +219,7 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
     return Stream(
         shown_name(definition.name),
         definition.index,
-        lease.described(),
+        lease.describe(),
         here,
         query is not None and query.isActive if here else None,
         version if counted else None,

@@ -267,13 +267,13 @@ class Maintainer:
                 there = self._store.lease(index, timeout=timeout)
                 mine = there if (there.token, there.owner) == (mine.token, mine.owner) else None
             if mine is not None:
-                expect, wanted = mine, mine.moved()
+                expect, wanted = mine, mine.renew()
             else:
                 self._leases.pop(index, None)
                 expect = self._store.lease(index, timeout=timeout)
                 if not self._watch.is_free(expect):
                     return False
-                wanted = expect.claimed(self._owner)
+                wanted = expect.claim(self._owner)
             self._unsure = True
             try:
                 self._store.hold(index, wanted, expect=expect, timeout=timeout)
@@ -288,7 +288,7 @@ class Maintainer:
             for index, lease in self._leases.items():
                 with suppress(StoreError):  # it was erased, or taken over
                     self._store.hold(
-                        index, lease.released(), expect=lease, timeout=self.patience / 3
+                        index, lease.release(), expect=lease, timeout=self.patience / 3
                     )
             self._leases.clear()
 

@@ -108,7 +108,7 @@ class FileEvents:
             index.revision,
         )
         if at is not None and at[0] == version:
-            if done and not state.retries_by(time.time()):
+            if done and not state.is_retry_due(time.time()):
                 return start
             offset["step"] = at[1] + 1
         return self._offset(offset)

@@ -22,7 +22,7 @@ from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation, Told, find_identities
 from skipping.stores.entries import (
-    answerable,
+    can_answer,
     check_entries,
     compact,
     is_scalar,
@@ -236,7 +236,7 @@ class MemoryStore(RecordStore[IndexState]):
         for test in tests:
             if time.monotonic() >= deadline:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
-            if answerable(test, types):
+            if can_answer(test, types):
                 answers.append(BitMap(ordinals[_find_prunable(test, entries, deadline)]))
             else:
                 answers.append(BitMap())

@@ -17,7 +17,7 @@ from providers.index_predicate import BitsSet
 from skipping.stores.opensearch.client import PAGE_SIZE, Body
 from skipping.stores.opensearch.documents import BYTES, decode_values
 from skipping.stores.opensearch.index import ORDER, Entries
-from skipping.stores.slices import Block, Slices, TooLarge, block_of, gathered
+from skipping.stores.slices import Block, Slices, TooLarge, block_of, collect_slices
 
 __all__ = ["read_slices"]
 
@@ -35,10 +35,10 @@ def read_slices(entries: Entries, test: BitsSet, kept: Slices | None, *, most: i
         for layout, keys in test.probes
         for block in _blocks(entries, test, layout, keys, after, most)
     )
-    read = gathered(entries.record.generation, blocks, most=most)
+    read = collect_slices(entries.record.generation, blocks, most=most)
     if kept is None:
         return read.after(Slices(entries.record.generation), entries.unswept())
-    return kept.after(read, [*entries.unswept(), *entries.removed(after)])
+    return kept.after(read, [*entries.unswept(), *entries.find_tombstones(after)])
 
 
 def _blocks(

@@ -33,16 +33,19 @@ class CapabilityCache:
     def __init__(self) -> None:
         self._probed: Capabilities | None = None
 
-    def get(self, entries: Entries, time_left: Callable[[], float]) -> Capabilities:
+    def get(self, entries: Entries, require_time: Callable[[], float]) -> Capabilities:
         """Return the capabilities; the first call probes them on an index that has documents."""
         if self._probed is None:
             aggregation = {"query": {"match_none": {}}, "aggs": {"words": bitmap(1)}}
             # Some document has the record's generation; older clusters do not find it by a bitmap.
             numbers = numbers_query("generation", pa.array([entries.record.generation]))
-            found = _search(entries, {"query": numbers, "size": 1, "_source": False}, time_left())
+            found = _search(
+                entries, {"query": numbers, "size": 1, "_source": False}, require_time()
+            )
             self._probed = Capabilities(
-                aggregates_by_script=_search(entries, aggregation, time_left()) is not None,
-                filters_by_script=_search(entries, {"query": ANY_FILTER}, time_left()) is not None,
+                aggregates_by_script=_search(entries, aggregation, require_time()) is not None,
+                filters_by_script=_search(entries, {"query": ANY_FILTER}, require_time())
+                is not None,
                 matches_bitmaps=found is not None and bool(found["hits"]["hits"]),
             )
         return self._probed

@@ -13,12 +13,12 @@ import time
 from providers.errors import StoreError
 from skipping.stores.fork_safety import Lock
 
-__all__ = ["Pauses"]
+__all__ = ["CircuitBreaker"]
 
 _FIRST, _LONGEST = 1.0, 30.0  # seconds
 
 
-class Pauses:
+class CircuitBreaker:
     """When a server may be asked again. Safe to use from several threads."""
 
     def __init__(self, server: str) -> None:
@@ -42,14 +42,14 @@ class Pauses:
                 )
             self._until = now + max(self._pause, timeout)
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """There was an answer."""
         self._answered = time.monotonic()
         if self._pause:
             with self._lock:
                 self._pause = 0.0
 
-    def failed(self, began: float) -> None:
+    def record_failure(self, began: float) -> None:
         """A question of that time was waited for in vain."""
         with self._lock:
             # Others are answered; or it was asked before the others' failure was known.

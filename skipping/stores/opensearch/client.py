@@ -25,7 +25,7 @@ from opensearchpy.serializer import JSONSerializer
 from providers.errors import StoreError
 from skipping.stores.fork_safety import Lock
 from skipping.stores.opensearch import limits
-from skipping.stores.opensearch.circuit_breaker import Pauses
+from skipping.stores.opensearch.circuit_breaker import CircuitBreaker
 from skipping.stores.opensearch.credentials import STORE, Access
 from skipping.stores.opensearch.http import TooMuch, Wire
 
@@ -113,7 +113,7 @@ class Client:
         self.server = server
         self.patience = patience
         self._access = access
-        self._pauses = Pauses(server)
+        self._breaker = CircuitBreaker(server)
         self._wire = Wire(server, ca=access.ca, certificate=access.certificate, key=access.key)
         self._made: OpenSearch | None = None
         self._lock = Lock()
@@ -141,7 +141,7 @@ class Client:
         if not _PATH.fullmatch(path):
             raise StoreError(f"{path!r} does not name an index or document of a store")
         if timeout is not None:
-            self._pauses.admit(timeout)
+            self._breaker.admit(timeout)
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
         pause = _FIRST_PAUSE
         while True:
@@ -294,18 +294,18 @@ class Client:
         try:
             answer = self._client().transport.perform_request(method, path, params=asked, body=body)
         except TransportError as error:
-            self._pauses.answered()
+            self._breaker.record_answer()
             raise self._refusal(error, path) from error
         except (SerializationError, RecursionError, MemoryError) as error:
             raise StoreError(f"{self.server} answered with something other than JSON") from error
         except TooMuch:
-            self._pauses.answered()
+            self._breaker.record_answer()
             raise
         except StoreError:
             if time.monotonic() - began > _SLOW:
-                self._pauses.failed(began)
+                self._breaker.record_failure(began)
             raise
-        self._pauses.answered()
+        self._breaker.record_answer()
         if not isinstance(answer, dict):
             raise StoreError(f"{self.server} answered with something other than a JSON object")
         return answer

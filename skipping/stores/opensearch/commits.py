@@ -58,12 +58,12 @@ class Attempt:
         self._index = index
         self._admit = admit
         self._lease = lease
-        self._told = time.monotonic()
+        self._last_beat = time.monotonic()
 
     def beat(self) -> None:
         """Show that it is alive, if it is time to; raises StoreError if it was taken over."""
-        if time.monotonic() - self._told > self._lease / 4:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last_beat > self._lease / 4:
+            self._last_beat = time.monotonic()
             self._update(lambda record: replace(record, beat=record.beat + 1))
 
     def commit(self, **changes: Any) -> None:
@@ -122,7 +122,7 @@ def attempt(
     wait = _Wait(lease)
     deadline = time.monotonic() + lease + patience
     while True:
-        record = registry.update(index, lambda record: _taken(record, admit, wait))
+        record = registry.update(index, lambda record: _try_lock(record, admit, wait))
         if wait.won:
             break
         if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ class _Wait:
         return time.monotonic() - self._since > self._lease
 
 
-def _taken(
+def _try_lock(
     record: RegistryRecord, admit: Callable[[RegistryRecord], None], wait: _Wait
 ) -> RegistryRecord:
     admit(record)

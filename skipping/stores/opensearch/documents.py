@@ -207,7 +207,7 @@ def documents(
     StoreError for an ordinal that belongs to another file.
     """
     made = []
-    for row, ordinal in _placed(entries["ordinal"].to_pylist(), names, found, end):
+    for row, ordinal in _place_rows(entries["ordinal"].to_pylist(), names, found, end):
         body: Body = {"ordinal": ordinal, "generation": generation}
         if ordinal not in found.entries:
             body["identity"] = names[row]
@@ -221,7 +221,7 @@ def documents(
     }
     for names_of_sketch in sketches(entries.schema.names).values():
         flag, *fields = names_of_sketch
-        fitting = _fitting(entries, fields)
+        fitting = _find_fitting(entries, fields)
         for row, body in made:
             known = columns[flag][row]
             if known is None or flag in found.flags.get(body["ordinal"], ()):
@@ -239,7 +239,7 @@ def documents(
     ]
 
 
-def _placed(
+def _place_rows(
     ordinals: Sequence[int], names: Sequence[str], found: Found, end: int
 ) -> Iterable[tuple[int, int]]:
     """Rows with their ordinals, without those that lost a race or were removed."""
@@ -273,7 +273,7 @@ def _column(values: pa.Array) -> list[Any]:
     return lists
 
 
-def _fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
+def _find_fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
     """Of each row, whether every value of these fields fits a term."""
     fits = [True] * len(entries)
     for name in fields:

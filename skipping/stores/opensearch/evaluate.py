@@ -31,7 +31,7 @@ from providers.index_predicate import (
 )
 from skipping.model.definition import IndexId
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable, bitmap_where, is_scalar
+from skipping.stores.entries import bitmap_where, can_answer, is_scalar
 from skipping.stores.fields import Fields, apply_change
 from skipping.stores.opensearch.bitmap_fields import read_slices
 from skipping.stores.opensearch.capabilities import Capabilities, CapabilityCache
@@ -40,13 +40,13 @@ from skipping.stores.opensearch.documents import TERMS, encode_values, types_of
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.queries import (
     candidates_query,
-    clauses,
+    count_clauses,
     has_many_numbers,
     ordinals_query,
     pruned_query,
 )
 from skipping.stores.opensearch.scripts import WORDS, bitmap, bitmap_words
-from skipping.stores.slices import Slices, TooLarge, is_heavy, slices_name
+from skipping.stores.slices import Slices, TooLarge, prefers_bit_slices, slices_name
 
 __all__ = ["CachedFields", "IndexSearch", "cached_fields"]
 
@@ -70,9 +70,9 @@ def cached_fields(fields: Fields, index: IndexId, tests: Sequence[Test]) -> Cach
     found: dict[str, Catalogue | Slices | None] = {}
     for test in tests:
         if isinstance(test, BitsSet):
-            found[_cache_name(test)] = fields.held(index, _cache_name(test), Slices)
+            found[_cache_name(test)] = fields.get(index, _cache_name(test), Slices)
         elif isinstance(test, _Scalar):
-            found[_cache_name(test)] = fields.held(index, _cache_name(test), Catalogue)
+            found[_cache_name(test)] = fields.get(index, _cache_name(test), Catalogue)
     return found
 
 
@@ -94,7 +94,7 @@ class IndexSearch:
         if self.below <= 0 or not record.generation:
             return pruned
         types = types_of(record.fields)
-        asked = {i: test for i, test in enumerate(tests) if answerable(test, types)}
+        asked = {i: test for i, test in enumerate(tests) if can_answer(test, types)}
         queries = self._choose_queries(asked)
         for i, found in self._search(queries).items():
             pruned[i] = found
@@ -107,7 +107,7 @@ class IndexSearch:
                 current = self._read_fields(test, self.deadline)
                 if current is not None:
                     pruned[i] = self._evaluate(test, current)
-                self._time_left()
+                self._require_time()
             # Bytes are large: they are read for a test with many keys, and then kept up to date.
             elif self.fields.fits(record.index, _cache_name(test)) and not (
                 isinstance(test, BitsSet) and self.cached[_cache_name(test)] is None
@@ -115,7 +115,7 @@ class IndexSearch:
                 # Read ahead for later requests; nobody waits for it, or minds if it fails.
                 with suppress(StoreError):
                     self._read_fields(test, -math.inf)
-        gone = BitMap(self.entries.unswept(timeout=self._time_left()))
+        gone = BitMap(self.entries.unswept(timeout=self._require_time()))
         return [found - gone for found in pruned]
 
     def _choose_queries(self, tests: Mapping[int, Test]) -> dict[int, Body]:
@@ -123,15 +123,14 @@ class IndexSearch:
         queries: dict[int, Body] = {}
         ranges = 0
         for i, test in tests.items():
-            ranges += clauses(test)
+            ranges += count_clauses(test)
             if isinstance(test, _Local):
                 name = _cache_name(test)
                 if self._is_current(self.cached[name]):
                     continue
                 if isinstance(test, BitsSet):
-                    is_local = (
-                        is_heavy(test, self.below) or not self._capabilities().filters_by_script
-                    )
+                    is_local = prefers_bit_slices(test, self.below)
+                    is_local = is_local or not self._capabilities().filters_by_script
                 else:
                     is_local = ranges > _RANGES or (
                         ranges * self.below > _RANGED
@@ -146,7 +145,7 @@ class IndexSearch:
         return queries
 
     def _capabilities(self) -> Capabilities:
-        return self.cluster.get(self.entries, self._time_left)
+        return self.cluster.get(self.entries, self._require_time)
 
     def _search(self, queries: Mapping[int, Body]) -> dict[int, BitMap]:
         if not queries:
@@ -160,7 +159,7 @@ class IndexSearch:
             return {
                 i: BitMap(
                     self.entries.ordinals(
-                        {"bool": {"filter": [scope, query]}}, timeout=self._time_left()
+                        {"bool": {"filter": [scope, query]}}, timeout=self._require_time()
                     )
                 )
                 for i, query in queries.items()
@@ -181,13 +180,13 @@ class IndexSearch:
             "query": scope,
             "aggs": {"tests": {"filters": {"filters": filters}, "aggs": {"words": bitmap(words)}}},
         }
-        answer = self.entries.search(body, timeout=self._time_left())
+        answer = self.entries.search(body, timeout=self._require_time())
         try:
             buckets = answer["aggregations"]["tests"]["buckets"]
             found = {i: bitmap_words(buckets[str(i)]["words"]["value"], words) for i in queries}
         except (LookupError, TypeError) as error:
             raise StoreError(f"the answer lacks a test: {error}") from error
-        self._time_left()
+        self._require_time()
         return found
 
     def _find_without_other(self, test: ContainsOther) -> BitMap:
@@ -202,7 +201,7 @@ class IndexSearch:
             "docvalue_fields": [field],
             "track_total_hits": False,
         }
-        hits = self.entries.search(body, timeout=self._time_left())["hits"]["hits"]
+        hits = self.entries.search(body, timeout=self._require_time())["hits"]["hits"]
         if len(hits) == _CANDIDATES:
             return BitMap()
         keys = set(encode_values(test.keys))
@@ -233,7 +232,7 @@ class IndexSearch:
             return apply_change(cached, self.entries.scalars(names, since=cached.generation))
 
         try:
-            newest = self.fields.loaded(record.index, name, read, deadline=deadline)
+            newest = self.fields.load(record.index, name, read, deadline=deadline)
         except TooLarge:
             return None
         return newest if self._is_current(newest) else None
@@ -241,7 +240,7 @@ class IndexSearch:
     def _evaluate(self, test: Test, fields: Catalogue | Slices) -> BitMap:
         if isinstance(fields, Slices):
             assert isinstance(test, BitsSet)
-            return fields.find_prunable(test, below=self.below, in_time=self._time_left)
+            return fields.find_prunable(test, below=self.below, in_time=self._require_time)
         asked = pc.less(fields.files["ordinal"], self.below)
         files = fields.files if pc.all(asked).as_py() else fields.files.filter(asked)
         files = files.combine_chunks()
@@ -250,7 +249,7 @@ class IndexSearch:
     def _is_current(self, fields: Catalogue | Slices | None) -> bool:
         return fields is not None and fields.generation == self.entries.record.generation
 
-    def _time_left(self) -> float:
+    def _require_time(self) -> float:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise StoreError("the store did not answer in time")

@@ -120,7 +120,7 @@ class Wire:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise StoreError(
-                f"{self._server} cannot be reached ({_said(error)}): "
+                f"{self._server} cannot be reached ({_describe_error(error)}): "
                 "is it there, and does it speak the protocol that the address names?"
             ) from error
         finally:
@@ -196,10 +196,10 @@ class Wire:
             line.close()
         line = http.client.HTTPConnection(self._host, self._port)
         line.auto_open = 0
-        line.sock = self._connected(deadline)
+        line.sock = self._connect(deadline)
         return line
 
-    def _connected(self, deadline: float) -> socket.socket:
+    def _connect(self, deadline: float) -> socket.socket:
         context = self._tls() if self._secure else None
         found = _NAMES.addresses(self._host, self._port, deadline)
         failed: OSError = OSError("it has no address")
@@ -207,7 +207,7 @@ class Wire:
             plain = _Plain(family, kind, protocol)
             try:
                 # The first that nobody answers at must not take all the time there is.
-                plain.settimeout(_left(deadline) / (len(found) - i))
+                plain.settimeout(_require_time(deadline) / (len(found) - i))
                 plain.connect(address)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 plain.deadline = deadline
@@ -225,7 +225,7 @@ class Wire:
                 raise
             try:
                 secure.deadline = deadline
-                secure.settimeout(_left(deadline))  # of the whole handshake
+                secure.settimeout(_require_time(deadline))  # of the whole handshake
                 secure.do_handshake()
             except BaseException:
                 secure.close()
@@ -262,11 +262,11 @@ class _Plain(socket.socket):
     deadline = 0.0
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
-        self.settimeout(_left(self.deadline))
+        self.settimeout(_require_time(self.deadline))
         return super().recv_into(buffer, nbytes, flags)
 
     def sendall(self, data: ReadableBuffer, flags: int = 0) -> None:
-        self.settimeout(_left(self.deadline))  # of all of it
+        self.settimeout(_require_time(self.deadline))  # of all of it
         super().sendall(data, flags)
 
 
@@ -276,11 +276,11 @@ class _Secure(ssl.SSLSocket):
     deadline = 0.0
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = None, flags: int = 0) -> int:
-        self.settimeout(_left(self.deadline))
+        self.settimeout(_require_time(self.deadline))
         return super().recv_into(buffer, nbytes, flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0) -> int:
-        self.settimeout(_left(self.deadline))  # `sendall` comes here for each record
+        self.settimeout(_require_time(self.deadline))  # `sendall` comes here for each record
         return super().send(data, flags)
 
 
@@ -315,7 +315,7 @@ class _Names:
             finally:
                 room.release()
 
-        found = self._loading.result((host, port), work, timeout=_left(deadline))
+        found = self._loading.result((host, port), work, timeout=_require_time(deadline))
         if found is None:
             raise TimeoutError(f"{host} is not found in time")
         return found
@@ -324,7 +324,7 @@ class _Names:
 _NAMES = _Names()
 
 
-def _left(deadline: float) -> float:
+def _require_time(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("out of time")
@@ -343,7 +343,7 @@ def _speaks(sock: socket.socket) -> bool:
     return True
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What an error says, without what the server said."""
     if isinstance(error, http.client.HTTPException):
         return type(error).__name__

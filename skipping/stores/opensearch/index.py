@@ -73,7 +73,7 @@ class Entries:
         named = name_fields(definition, fields)
         try:
             if named:
-                self._map(reduce(_merged, named))
+                self._map(reduce(_merge_trees, named))
         except Refused as error:
             # One is in the way of what was named before: the others are named one by one.
             log.info("columns of %s are not all named: %s", self._name, error)
@@ -85,7 +85,7 @@ class Entries:
     def _map(self, properties: Body) -> None:
         self._client.call("PUT", f"/{self._name}/_mapping", {"properties": properties})
 
-    def found(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
+    def find(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
         """What there is about files of these ordinals or these identities."""
         found = Found({}, {}, {}, set())
         if not self.record.generation:
@@ -138,7 +138,7 @@ class Entries:
 
     def sweep(self, generation: Generation, *, beat: Callable[[], None]) -> None:
         """Delete the documents of what was removed at a generation; the tombstones stay."""
-        ordinals = self.removed({"term": {"generation": generation}})
+        ordinals = self.find_tombstones({"term": {"generation": generation}})
         for start in range(0, len(ordinals), _MANY):
             beat()
             part = ordinals[start : start + _MANY]
@@ -189,7 +189,7 @@ class Entries:
             raise rewound_error(self._client.server, self._name)
         if not record.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
-        if since is None and (packed := self._packed(fields, timeout=timeout)) is not None:
+        if since is None and (packed := self._read_pages(fields, timeout=timeout)) is not None:
             return Catalogue(record.generation, _below(packed), packed, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
@@ -202,13 +202,13 @@ class Entries:
         sources[:0] = self._with("ordinal", partial, wanted, ORDER, timeout=timeout)
         gone = set(self.unswept(timeout=timeout))
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
-        removed = [] if since is None else self.removed(after, timeout=timeout)
+        removed = [] if since is None else self.find_tombstones(after, timeout=timeout)
         return Catalogue(record.generation, _below(files), files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
         """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
         record = self.record
-        if since is None and (packed := self._packed(fields)) is not None:
+        if since is None and (packed := self._read_pages(fields)) is not None:
             files = packed.select(["ordinal", *fields])
             return Catalogue(record.generation, record.next, files, pa.array([], pa.int64()))
         wanted = [name for name in fields if name in record.fields]
@@ -231,7 +231,7 @@ class Entries:
         gone = set(self.unswept())
         kept = [source for source in sources if source["ordinal"] not in gone]
         files = table_of(kept, fields, types_of(record.fields), identity=("ordinal",))
-        removed = [] if since is None else self.removed(after)
+        removed = [] if since is None else self.find_tombstones(after)
         return Catalogue(record.generation, record.next, files, pa.array(removed, pa.int64()))
 
     def entries(self) -> Iterator[pa.Table]:
@@ -279,13 +279,13 @@ class Entries:
         """Ordinals that were removed and may still have documents."""
         if self.record.unswept is None:
             return []
-        return self.removed({"term": {"generation": self.record.unswept}}, timeout=timeout)
+        return self.find_tombstones({"term": {"generation": self.record.unswept}}, timeout=timeout)
 
     def visible(self, *also: Body) -> Body:
         """What selects the documents that count, and that these queries select."""
         return {"bool": {"filter": [self.record.visible, *also]}}
 
-    def removed(self, which: Body, *, timeout: float | None = None) -> list[int]:
+    def find_tombstones(self, which: Body, *, timeout: float | None = None) -> list[int]:
         """Ordinals whose tombstones a query selects."""
         query = self.visible(which, {"exists": {"field": "removed"}})
         body = {"query": query, "_source": False}
@@ -325,12 +325,14 @@ class Entries:
             if error.status != 404:
                 raise
 
-    def _packed(self, fields: Sequence[str], *, timeout: float | None = None) -> pa.Table | None:
+    def _read_pages(
+        self, fields: Sequence[str], *, timeout: float | None = None
+    ) -> pa.Table | None:
         """The entries out of pages.
 
         None if the pages do not tell of all files: some writer left none, or a removal goes on.
         """
-        removed = self.removed({"range": {"generation": {"gt": 0}}}, timeout=timeout)
+        removed = self.find_tombstones({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         counted = {
             "query": self.visible(_ENTRY),
             "_source": False,
@@ -385,12 +387,12 @@ class Entries:
             ) from error
 
 
-def _merged(one: Body, other: Body) -> Body:
+def _merge_trees(one: Body, other: Body) -> Body:
     """Two trees as one."""
     merged = dict(one)
     for name, value in other.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = _merged(merged[name], value) if both else value
+        merged[name] = _merge_trees(merged[name], value) if both else value
     return merged
 
 

@@ -49,7 +49,7 @@ def pages(
         for field in list(IDENTITY)[1:]:
             values = pa.array([body.get(field.name) for body in part], field.type)
             table = table.append_column(field, values)
-        page = {PAGE: _packed(table), NUMBER: number, "generation": generation}
+        page = {PAGE: _pack(table), NUMBER: number, "generation": generation}
         made.append(({"create": {"_id": f"p{number}.{generation}"}}, page))
     return made
 
@@ -92,13 +92,13 @@ def unpack_pages(
         for name in names:
             type = types.get(name, pa.null())
             there = [(t["ordinal"], t[name]) for t in parts if name in t.schema.names]
-            columns[name] = _aligned(there, type, ordinals)
+            columns[name] = _align(there, type, ordinals)
     for name in fields:
         entries = entries.append_column(name, columns[name])
     return entries
 
 
-def _aligned(
+def _align(
     parts: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], type: pa.DataType, at: _Numbers
 ) -> pa.Array:
     """The values of these ordinals; null where nobody gave one."""
@@ -112,7 +112,7 @@ def _aligned(
     return values.take(pa.array(np.append(order, 0)[rows], mask=missing))
 
 
-def _packed(table: pa.Table) -> str:
+def _pack(table: pa.Table) -> str:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
         writer.write_table(table)

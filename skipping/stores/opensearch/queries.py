@@ -34,7 +34,7 @@ from skipping.stores.opensearch.scripts import unset_bits
 
 __all__ = [
     "candidates_query",
-    "clauses",
+    "count_clauses",
     "has_many_numbers",
     "numbers_query",
     "ordinals_query",
@@ -62,7 +62,7 @@ def has_many_numbers(test: Test) -> bool:
     return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
 
 
-def clauses(test: Test) -> int:
+def count_clauses(test: Test) -> int:
     """How many ranges of values a query about SCALAR fields has; 0 if it is about others."""
     match test:
         case Overlaps(_, _, keys):
@@ -108,10 +108,10 @@ def numbers_query(field: str, numbers: pa.Array) -> Body:
     """
     found = numbers.drop_null().to_numpy()
     signs = [part for part in (found[found < 0], found[found >= 0]) if len(part)]
-    return _some({"terms": {field: [_packed(part)], "value_type": "bitmap"}} for part in signs)
+    return _some({"terms": {field: [_pack_bitmap(part)], "value_type": "bitmap"}} for part in signs)
 
 
-def _packed(numbers: npt.NDArray[np.int64]) -> str:
+def _pack_bitmap(numbers: npt.NDArray[np.int64]) -> str:
     return base64.b64encode(BitMap64(numbers.view(np.uint64)).serialize()).decode()
 
 
@@ -148,7 +148,7 @@ def _bounds(test: Test) -> Sequence[Value | None]:
 
 
 def _is_too_long(value: Value | None) -> bool:
-    return isinstance(value, str | bytes) and len(_spelled(value)) > _BOUND
+    return isinstance(value, str | bytes) and len(_to_bytes(value)) > _BOUND
 
 
 def _holds(
@@ -255,8 +255,8 @@ def _possible(keys: pa.Array) -> pa.Array:
 
 
 def _json(value: Value) -> int | str:
-    return value if isinstance(value, int) else _spelled(value).decode()
+    return value if isinstance(value, int) else _to_bytes(value).decode()
 
 
-def _spelled(value: str | bytes) -> bytes:
+def _to_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value.hex().encode()

@@ -92,7 +92,7 @@ class Registry:
         # Documents that no release wrote, as of a sequence number, and why.
         self._foreign: dict[str, tuple[int, Foreign]] = {}
 
-    def all(
+    def list_records(
         self, *, timeout: float | None = None
     ) -> Sequence[tuple[IndexId, RegistryRecord | Foreign]]:
         """Every index with its record; of a document that no release wrote, its id and why.
@@ -163,7 +163,7 @@ class Registry:
             record = record.with_definition(definition, expect=expect, live=next(live, None))
             return {**records, index: record}
 
-        # Refreshed, so that `all` finds it, and who asks for the index by its id.
+        # Refreshed, so that `list_records` finds it, and who asks for the index by its id.
         return self._change(key, change, refresh="true")[index]
 
     def read(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord:
@@ -208,7 +208,7 @@ class Registry:
 
     def _folder(self, key: str, index: IndexId) -> str:
         """The index that holds the entries of an incarnation."""
-        return f"{self._prefix}{key[:16]}-{_spelled(index)}"
+        return f"{self._prefix}{key[:16]}-{_encode_id(index)}"
 
     def _parse(self, hit: Body) -> dict[IndexId, RegistryRecord]:
         """What a document of the catalogue says; raises Foreign if no release wrote it."""
@@ -267,7 +267,7 @@ class Registry:
                 raise StoreError(f"the store has no index {index}: it was never here")
             key = hits[0].get("_id")
             if len(hits) > 1:  # some of them were written by others
-                self.all(timeout=timeout)
+                self.list_records(timeout=timeout)
                 key = self._keys.get(index, key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
                 raise Foreign(f"document {key!r:.90} of {self._name} was written by nobody we know")
@@ -380,7 +380,7 @@ def _no_store(client: Client, name: str) -> NoStore:
     return NoStore(f"there is no {name} at {client.server}: create the index anew")
 
 
-def _spelled(index: IndexId) -> str:
+def _encode_id(index: IndexId) -> str:
     """An incarnation as part of the name of an index, which takes little else than a UUID does."""
     plain = index.replace("-", "").isalnum() and index.isascii() and index == index.lower()
     return index if plain and len(index) <= 64 else hashlib.sha256(index.encode()).hexdigest()

@@ -56,11 +56,11 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _understood(use: Callable[_P, _T]) -> Callable[_P, _T]:
+def _raise_store_errors(use: Callable[_P, _T]) -> Callable[_P, _T]:
     """Raises StoreError for an answer that is not what releases write, whatever that breaks."""
 
     @wraps(use)
-    def checked(*args: _P.args, **more: _P.kwargs) -> _T:
+    def wrapper(*args: _P.args, **more: _P.kwargs) -> _T:
         try:
             return use(*args, **more)
         except _BROKEN as error:
@@ -68,7 +68,7 @@ def _understood(use: Callable[_P, _T]) -> Callable[_P, _T]:
                 f"the store holds, or was given, what no release writes ({type(error).__name__})"
             ) from error
 
-    return checked
+    return wrapper
 
 
 class OpenSearchStore(RecordStore[RegistryRecord]):
@@ -114,20 +114,20 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         name = "opensearch" if scheme == "http" else "opensearch+https"
         return f"{name}://{host}/{self._access.prefix}"
 
-    @_understood
+    @_raise_store_errors
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
         """Every definition, dropped ones too until they are erased."""
         found = tuple(
             Versioned(Definition.unreadable(index, str(record)), 0)
             if isinstance(record, Foreign)
             else record.versioned
-            for index, record in self._registry.all(timeout=timeout)
+            for index, record in self._registry.list_records(timeout=timeout)
             if isinstance(record, Foreign) or record.definition is not None
         )
         self._fields.retain({each.value.index for each in found if not each.value.dropped})
         return found
 
-    @_understood
+    @_raise_store_errors
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
@@ -138,7 +138,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             return Versioned(Definition.unreadable(index, str(error)), 0)
         return None if record is None else record.versioned
 
-    @_understood
+    @_raise_store_errors
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         """Write a definition if its revision still is `expect`; raises Conflict if not."""
         record = self._registry.define(definition, expect=expect)
@@ -146,11 +146,11 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             self._name(record)
         return record.revision
 
-    @_understood
+    @_raise_store_errors
     def _read(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord:
         return self._registry.read(index, timeout=timeout)
 
-    @_understood
+    @_raise_store_errors
     def _update(
         self,
         index: IndexId,
@@ -160,7 +160,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
     ) -> RegistryRecord:
         return self._registry.update(index, change, timeout=timeout)
 
-    @_understood
+    @_raise_store_errors
     def write(
         self,
         index: IndexId,
@@ -177,9 +177,9 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             record.require_writable(revision, token)
 
         with self._attempt(index, admit) as held:
-            fields = _grown(held.record.fields, entries)
+            fields = _merge_fields(held.record.fields, entries)
             kept = self._entries(held.record)
-            found = kept.found(entries["ordinal"].to_pylist(), names)
+            found = kept.find(entries["ordinal"].to_pylist(), names)
             made = documents(entries, names, found, end=held.record.next, generation=held.number)
             if made:
                 if fields != held.record.fields or not held.record.generation:
@@ -190,12 +190,12 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         self._name(held.record)
         self._reclaim(held.record, pause=_RECLAIM)
 
-    @_understood
+    @_raise_store_errors
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         """Forget entries; ordinals without an entry are passed over."""
         with self._attempt(index, lambda record: None) as held:
             kept = self._entries(held.record)
-            there = sorted(kept.found(ordinals.to_pylist(), ()).entries)
+            there = sorted(kept.find(ordinals.to_pylist(), ()).entries)
             if there:
                 n = held.number
                 tombs = [
@@ -204,16 +204,16 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
                 ]
                 kept.create(tombs, generation=n, beat=held.beat)
                 held.commit(unswept=n)
-                self._swept(held)
+                self._finish_removal(held)
         self._reclaim(held.record, pause=0)
 
-    @_understood
+    @_raise_store_errors
     def erase(self, index: IndexId) -> None:
         """Forget a dropped index, again if need be; raises StoreError while it is live."""
         self._entries(self._registry.erase(index)).drop()
         self._fields.drop(index)
 
-    @_understood
+    @_raise_store_errors
     def catalogue(
         self,
         index: IndexId,
@@ -229,26 +229,26 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         left = None if deadline is None else deadline - time.monotonic()
         return entries.catalogue(fields, since=since, timeout=left)
 
-    @_understood
+    @_raise_store_errors
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """All entries with all their sketches, as `write` takes them."""
         return self._entries(self._read(index)).entries()
 
-    @_understood
+    @_raise_store_errors
     def size(self, index: IndexId) -> int | None:
         """Bytes of its primary shards; None where the server does not let one ask."""
         return self._entries(self._read(index)).size()
 
-    @_understood
+    @_raise_store_errors
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
         entries, names = self._entries(self._read(index)), identities(files)
-        holders = entries.found((), names).holders
-        removed = entries.found(list(holders.values()), ()).removed if holders else set()
+        holders = entries.find((), names).holders
+        removed = entries.find(list(holders.values()), ()).removed if holders else set()
         held = (holders.get(name) for name in names)
         return pa.array([None if o in removed else o for o in held], pa.int64())
 
-    @_understood
+    @_raise_store_errors
     def find_prunable(
         self,
         index: IndexId,
@@ -278,7 +278,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
     ) -> Iterator[Attempt]:
         patience = self._client.patience
         with attempt(self._registry, index, admit, lease=self._lease, patience=patience) as held:
-            self._swept(held)
+            self._finish_removal(held)
             yield held
 
     def _name(self, record: RegistryRecord) -> None:
@@ -300,7 +300,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         with suppress(StoreError):  # as above; not everybody may ask for it
             self._entries(record).reclaim()
 
-    def _swept(self, held: Attempt) -> None:
+    def _finish_removal(self, held: Attempt) -> None:
         """Finish what a removal began, this one or one that died over it."""
         self._entries(held.record).purge(beat=held.beat)
         if held.record.unswept is not None:
@@ -314,7 +314,7 @@ def _store(
     return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
 
 
-def _grown(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
+def _merge_fields(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
     """The fields there are with those of the entries; raises StoreError for another type."""
     grown = dict(fields)
     for field in entries.schema:

@@ -92,19 +92,19 @@ def insert_bytes(
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy()
     for length in np.unique(lengths[lengths >= 0]).tolist():
         places = np.flatnonzero(lengths == length)
-        most = _most(length)
+        most = _max_slots(length)
         for start in range(0, len(places), most):
             some = places[start : start + most]
-            rows = _turned(values.take(pa.array(some)), length)
-            _insert(connection, record, part, generation, _slotted(ordinals[some]), rows)
+            rows = _transpose(values.take(pa.array(some)), length)
+            _insert(connection, record, part, generation, _fill_slots(ordinals[some]), rows)
 
 
-def _most(length: int) -> int:
+def _max_slots(length: int) -> int:
     """How many slots a group of values of a length has."""
     return max(8, min(_FILES, _TURNED // max(length, 1)) & ~7)
 
 
-def _turned(values: pa.Array, length: int) -> _Octets:
+def _transpose(values: pa.Array, length: int) -> _Octets:
     """The rows of values that all have one length."""
     octets = np.frombuffer(b"".join(values.to_pylist()), np.uint8).reshape(len(values), length)
     rows = np.empty((8 * length, -(-len(values) // 8)), np.uint8)
@@ -114,7 +114,7 @@ def _turned(values: pa.Array, length: int) -> _Octets:
     return rows
 
 
-def _turned_back(rows: _Octets, slots: int, length: int) -> _Octets:
+def _transpose_back(rows: _Octets, slots: int, length: int) -> _Octets:
     """The values of so many slots, a row each."""
     values = np.empty((slots, length), np.uint8)
     for start, end in _steps(length, 8 * slots):
@@ -140,7 +140,7 @@ def _insert(
     """Add a group, with those of this length that it is put together with."""
     length = len(rows) // 8
     alike = [r for r in runs(connection, record, part) if Group.of(r).length == length]
-    old = small_runs(alike, len(ordinals), most=_most(length))
+    old = small_runs(alike, len(ordinals), most=_max_slots(length))
     numbers, tables = [], []
     for group in map(Group.of, old):
         numbers.append(group.ordinals(connection).astype("<u4"))  # -1 becomes _NONE
@@ -190,7 +190,7 @@ def values_of(
         named = group.ordinals(connection)
         asked = np.flatnonzero(np.isin(named, ordinals))
         if len(asked):
-            octets = _turned_back(group.rows(connection), group.slots, group.length)
+            octets = _transpose_back(group.rows(connection), group.slots, group.length)
             yield named[asked], [row.tobytes() for row in octets[asked]]
 
 
@@ -209,10 +209,10 @@ def sweep_bytes(connection: sqlite3.Connection, record: IndexRow, part: str, liv
             for start, end in _steps(len(rows), len(named)):
                 bits = np.unpackbits(rows[start:end], axis=1, bitorder="little")[:, stay]
                 kept[start:end] = np.packbits(bits, axis=1, bitorder="little")
-            _add(connection, record, part, group.run.generation, _slotted(named[stay]), kept)
+            _add(connection, record, part, group.run.generation, _fill_slots(named[stay]), kept)
 
 
-def _slotted(ordinals: _Numbers) -> npt.NDArray[np.uint32]:
+def _fill_slots(ordinals: _Numbers) -> npt.NDArray[np.uint32]:
     """The ordinal in each slot of a group."""
     return np.append(ordinals, np.full(-len(ordinals) % 8, _NONE)).astype("<u4")
 

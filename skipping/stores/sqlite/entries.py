@@ -24,13 +24,13 @@ from skipping.stores.sqlite.fields import (
     FILES,
     TYPES,
     append,
-    removed_of,
+    read_removed,
     replace_rows,
     table_of,
 )
 from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
-from skipping.stores.sqlite.segments import delete_abandoned
+from skipping.stores.sqlite.segments import delete_orphans
 
 __all__ = [
     "Placed",
@@ -93,7 +93,7 @@ def place(
         " path TEXT, size INTEGER, stamp INTEGER, removed INTEGER)"
     )
     columns = [entries[name].to_pylist() for name in IDENTITY.names[:4]]
-    gone = np.isin(entries["ordinal"].to_numpy(), removed_of(connection, record)).tolist()
+    gone = np.isin(entries["ordinal"].to_numpy(), read_removed(connection, record)).tolist()
     connection.executemany(
         "INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?)",
         zip(range(len(entries)), *columns, gone, strict=True),
@@ -222,7 +222,7 @@ def sweep(connection: sqlite3.Connection, record: IndexRow, removed: Numbers) ->
     (there,) = connection.execute(
         "SELECT count(*) FROM entry WHERE index_ = ?", (record.id,)
     ).fetchone()
-    if len(removed_of(connection, record, since=record.swept)) <= there:
+    if len(read_removed(connection, record, since=record.swept)) <= there:
         return False
     files = table_of(connection, record, FILES)["ordinal"].to_numpy()
     stay = np.setdiff1d(files, removed)
@@ -245,7 +245,7 @@ def term_type(type: pa.DataType) -> pa.DataType:
 
 def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
     """Delete some MB of what an index has no more; whether more may be left."""
-    left = delete_abandoned(connection, record, _RECLAIMED)
+    left = delete_orphans(connection, record, _RECLAIMED)
     if record.dropped:
         deleted = connection.execute(
             "DELETE FROM entry WHERE index_ = ?1 AND ordinal IN"
@@ -258,7 +258,7 @@ def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
 
 def entries_of(connection: sqlite3.Connection, record: IndexRow, bytes: int) -> Iterator[pa.Table]:
     """The whole entries, which have so many bytes, some thousand at a time, in order."""
-    gone = removed_of(connection, record)
+    gone = read_removed(connection, record)
     files = table_of(connection, record, FILES)
     # Each of these reads all terms: with a million files, 4,096 at a time took an hour.
     most = max(_FILES, _TOGETHER * len(files) // (bytes + 1))
@@ -266,10 +266,10 @@ def entries_of(connection: sqlite3.Connection, record: IndexRow, bytes: int) -> 
         some = files.slice(start, most)
         some = some.filter(pa.array(~np.isin(some["ordinal"].to_numpy(), gone)))
         if len(some):
-            yield _filled(connection, record, some.select(IDENTITY.names))
+            yield _add_sketches(connection, record, some.select(IDENTITY.names))
 
 
-def _filled(connection: sqlite3.Connection, record: IndexRow, files: pa.Table) -> pa.Table:
+def _add_sketches(connection: sqlite3.Connection, record: IndexRow, files: pa.Table) -> pa.Table:
     ordinals = files["ordinal"].to_numpy()
     for sketch, names in sketches(list(record.fields)).items():
         rows = table_of(connection, record, sketch)

@@ -34,7 +34,7 @@ from providers.index_predicate import (
     Test,
 )
 from skipping.stores import Catalogue
-from skipping.stores.entries import answerable, bitmap_where
+from skipping.stores.entries import bitmap_where, can_answer
 from skipping.stores.sqlite.bit_slices import holds_for_some_key, read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
 from skipping.stores.sqlite.fields import TYPES
@@ -81,9 +81,9 @@ class Snapshot:
         # A field may be declared by a write that gave it no value; then nothing is kept of it.
         there = {n: t for n, t in self._types.items() if n in held.files.schema.names}
         there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
-        if not answerable(test, there):
+        if not can_answer(test, there):
             return BitMap()
-        files = self._known(test.sketch, held.files)
+        files = self._select_known(test.sketch, held.files)
         ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
             rows = ~self._terms_hold(test, files, ordinals)
@@ -99,7 +99,7 @@ class Snapshot:
         if time.monotonic() >= self._deadline:
             raise StoreError("the store did not answer in time")
 
-    def _known(self, sketch: str, files: pa.Table) -> pa.Table:
+    def _select_known(self, sketch: str, files: pa.Table) -> pa.Table:
         """The files under the bound whose sketch is known."""
         if sketch not in self._files:
             asked = pc.less(files["ordinal"], self._below)

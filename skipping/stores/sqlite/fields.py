@@ -34,7 +34,7 @@ __all__ = [
     "TYPES",
     "append",
     "catalogue",
-    "removed_of",
+    "read_removed",
     "replace_rows",
     "sketch_fields",
     "table_of",
@@ -124,12 +124,12 @@ def table_of(
         for table in _read(connection, run):
             found.append(table)
             if told is not None:
-                told(partial(_ordered, record, part, tuple(found)))
-    rows = _ordered(record, part, found)
+                told(partial(_sort_rows, record, part, tuple(found)))
+    rows = _sort_rows(record, part, found)
     return rows if since is None else rows.filter(pc.greater(rows["generation"], since))
 
 
-def _ordered(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Table:
+def _sort_rows(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Table:
     if not found:
         return pa.table(
             {"ordinal": pa.array([], pa.int64()), "generation": pa.array([], pa.int64())}
@@ -150,7 +150,7 @@ def _ordered(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Table
     return rows
 
 
-def removed_of(
+def read_removed(
     connection: sqlite3.Connection, record: IndexRow, *, since: Generation | None = None
 ) -> npt.NDArray[np.int64]:
     """The ordinals that had an entry, all or those removed after `since`."""
@@ -175,7 +175,7 @@ def catalogue(
     told: Told | None = None,
 ) -> Catalogue:
     """What `IndexStore.catalogue` gives."""
-    gone = removed_of(connection, record)
+    gone = read_removed(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).select(IDENTITY.names)
@@ -185,8 +185,8 @@ def catalogue(
         telling = None if told is None or fields else _telling(record, live, told)
         rows = table_of(connection, record, FILES, since=since, told=telling)
         if since is not None:
-            removed = pa.array(removed_of(connection, record, since=since))
-            touched = _touched(connection, record, since)
+            removed = pa.array(read_removed(connection, record, since=since))
+            touched = _find_changed(connection, record, since)
             if not np.isin(touched, rows["ordinal"].to_numpy()).all():
                 came = np.union1d(touched, rows["ordinal"].to_numpy())
                 rows = table_of(connection, record, FILES)
@@ -205,13 +205,13 @@ def _telling(
     """Passes on what was read, as a catalogue of the generation that is read."""
     generation, below = record.generation, record.below
 
-    def made(rows: Callable[[], pa.Table]) -> Catalogue:
+    def make(rows: Callable[[], pa.Table]) -> Catalogue:
         return Catalogue(generation, below, live(rows()), pa.array([], pa.int64()), whole=False)
 
-    return lambda rows: told(partial(made, rows))
+    return lambda rows: told(partial(make, rows))
 
 
-def _touched(
+def _find_changed(
     connection: sqlite3.Connection, record: IndexRow, since: Generation
 ) -> npt.NDArray[np.int64]:
     """The ordinals that got a sketch after `since`."""
@@ -249,7 +249,7 @@ def sketch_fields(
 
     A TERMS field is there as how many terms a file has.
     """
-    gone = removed_of(connection, record)
+    gone = read_removed(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).drop_columns("generation")
@@ -258,5 +258,5 @@ def sketch_fields(
     rows = live(table_of(connection, record, sketch, since=since, told=telling)).combine_chunks()
     removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     if since is not None:
-        removed = removed_of(connection, record, since=since)
+        removed = read_removed(connection, record, since=since)
     return Catalogue(record.generation, record.below, rows, pa.array(removed))

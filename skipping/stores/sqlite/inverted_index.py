@@ -76,7 +76,7 @@ class Postings:
         return cls(encoded.dictionary.take(pa.array(order)), edges, numbers)
 
     @classmethod
-    def merged(cls, parts: Sequence[Postings]) -> Postings:
+    def merge(cls, parts: Sequence[Postings]) -> Postings:
         """All of these, no two of which have a pair in common."""
         terms = pa.concat_arrays([part.terms for part in parts])
         ordinals = np.concatenate([part.ordinals for part in parts])
@@ -123,7 +123,7 @@ def insert_terms(
         if old and sum(each.terms.nbytes for each in parts) <= PORTION:
             for run in old:
                 delete(connection, record, part, run)
-            new = Postings.merged(parts)
+            new = Postings.merge(parts)
         _add(connection, record, part, generation, new)
     return counts
 
@@ -299,7 +299,7 @@ def match_keys(
     """The files that have some of the keys: an ordinal for each term that they have of them."""
     asked = Keys(keys)
     for run in runs(connection, record, part):
-        yield from _watched(asked.matching(connection, run, type), in_time)
+        yield from _check_time(asked.matching(connection, run, type), in_time)
 
 
 def match_range(
@@ -321,16 +321,16 @@ def match_range(
         end = len(firsts) if high is None else below(firsts, high)  # type: ignore[type-var]
         found = (_block(data, type) for _, data in blocks(connection, run, range(start, end)))
 
-        def cut(block: Postings) -> _Ordinals:
+        def select(block: Postings) -> _Ordinals:
             terms = block.terms.to_pylist()
             a = 0 if low is None else above(terms, low)
             b = len(terms) if high is None else below(terms, high)
             return block.ordinals[block.edges[a] : block.edges[max(a, b)]]
 
-        yield from _watched(map(cut, found), in_time)
+        yield from _check_time(map(select, found), in_time)
 
 
-def _watched(found: Iterator[_Ordinals], in_time: Callable[[], None]) -> Iterator[_Ordinals]:
+def _check_time(found: Iterator[_Ordinals], in_time: Callable[[], None]) -> Iterator[_Ordinals]:
     for number, ordinals in enumerate(found):
         if not number % _LOOK:
             in_time()

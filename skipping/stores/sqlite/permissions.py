@@ -19,7 +19,7 @@ from pathlib import Path
 
 from providers.errors import StoreError
 
-__all__ = ["require_trusted", "require_trusted_folder", "side_files"]
+__all__ = ["check_folder_permissions", "check_permissions", "side_files"]
 
 _MOST_LINKS = 40
 
@@ -29,13 +29,13 @@ def side_files(path: Path) -> list[Path]:
     return [path.with_name(f"{path.name}-{side}") for side in ("wal", "shm", "journal")]
 
 
-def require_trusted(path: Path) -> None:
+def check_permissions(path: Path) -> None:
     """Raise StoreError if somebody who is not trusted may write a store, or wrote beside it.
 
     Links are followed, as SQLite does. Raises OSError where something is not there.
     """
-    path = _resolved(path)
-    folder = _trusted_folder(path.parent)
+    path = _resolve(path)
+    folder = _check_folder(path.parent)
     owners = {*_ours(), folder.st_uid}
     for each in (path, *side_files(path)):
         try:
@@ -57,12 +57,12 @@ def require_trusted(path: Path) -> None:
             )
 
 
-def require_trusted_folder(folder: Path) -> None:
-    """As `require_trusted`, for the folder in which a store is to be made."""
-    _trusted_folder(_resolved(folder, is_folder=True))
+def check_folder_permissions(folder: Path) -> None:
+    """As `check_permissions`, for the folder in which a store is to be made."""
+    _check_folder(_resolve(folder, is_folder=True))
 
 
-def _trusted_folder(folder: Path) -> os.stat_result:
+def _check_folder(folder: Path) -> os.stat_result:
     """The folder of a store, which has no links in its path."""
     found = folder.stat()
     if found.st_mode & stat.S_IWOTH:
@@ -78,7 +78,7 @@ def _trusted_folder(folder: Path) -> os.stat_result:
     return found
 
 
-def _resolved(path: Path, *, is_folder: bool = False) -> Path:
+def _resolve(path: Path, *, is_folder: bool = False) -> Path:
     """The path without links; raises StoreError where any user can exchange a folder of it."""
     here, left, links = Path(path.anchor), list(path.parts[1:]), 0
     while left:

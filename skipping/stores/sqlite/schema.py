@@ -36,7 +36,11 @@ import pyarrow as pa
 
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.fork_safety import Gate
-from skipping.stores.sqlite.permissions import require_trusted, require_trusted_folder, side_files
+from skipping.stores.sqlite.permissions import (
+    check_folder_permissions,
+    check_permissions,
+    side_files,
+)
 
 __all__ = [
     "APPLICATION_ID",
@@ -124,13 +128,13 @@ def create(path: Path) -> None:
     It appears under its name only when it is complete: of several processes one succeeds, and
     nobody ever reads half a schema.
     """
-    with _translated(path), _open:
+    with _translate_errors(path), _open:
         _make_folder(path.parent)
         left = [each for each in side_files(path) if each.exists()]
         if left and not path.exists():
             # SQLite would replay what a deleted store left behind into the new one.
             raise StoreError(f"{left[0]} is left of a store that was deleted: delete it too")
-        with _drafted(path) as draft:
+        with _make_draft(path) as draft:
             _make(draft)
             _publish(draft, path)
 
@@ -147,12 +151,12 @@ def _make(draft: Path) -> None:
 @contextmanager
 def draft_store(path: Path) -> Iterator[Path]:
     """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
-    with _translated(path):
+    with _translate_errors(path):
         _make_folder(path.parent)
         for each in (path, *side_files(path)):
             if each.exists():
                 raise StoreError(f"{each} is there already: name another file, or delete it")
-        with _drafted(path) as draft:
+        with _make_draft(path) as draft:
             _make(draft)
             yield draft
             if not _publish(draft, path):
@@ -173,11 +177,11 @@ def _make_folder(folder: Path) -> None:
     for each in reversed((folder, *folder.parents)):
         if not each.exists():
             each.mkdir(0o775, exist_ok=True)
-    require_trusted_folder(folder)
+    check_folder_permissions(folder)
 
 
 @contextmanager
-def _drafted(path: Path) -> Iterator[Path]:
+def _make_draft(path: Path) -> Iterator[Path]:
     """An empty file beside a path, which nobody else may read, deleted at the end."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -197,11 +201,11 @@ def _publish(draft: Path, path: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        return _renamed(draft, path)
+        return _rename_draft(draft, path)
     return True
 
 
-def _renamed(draft: Path, path: Path) -> bool:
+def _rename_draft(draft: Path, path: Path) -> bool:
     """As `_publish`, where there are no hard links: a rename would replace what is there."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -237,28 +241,28 @@ def open_connection(
     file system or the file's content can do wrong.
     """
     limit = _LONGEST_WRITE if write else wait
-    with _translated(path, wait=wait, limit=limit), _open:
+    with _translate_errors(path, wait=wait, limit=limit), _open:
         if _open.is_carried:
             raise StoreError(f"{path} was open while this process was forked: use another process")
         if not path.exists():
             raise NoStore(f"the store {path} is not there: create the index anew")
         if not path.is_file():
             raise StoreError(f"the store {path} is not a file: name one")
-        require_trusted(path)
+        check_permissions(path)
         mode = "rw" if os.access(path, os.W_OK) else "ro"
         before = None
         if write:
             _close_to_others(path)
         try:
-            connection = _connected(path, mode, wait, limit)
+            connection = _connect(path, mode, wait, limit)
         except sqlite3.OperationalError as error:
             # Even a reader shares its state through files beside the store. Who cannot make them
             # may read a store that nobody has open, if it really stays like that meanwhile.
             private = any(text in str(error) for text in ("unable to open", "readonly"))
             if write or not private or _wal(path).exists():
                 raise
-            before = _settled(path)
-            connection = _connected(path, "ro&immutable=1", wait, limit)
+            before = _wait_for_mtime(path)
+            connection = _connect(path, "ro&immutable=1", wait, limit)
         with closing(connection):
             if write:
                 connection.execute("PRAGMA temp_store = MEMORY")
@@ -281,7 +285,7 @@ def _close_to_others(path: Path) -> None:
         _log.warning("the store %s was open to every user: now to its owner and group", path)
 
 
-def _connected(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
     # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
     size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
@@ -346,7 +350,7 @@ def _wal(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _settled(path: Path) -> tuple[int, int, int]:
+def _wait_for_mtime(path: Path) -> tuple[int, int, int]:
     """What changes with every write from now on: not within the tick of the last one."""
     if 0 <= time.time() - path.stat().st_mtime < _TICK:
         time.sleep(_TICK)
@@ -359,7 +363,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _translated(path: Path, *, wait: float = 0, limit: float = 0) -> Iterator[None]:
+def _translate_errors(path: Path, *, wait: float = 0, limit: float = 0) -> Iterator[None]:
     try:
         yield
     except Damaged as error:

@@ -28,11 +28,11 @@ __all__ = [
     "Run",
     "add",
     "blocks",
+    "count_bytes",
     "delete",
-    "delete_abandoned",
+    "delete_orphans",
     "runs",
     "small_runs",
-    "stored_bytes",
 ]
 
 _MASK = 2**63 - 1
@@ -110,7 +110,7 @@ def add(
 def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Run]:
     """The runs of a part, oldest first; raises Damaged if they are not those of the record.
 
-    A part that the record no longer has, has none: `delete_abandoned` deletes what is left of it.
+    A part that the record no longer has, has none: `delete_orphans` deletes what is left of it.
     """
     if part not in record.sums:
         return []
@@ -154,7 +154,7 @@ def delete(connection: sqlite3.Connection, record: IndexRow, part: str, run: Run
     record.sums[part] = (record.sums.get(part, 0) - _checksum(record, part, row)) & _MASK
 
 
-def delete_abandoned(connection: sqlite3.Connection, record: IndexRow, most: int) -> bool:
+def delete_orphans(connection: sqlite3.Connection, record: IndexRow, most: int) -> bool:
     """Delete up to `most` blocks of parts that the record has no more; whether some may be left.
 
     A run goes with the last of its blocks: their numbers are given anew, and what names them still
@@ -224,7 +224,7 @@ def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
     return chosen[::-1]
 
 
-def stored_bytes(connection: sqlite3.Connection, index: int) -> int:
+def count_bytes(connection: sqlite3.Connection, index: int) -> int:
     """Bytes of the blocks of an index, and of the names of its files, which are there twice."""
     (blocks,) = connection.execute(
         "SELECT ifnull(sum(length(b.data)), 0) FROM run r"

@@ -37,10 +37,10 @@ from skipping.stores.sqlite.entries import (
     take,
 )
 from skipping.stores.sqlite.evaluate import Snapshot
-from skipping.stores.sqlite.fields import REMOVED, append, catalogue, removed_of, sketch_fields
+from skipping.stores.sqlite.fields import REMOVED, append, catalogue, read_removed, sketch_fields
 from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
-from skipping.stores.sqlite.segments import stored_bytes
+from skipping.stores.sqlite.segments import count_bytes
 
 __all__ = ["SqliteStore"]
 
@@ -157,7 +157,7 @@ class SqliteStore(RecordStore[IndexRow]):
                 generation = next_generation(record.generation)
                 append(connection, record, REMOVED, pa.table({"ordinal": gone}), generation)
                 record = record.with_generation(generation)
-                if sweep(connection, record, removed_of(connection, record)):
+                if sweep(connection, record, read_removed(connection, record)):
                     record = replace(record, swept=generation)
                 index_rows.save(connection, record)
         self._reclaim(index)
@@ -206,7 +206,7 @@ class SqliteStore(RecordStore[IndexRow]):
     def size(self, index: IndexId) -> int | None:
         """Bytes of its blocks, and of the names of its files."""
         with self._reading() as connection:
-            return stored_bytes(connection, read_record(connection, index).id)
+            return count_bytes(connection, read_record(connection, index).id)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         """Of each of these files the ordinal of its entry, or null."""
@@ -217,7 +217,7 @@ class SqliteStore(RecordStore[IndexRow]):
         """All entries with all their sketches, as `write` takes them."""
         with self._reading() as connection:
             record = read_record(connection, index)
-            bytes = stored_bytes(connection, record.id)  # rows without end, if it is forged
+            bytes = count_bytes(connection, record.id)  # rows without end, if it is forged
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
             yield from entries_of(connection, record, bytes)
 
@@ -232,7 +232,7 @@ class SqliteStore(RecordStore[IndexRow]):
     ) -> Sequence[BitMap]:
         """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
-        held = {test.sketch: self._kept(index, test.sketch, deadline) for test in tests}
+        held = {test.sketch: self._load_fields(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
             record = read_record(connection, index)
             if generation is not None and not record.has_been(generation):
@@ -246,19 +246,21 @@ class SqliteStore(RecordStore[IndexRow]):
             snapshot = Snapshot(connection, record, held, below=below, deadline=deadline)
             return [snapshot.find_prunable(test) for test in tests]
 
-    def _kept(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
+    def _load_fields(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
         """The fields of a sketch, as of now or earlier; what there is if that takes too long."""
 
-        def told(partial: Callable[[], Catalogue]) -> None:
+        def on_progress(partial: Callable[[], Catalogue]) -> None:
             self._fields.tell(index, sketch, partial)
 
         def read() -> Catalogue:
             with self._reading() as connection:
                 connection.set_progress_handler(None, 0)  # nobody waits for all of it
-                return sketch_fields(connection, read_record(connection, index), sketch, told=told)
+                return sketch_fields(
+                    connection, read_record(connection, index), sketch, told=on_progress
+                )
 
-        held = self._fields.held(index, sketch, Catalogue)
-        return held or self._fields.loaded(index, sketch, read, deadline=deadline)
+        held = self._fields.get(index, sketch, Catalogue)
+        return held or self._fields.load(index, sketch, read, deadline=deadline)
 
     def _newest(
         self, connection: sqlite3.Connection, record: IndexRow, sketch: str, kept: Catalogue
@@ -274,24 +276,24 @@ class SqliteStore(RecordStore[IndexRow]):
         return newest
 
     @contextmanager
-    def copied_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
+    def copy_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
         """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
-        with target.drafted() as draft:
+        with target.create_draft() as draft:
             with (
                 open_connection(self._path, wait=self._patience) as connection,
                 progress(None, "pages", "copy") as bar,
             ):
 
-                def shown(status: int, left: int, total: int) -> None:
+                def on_step(status: int, left: int, total: int) -> None:
                     bar.total = total
                     bar.update(total - left - bar.n)
 
                 connection.set_progress_handler(None, 0)  # it takes as long as it takes
-                copy_into(draft._path, connection, shown)
+                copy_into(draft._path, connection, on_step)
             yield draft
 
     @contextmanager
-    def drafted(self) -> Iterator[SqliteStore]:
+    def create_draft(self) -> Iterator[SqliteStore]:
         """An empty store that becomes this one at the end, unless something fails."""
         with draft_store(self._path) as draft:
             yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)

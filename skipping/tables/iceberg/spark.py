@@ -172,7 +172,7 @@ class IcebergTable:
             return None
         jvm: Any = self.spark._jvm
         groups = [part.taskGroup() for part in leaf.scan().toBatch().planInputPartitions()]
-        # Copied, because py4j iterates over lists only.
+        # CopyResult, because py4j iterates over lists only.
         tasks = [task for group in groups for task in jvm.java.util.ArrayList(group.tasks())]
         paths = {str(task.file().location()) for task in tasks}
         return pa.array(sorted(paths), pa.string())

@@ -161,9 +161,9 @@ def test_who_lost_the_lease_changes_nothing(
     store = SqliteStore(tmp_path / "store.sqlite")
     index = SkippingIndex.create(spark, table, "id MIN_MAX", store=store)
     state, id = index.state, index.definition.index
-    old = Lease().claimed("a")
+    old = Lease().claim("a")
     store.hold(id, old, expect=Lease())
-    store.hold(id, old.claimed("b"), expect=old)
+    store.hold(id, old.claim("b"), expect=old)
     grow(spark, tmp_path, 100)
     with pytest.raises(Conflict, match="taken over"):
         index.refresh(token=old.token)

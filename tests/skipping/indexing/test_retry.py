@@ -108,6 +108,6 @@ def test_a_file_that_left_the_table_is_waited_for_no_more(table: Table, tmp_path
 def test_pauses_double() -> None:
     for retries, pause in ((0, FIRST_PAUSE), (3, 8 * FIRST_PAUSE), (99, LONGEST_PAUSE)):
         state = State("active", 1, at=1_000.0, unread=2, retries=retries)
-        assert not state.retries_by(1_000 + pause - 1)
-        assert state.retries_by(1_000 + pause)
-    assert not State("active", 1, at=0.0).retries_by(1e12)
+        assert not state.is_retry_due(1_000 + pause - 1)
+        assert state.is_retry_due(1_000 + pause)
+    assert not State("active", 1, at=0.0).is_retry_due(1e12)

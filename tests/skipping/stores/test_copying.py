@@ -14,7 +14,7 @@ import pytest
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.model.definition import State
 from skipping.stores import IndexStore
-from skipping.stores.copy import Copied, copy
+from skipping.stores.copy import CopyResult, copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import (
@@ -54,7 +54,7 @@ def test_all_of_it(source: str, target: str, tmp_path: Path) -> None:
 
     one, other = made(source, "one"), made(target, "other")
     built(one)
-    assert copy(one, other) == Copied(1, 4)
+    assert copy(one, other) == CopyResult(1, 4)
     assert rows(other) == rows(one)
     assert [row["ordinal"] for row in rows(other)] == [0, 1, 2, 6]
     (found,) = (each for each in other.definitions() if not each.value.dropped)

@@ -29,16 +29,16 @@ def test_those_asked_for_last_stay() -> None:
     kept = Fields(50)
     for name in "abc":
         kept.keep(name, "s1", fields(1, 0))
-    assert kept.held("a", "s1", Catalogue) is not None
+    assert kept.get("a", "s1", Catalogue) is not None
     kept.keep("d", "s1", fields(1, 0))
-    assert [kept.held(name, "s1", Catalogue) is None for name in "abcd"] == [
+    assert [kept.get(name, "s1", Catalogue) is None for name in "abcd"] == [
         False,
         True,
         False,
         False,
     ]
     kept.keep("e", "s1", fields(1, *range(9)))  # more than there is room for
-    assert [kept.held(name, "s1", Catalogue) for name in "abcde"] == [None] * 5
+    assert [kept.get(name, "s1", Catalogue) for name in "abcde"] == [None] * 5
 
 
 def test_the_newest_stays() -> None:
@@ -46,7 +46,7 @@ def test_the_newest_stays() -> None:
     newest = fields(2, 0)
     for each in (fields(1, 0, 1), newest, fields(1, 0)):
         kept.keep("i", "s1", each)
-    assert kept.held("i", "s1", Catalogue) is newest
+    assert kept.get("i", "s1", Catalogue) is newest
 
 
 def test_what_goes() -> None:
@@ -55,7 +55,7 @@ def test_what_goes() -> None:
         kept.keep(name, "s1", fields(1, 0))
     kept.drop("a")
     kept.retain({"a", "b"})
-    assert [kept.held(name, "s1", Catalogue) is None for name in "abc"] == [True, False, True]
+    assert [kept.get(name, "s1", Catalogue) is None for name in "abc"] == [True, False, True]
 
 
 def test_brought_up_to_what_changed() -> None:
@@ -73,12 +73,10 @@ def test_a_load_goes_on_for_who_comes_later() -> None:
         return fields(1, 0)
 
     deadline = time.monotonic() + 0.02
-    assert kept.loaded("i", "s1", read, deadline=deadline) is None
-    assert kept.loaded("i", "s1", read, deadline=deadline) is None
+    assert kept.load("i", "s1", read, deadline=deadline) is None
+    assert kept.load("i", "s1", read, deadline=deadline) is None
     threading.Timer(0.05, go.set).start()
-    assert (
-        kept.loaded("i", "s1", read, deadline=soon()) is kept.held("i", "s1", Catalogue) is not None
-    )
+    assert kept.load("i", "s1", read, deadline=soon()) is kept.get("i", "s1", Catalogue) is not None
     assert times == [1]
 
 
@@ -91,8 +89,8 @@ def test_a_load_that_fails(error: Exception) -> None:
 
     for _ in range(2):
         with pytest.raises(StoreError, match="away"):
-            kept.loaded("i", "s1", read, deadline=soon())
-    assert kept.loaded("i", "s1", lambda: fields(1, 0), deadline=soon()) is not None
+            kept.load("i", "s1", read, deadline=soon())
+    assert kept.load("i", "s1", lambda: fields(1, 0), deadline=soon()) is not None
 
 
 def test_what_is_not_kept_is_not_worth_reading_ahead() -> None:

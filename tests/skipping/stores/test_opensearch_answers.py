@@ -29,7 +29,7 @@ from providers.index_predicate import (
     Test,
 )
 from skipping.stores import IDENTITY, Catalogue
-from skipping.stores.copy import Copied, copy
+from skipping.stores.copy import CopyResult, copy
 from skipping.stores.open import open_store
 from skipping.stores.opensearch import packed_entries
 from skipping.stores.opensearch.credentials import PASSWORD, STORE, USER, Access
@@ -152,13 +152,13 @@ def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.Monke
     def seen() -> pa.Table:
         """By pages, and the same without."""
         kept = store._entries(store._registry.read("i"))
-        packed = kept._packed(fields)
+        packed = kept._read_pages(fields)
         assert packed is not None
         whole = store.catalogue("i", fields=fields)
         assert whole.files.equals(packed)
         ours = kept.scalars(["s1_known", "s1_low"])
         with monkeypatch.context() as patch:
-            patch.setattr(Entries, "_packed", lambda *args, **more: None)
+            patch.setattr(Entries, "_read_pages", lambda *args, **more: None)
             slow = store.catalogue("i", fields=fields)
             others = kept.scalars(["s1_known", "s1_low"])
         assert slow.files.to_pydict() == whole.files.to_pydict()
@@ -196,7 +196,7 @@ def test_without_its_pages_an_index_is_read_all_the_same(
         store._client.call("DELETE", path, refresh="true")
     else:
         store._client.call("PUT", path, {**page["_source"], "page": damage}, refresh="true")
-    assert store._entries(store._registry.read("i"))._packed([]) is None
+    assert store._entries(store._registry.read("i"))._read_pages([]) is None
     assert ordinals(store) == list(range(10))
     assert answers(store) == EXPECTED
 
@@ -262,7 +262,7 @@ def test_fields_are_read_ahead(opensearch: str, between: Front) -> None:
 
     assert ask() == EXPECTED[0]
     end = time.monotonic() + 30
-    while store._fields.held("i", "s1", Catalogue) is None:
+    while store._fields.get("i", "s1", Catalogue) is None:
         assert time.monotonic() < end
         time.sleep(0.01)
     between.seen.clear()
@@ -381,9 +381,9 @@ def test_a_copy_there_and_back(opensearch: str, tmp_path: Path) -> None:
     built(one)
     access = Access(prefix=f"copy-{uuid.uuid4().hex[:12]}-")
     there = OpenSearchStore(f"http://{opensearch}", access, kept=0)
-    assert copy(one, there) == Copied(1, 4)
+    assert copy(one, there) == CopyResult(1, 4)
     back = SqliteStore(tmp_path / "back.db")
-    assert copy(there, back) == Copied(1, 4)
+    assert copy(there, back) == CopyResult(1, 4)
     assert rows(back) == rows(one)
     assert there.reserve("i", 1).start >= 7
     with pytest.raises(StoreError, match="has indexes already"):

@@ -17,7 +17,7 @@ import pytest
 from providers.errors import StoreError
 from skipping.stores.opensearch import http as opensearch_http
 from skipping.stores.opensearch import limits
-from skipping.stores.opensearch.circuit_breaker import Pauses
+from skipping.stores.opensearch.circuit_breaker import CircuitBreaker
 from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.http import Wire
@@ -160,38 +160,38 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 def test_pauses_grow_and_one_question_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     move = moved(monkeypatch)
-    pauses = Pauses("http://host")
+    breaker = CircuitBreaker("http://host")
     waited = []
     for _ in range(7):
-        pauses.admit(2)
+        breaker.admit(2)
         began = time.monotonic()
         with pytest.raises(StoreError, match="asked again in") if waited else nullcontext():
-            pauses.admit(2)  # another, while the first is under way
+            breaker.admit(2)  # another, while the first is under way
         move(2)
-        pauses.failed(began)
-        pauses.failed(began)  # one that was asked with it
+        breaker.record_failure(began)
+        breaker.record_failure(began)  # one that was asked with it
         pause = 0.0
         while True:
             try:
-                pauses.admit(0)
+                breaker.admit(0)
                 break
             except StoreError:
                 move(0.5)
                 pause += 0.5
         waited.append(pause)
-        pauses._until = 0.0
+        breaker._until = 0.0
     assert waited == [1, 2, 4, 8, 16, 30, 30]
-    pauses.answered()
-    pauses.admit(2)
-    pauses.admit(2)
+    breaker.record_answer()
+    breaker.admit(2)
+    breaker.admit(2)
 
 
 def test_a_store_that_answers_others_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     move = moved(monkeypatch)
-    pauses = Pauses("http://host")
+    breaker = CircuitBreaker("http://host")
     began = time.monotonic()
     move(1)
-    pauses.answered()
+    breaker.record_answer()
     move(1)
-    pauses.failed(began)
-    pauses.admit(2)
+    breaker.record_failure(began)
+    breaker.admit(2)

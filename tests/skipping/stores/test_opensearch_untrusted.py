@@ -119,8 +119,8 @@ def test_pages_are_used_after_removals_and_later_sketches(
     later = [n.replace("s1_", "s5_").replace("s2_", "s6_") for n in made.schema.names]
     made = made.rename_columns(later)
     store.write("i", made, revision=1)
-    kept = store._entries(store._catalogues.head("i"))
-    packed = kept._packed(["s1_low", "s5_low"])
+    kept = store._entries(store._registry.read("i"))
+    packed = kept._read_pages(["s1_low", "s5_low"])
     assert packed is not None
     assert packed["ordinal"].to_pylist() == [8, 9]
     assert packed["s5_low"].to_pylist() == packed["s1_low"].to_pylist() == [2, 0]
@@ -152,11 +152,11 @@ def test_lists_where_values_should_be_are_not_kept(
 ) -> None:
     """Documents of a table are limited by their bytes, of which such numbers take nine times."""
     store = make(opensearch)
-    head = store._catalogues.head("i")
-    body = {"ordinal": 0, "generation": head.generation, "identity": "x", "path": "x", "size": 1}
+    record = store._registry.read("i")
+    body = {"ordinal": 0, "generation": record.generation, "identity": "x", "path": "x", "size": 1}
     for n in range(8):
         forged = {**body, "ordinal": 20 + n, "stamp": [300] * 500_000}
-        store._client.call("PUT", f"/{head.entries}/_doc/x{n}", forged, refresh="true")
+        store._client.call("PUT", f"/{record.entries}/_doc/x{n}", forged, refresh="true")
     pages = Client.pages
     monkeypatch.setattr(Client, "pages", lambda *a, **more: pages(*a, **{**more, "size": 1}))
 

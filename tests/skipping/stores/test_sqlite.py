@@ -128,9 +128,9 @@ def test_index_with_a_definition_of_an_older_format_leaves_the_others_usable(pat
     other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
     store.define(other, expect=None)
     with sqlite_schema.open_connection(path, wait=5, write=True) as connection:
-        row = index_rows.read_record(connection, "j")
-        row.definition = other.to_json().replace('"format": 4', '"format": 3')
-        index_rows.save(connection, row)
+        record = index_rows.read_record(connection, "j")
+        older = other.to_json().replace('"format": 4', '"format": 3')
+        index_rows.save(connection, replace(record, definition=older))
         connection.execute("COMMIT")
     usable, unusable = store.definitions()
     assert usable.value == DEFINITION

@@ -114,14 +114,14 @@ def test_a_store_written_under_a_reader_at_rest_is_an_error(
 ) -> None:
     """The reader of an immutable file locks nothing, so it looks afterwards whether it was one."""
     store = make(path)
-    connected = sqlite_schema._connected
+    connected = sqlite_schema._connect
 
     def refuse(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
         if "immutable" not in mode:
             raise sqlite3.OperationalError("unable to open database file")
         return connected(path, mode, wait, limit)
 
-    monkeypatch.setattr(sqlite_schema, "_connected", refuse)
+    monkeypatch.setattr(sqlite_schema, "_connect", refuse)
     assert answers(store) == EXPECTED
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
 

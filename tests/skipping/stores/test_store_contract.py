@@ -160,32 +160,32 @@ def test_an_index_nobody_made(store: IndexStore) -> None:
 def test_nobody_keeps_a_new_index(store: IndexStore) -> None:
     store.define(definition(), expect=None)
     assert store.lease("i") == Lease()
-    first = Lease().claimed("a")
+    first = Lease().claim("a")
     store.hold("i", first, expect=Lease())
-    moved = first.moved()
+    moved = first.renew()
     store.hold("i", moved, expect=first)
     assert store.lease("i") == moved
-    store.hold("i", moved.released(), expect=moved)
+    store.hold("i", moved.release(), expect=moved)
     assert store.lease("i") == Lease(1)
 
 
 def test_a_lease_is_compared_before_it_is_set(store: IndexStore) -> None:
     store.define(definition(), expect=None)
-    first = Lease().claimed("a")
+    first = Lease().claim("a")
     store.hold("i", first, expect=Lease())
-    second = first.claimed("b")
+    second = first.claim("b")
     store.hold("i", second, expect=first)
-    for stale in (Lease(), first, first.moved(), second.moved(), second.released()):
+    for stale in (Lease(), first, first.renew(), second.renew(), second.release()):
         with pytest.raises(Conflict, match="another lease"):
-            store.hold("i", stale.claimed("c"), expect=stale)
+            store.hold("i", stale.claim("c"), expect=stale)
     assert store.lease("i") == second
 
 
 def test_of_racing_threads_one_takes_a_lease(store: IndexStore) -> None:
     store.define(definition(), expect=None)
-    dead = Lease().claimed("dead")
+    dead = Lease().claim("dead")
     store.hold("i", dead, expect=Lease())
-    taken = race(8, lambda i: store.hold("i", dead.claimed(f"o{i}"), expect=dead))
+    taken = race(8, lambda i: store.hold("i", dead.claim(f"o{i}"), expect=dead))
     assert taken.count(None) == 1
     assert sum(isinstance(t, Conflict) for t in taken) == 7
     assert store.lease("i").owner == f"o{taken.index(None)}"
@@ -196,7 +196,7 @@ def test_of_racing_processes_one_takes_a_lease(
 ) -> None:
     reachable.define(definition(), expect=None)
     futures = [
-        processes.submit(reachable.hold, "i", Lease().claimed(f"o{i}"), expect=Lease())
+        processes.submit(reachable.hold, "i", Lease().claim(f"o{i}"), expect=Lease())
         for i in range(4)
     ]
     taken = [outcome(f) for f in futures]
@@ -208,11 +208,11 @@ def test_of_racing_processes_one_takes_a_lease(
 def test_an_old_token_writes_nothing(store: IndexStore) -> None:
     store.define(definition(), expect=None)
     store.reserve("i", 4)
-    old = Lease().claimed("a")
+    old = Lease().claim("a")
     store.hold("i", old, expect=Lease())
     store.write("i", entries([0]), revision=1, token=old.token)
     store.report("i", State("active", 1), token=old.token)
-    new = old.claimed("b")
+    new = old.claim("b")
     store.hold("i", new, expect=old)
     for use in (
         lambda: store.write("i", entries([1]), revision=1, token=old.token),
@@ -225,7 +225,7 @@ def test_an_old_token_writes_nothing(store: IndexStore) -> None:
     store.write("i", entries([3]), revision=1, token=new.token)
     assert store.catalogue("i").files["ordinal"].to_pylist() == [0, 2, 3]
     assert store.state("i") == State("active", 1)
-    store.hold("i", new.released(), expect=new)
+    store.hold("i", new.release(), expect=new)
     with pytest.raises(Conflict, match="taken over"):
         store.report("i", State("active", 9), token=new.token)
 

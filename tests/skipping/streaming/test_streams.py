@@ -231,7 +231,7 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_taken_over(
     spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)")
     store = store_of(spark, settings_of(spark))
     index = SkippingIndex.on(spark, t)
-    other = Lease().claimed("elsewhere, process 1, app")
+    other = Lease().claim("elsewhere, process 1, app")
     store.hold(index.definition.index, other, expect=Lease())
     index.alter(lambda d: set_options(d, {"auto_refresh": True}))
     keeper = Maintainer(spark, store, index.definition.name, patience=2.0)
@@ -239,14 +239,14 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_taken_over(
     try:
         for _ in range(8):
             time.sleep(0.5)
-            other, seen = other.moved(), other
+            other, seen = other.renew(), other
             store.hold(index.definition.index, other, expect=seen)
         assert (keeper.owns, keeper.query) == (False, None)
         # It moves no more.
         until(lambda: keeper.owns, seconds=20)
         until(lambda: keeper.query is not None)
         with pytest.raises(StoreError, match="another lease"):
-            store.hold(index.definition.index, other.moved(), expect=other)
+            store.hold(index.definition.index, other.renew(), expect=other)
         with pytest.raises(StoreError, match="taken over"):
             index.refresh(token=other.token)
         append(spark, t, start=100)
@@ -255,7 +255,7 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_taken_over(
         stolen = store.lease(index.definition.index)
         while True:
             try:
-                store.hold(index.definition.index, stolen.claimed("again"), expect=stolen)
+                store.hold(index.definition.index, stolen.claim("again"), expect=stolen)
                 break
             except StoreError:
                 stolen = store.lease(index.definition.index)
