@@ -1,4 +1,4 @@
-"""What an index is: of which table, which columns with which kinds, and how it stands.
+"""The definition of an index (its table, its columns and their index types) and its state.
 
 All values are immutable. Stores keep them as JSON (`to_json`, `from_json`).
 """
@@ -39,33 +39,33 @@ __all__ = [
 ]
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
-"""Seconds until files that could not be read are tried again without being told to."""
+"""Seconds until a refresh retries unreadable files automatically: at first, and at most."""
 
 FORMAT = 4
 """Version of the stored JSON. A definition with any other version is refused."""
 
 EXPRESSION = "expr:"
-"""What the identity of an expression begins with (`ExpressionText.java`)."""
+"""The prefix of an expression's identity (`ExpressionText.java`)."""
 
 COMPOSITE = "tuple:"
-"""What the identity of a composite begins with (`IndexClient.java`); then those of its columns."""
+"""The prefix of a multi-column identity (`IndexClient.java`); those of its columns follow."""
 
 IndexId: TypeAlias = str
-"""The incarnation: a UUID never used again, so whoever asks a dropped index finds nothing."""
+"""A UUID that is never used again, so a query of a dropped index finds nothing."""
 
 Revision: TypeAlias = int
 Status: TypeAlias = Literal["creating", "active", "refreshing", "failed"]
 _T = TypeVar("_T")
 
-_REMEMBERED = 1 << 14  # characters of a definition that is read once only
+_REMEMBERED = 1 << 14  # characters of a definition whose parsed form is cached
 
 
 @dataclass(frozen=True, slots=True)
 class TableId:
-    """One incarnation of a table: format, the format's own id, and the root location.
+    """The identity of a table: its format, the format's own id, and the root location.
 
-    Both id and root are needed: copies of a Delta folder share the id, CREATE OR REPLACE keeps the
-    root and changes the id.
+    Both id and root are needed: copies of a Delta folder have the same id, and CREATE OR REPLACE
+    keeps the root but changes the id.
     """
 
     format: str
@@ -74,16 +74,16 @@ class TableId:
 
     @property
     def has_log(self) -> bool:
-        """Whether a log says what the table's columns are; if not, whoever reads it may say so."""
+        """Whether a log has the table's columns; without one, each reader may name them."""
         return self.format != "parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What it takes to analyse an expression again, which is never done for a query.
+    """What is needed to analyse an expression again, which no query does.
 
-    `sql` is its text as given, `zone` and `ansi` are the session's settings it was analysed under,
-    `reads` the names that columns have in it, with their identities.
+    `sql` is its text, `zone` and `ansi` are the session's settings during its analysis, and `reads`
+    are the names of its columns with their identities.
     """
 
     sql: str
@@ -94,13 +94,13 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
-    """One column with one kind; `number` is unique within the index and never used again.
+    """One column with one index type. Its `number` is unique in the index and never used again.
 
-    `identity` is the column's identity in the format (physical name or field id), which outlives a
-    rename; `type` is the Spark type it was sketched under. A column that was dropped and made
-    again, or widened into another domain, gets a new number: the two are never mixed up. Of an
-    `expression` the name is its text, and the identity what Spark makes of that. A composite has
-    `parts`: the names of its columns with their identities.
+    `identity` is the column's identity in the format (physical name or field id), which survives a
+    rename; `type` is its Spark type when it was sketched. A column that is dropped and added again,
+    or widened into another domain, gets a new number, so that the two are never confused. An
+    `expression` has its text as name and Spark's canonical form as identity. A multi-column index
+    has `parts`: the names of its columns with their identities.
     """
 
     number: int
@@ -115,22 +115,22 @@ class IndexedColumn:
 
     @property
     def part_identities(self) -> tuple[str, ...]:
-        """Those of the columns of a composite, in its order; else none."""
+        """The identities of a multi-column index, in order; else empty."""
         return tuple(identity for _, identity in self.parts)
 
     @property
     def of(self) -> frozenset[str]:
-        """What it is an index of, with the kind: of a composite its columns, in any order."""
+        """The identities of the indexed columns, without order."""
         return frozenset(self.part_identities or (self.identity,))
 
     @property
     def sketch(self) -> str:
-        """What tests and stores call it."""
+        """The name of its sketch in tests and stores."""
         return f"s{self.number}"
 
     @property
     def domain(self) -> Domain:
-        """What its values are compared in; raises DefinitionError for a type that has none."""
+        """The domain in which its values are compared; raises DefinitionError for other types."""
         domain = domain_of_type(self.type)
         if domain is None:
             raise DefinitionError(f"column {self.name} of type {self.type} cannot be indexed")
@@ -139,7 +139,7 @@ class IndexedColumn:
     def misfit(self, extra: Sequence[str] = ()) -> str | None:
         """Return why its index type does not take its column type; None if it does.
 
-        An index type that is not there is no misfit: whoever builds it raises that.
+        An index type that does not exist is not a misfit: building it raises an error.
         """
         with suppress(DefinitionError):
             find(self.kind, extra)
@@ -150,18 +150,18 @@ class IndexedColumn:
         return None
 
     def provider(self, extra: Sequence[str] = ()) -> SkippingProvider:
-        """Its kind, ready to use; raises DefinitionError for a kind that is not there."""
+        """Return its index type with its parameters; raise DefinitionError if it does not exist."""
         column = Column(self.name, self.domain, self.partition)
         return find(self.kind, extra).of((column,), dict(self.params))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """An index of one incarnation of a table, under the table's catalog name or path.
+    """The definition of an index on a table, under the table's catalog name or path.
 
-    `numbers` is the greatest number that a column which was taken out had; `enabled` false: queries
-    do not ask it. `fault` says why what the store holds is no definition that this release can
-    trust: then there are no columns, it is not asked, and all that can be done is to drop it.
+    `numbers` is the highest number of a removed column. Queries use an index only if it is
+    `enabled`. `fault` says why this release cannot use the stored definition: then it has no
+    columns, queries do not use it, and it can only be dropped.
     """
 
     index: IndexId
@@ -177,11 +177,11 @@ class Definition:
 
     @property
     def next_number(self) -> int:
-        """The next column's."""
+        """The number of the next column."""
         return 1 + max((self.numbers, *(column.number for column in self.columns)))
 
     def to_json(self) -> str:
-        """As stores keep it."""
+        """Return the JSON that stores keep."""
         data = {name: value for name, value in asdict(self).items() if name in _STORED}
         return json.dumps({**data, "format": FORMAT}, sort_keys=True)
 
@@ -232,16 +232,16 @@ class Definition:
 
     @classmethod
     def read(cls, text: str, index: IndexId) -> Definition:
-        """What a store holds for an index; never raises, but gives one with a `fault`.
+        """Read the stored definition of an index; return one with a `fault` instead of raising.
 
-        So one definition that is foreign, newer or absurd is no matter of the others.
+        So an invalid or newer definition does not affect other indexes.
         """
-        # Of a thousand most are as they were; to read each again is most of what listing takes.
+        # Most of a thousand are unchanged; parsing them again is most of the time of a listing.
         return (_read if len(text) <= _REMEMBERED else _read.__wrapped__)(text, index)
 
     @classmethod
     def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
-        """One with a fault, under the name and table that the text says, if that much is there."""
+        """Return a definition with a fault, and the name and table of the text if it has them."""
         index = index if _is_name(index) else mask_controls(index)[:100] or "?"
         name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
         with suppress(StoreError):
@@ -258,35 +258,37 @@ class Definition:
         )
 
     def require_sound(self) -> None:
-        """Raise DefinitionError or StatementError for what must not be, or get, into a store."""
+        """Raise DefinitionError or StatementError for values that a store must not contain."""
         texts = [self.index, self.name]
         for column in self.columns:
             texts += [column.name, column.identity, column.type]
             numbered = type(column.number) is int and 0 < column.number < 1 << 31
             if not (numbered and type(column.partition) is bool and _is_kind(column.kind)):
-                raise DefinitionError(f"column {column.name!r:.100} has no number or no kind")
+                raise DefinitionError(
+                    f"column {column.name!r:.100} has an invalid number or index type"
+                )
             is_expression = str(column.identity).startswith(EXPRESSION)
             if is_expression != (column.expression is not None):
-                raise DefinitionError(f"column {column.name!r:.100} is not the expression it says")
+                raise DefinitionError(f"column {column.name!r:.100} does not match its expression")
             if column.expression is not None:
                 expression = column.expression
                 texts += [expression.sql, expression.zone, *chain(*expression.reads)]
                 if type(expression.ansi) is not bool or not expression.reads:
-                    raise DefinitionError(f"{column.name!r:.100} reads nothing")
+                    raise DefinitionError(f"expression {column.name!r:.100} reads no column")
             texts += chain(*column.parts)
             says = column.parts or str(column.identity).startswith(COMPOSITE)
             if says and not _is_composite(column):
-                raise DefinitionError(f"column {column.name!r:.100} is not the composite it says")
+                raise DefinitionError(f"column {column.name!r:.100} does not match its parts")
         if not all(map(_is_name, texts)) or not all(
             part == "" or _is_name(part) for part in asdict(self.table).values()
         ):
             raise DefinitionError(
-                f"a name in it is empty, has control characters, or more than {_LONGEST_NAME:,}"
+                f"a name in it is empty, or has control characters or more than {_LONGEST_NAME:,}"
             )
         if len(self.columns) > _MOST_COLUMNS:
             raise DefinitionError(f"an index has at most {_MOST_COLUMNS:,} columns")
         if len({column.number for column in self.columns}) < len(self.columns):
-            raise DefinitionError("two columns have one number")
+            raise DefinitionError("two columns have the same number")
         if type(self.dropped) is not bool or type(self.enabled) is not bool:
             raise DefinitionError("a flag is neither true nor false")
         if type(self.numbers) is not int or not 0 <= self.numbers < 1 << 31:
@@ -297,13 +299,13 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How an index stands.
+    """The state of an index.
 
-    `covered` is the newest table version all of whose files are indexed, by the columns that the
-    definition had at `revision`; `at` when that was so, in seconds of the wall clock, for people.
-    `left` are files of a version in work that a refresh of limited size has left for the next.
-    `unread` are files that could not be read, of which `error` names one; they are tried again, by
-    who follows the table after a pause that doubles with `retries`, the times that were in vain.
+    `covered` is the newest table version whose files are all indexed, for the columns of the
+    definition at `revision`; `at` is the time of that refresh in seconds of the wall clock, for
+    display. `left` counts files of a version in progress that a refresh of limited size left for
+    the next. `unread` counts files that could not be read; `error` names one of them. Streams read
+    them again after a pause that doubles with each failed attempt (`retries`).
     """
 
     status: Status = "creating"
@@ -316,19 +318,19 @@ class State:
     retries: int = 0
 
     def is_retry_due(self, now: float) -> bool:
-        """Whether files that could not be read are to be tried again by then."""
+        """Return whether it is time to read unreadable files again."""
         pause = min(FIRST_PAUSE * 2.0 ** min(self.retries, 30), LONGEST_PAUSE)
         return self.unread > 0 and now >= (self.at or 0) + pause
 
     def to_json(self) -> str:
-        """As stores keep it."""
+        """Return the JSON that stores keep."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """The opposite of `to_json`; fields of newer releases are passed over.
+        """Read the JSON of `to_json`, and ignore fields of newer releases.
 
-        Raises StoreError for what is no state.
+        Raises StoreError for anything that is not a state.
         """
         data = _parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
@@ -345,17 +347,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[_T]):
-    """A value with the revision to name when changing it."""
+    """A value, and its revision, which a change must name."""
 
     value: _T
     revision: Revision
 
 
 _LONGEST_TEXT = 1 << 20
-"""Characters of a definition or state; ours have some hundreds a column."""
+"""The most characters of a definition or state; ours have a few hundred for each column."""
 
 _LONGEST_NAME = 4_096
-"""Characters of a name, a path or a type."""
+"""The most characters of a name, a path or a type."""
 
 _MOST_COLUMNS = 2_000
 
@@ -365,20 +367,20 @@ _STORED = {field.name for field in fields(Definition)} - {"fault"}
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    """A JSON object; raises StoreError for anything else, however large or deep."""
+    """Parse a JSON object; raise StoreError for anything else, at any size or depth."""
     if len(text) > _LONGEST_TEXT:
-        raise StoreError(f"the store holds {len(text):,} characters where a definition should be")
+        raise StoreError(f"the store has {len(text):,} characters in the place of a definition")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"the store's document is not JSON: {first_line(error)}") from None
     if not isinstance(data, dict):
-        raise StoreError(f"the store holds a {type(data).__name__} where a definition should be")
+        raise StoreError(f"the store has a {type(data).__name__} in the place of a definition")
     return data
 
 
 def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
-    """Names with their values, which are scalars; raises TypeError or ValueError."""
+    """Parse names with scalar values; raise TypeError or ValueError."""
     pairs = tuple((name, value) for name, value in given)
     for name, value in pairs:
         if not (_is_name(name) and type(value) in (bool, int, float, str)):
@@ -387,19 +389,19 @@ def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _parse_expression(given: Any) -> Expression | None:
-    """As it is stored; raises TypeError or ValueError."""
+    """Parse a stored expression; raise TypeError or ValueError."""
     if given is None:
         return None
     return Expression(**{**given, "reads": tuple((name, by) for name, by in given["reads"])})
 
 
 def composite_identity(identities: Sequence[str]) -> str:
-    """That of the composite of columns with these."""
+    """Return the identity of a multi-column index on columns with these identities."""
     return COMPOSITE + json.dumps(list(identities))
 
 
 def _is_composite(column: IndexedColumn) -> bool:
-    """Whether it is one of two different columns or more, each with its type."""
+    """Return whether a multi-column index has two or more different columns, each with a type."""
     identities = column.part_identities
     return len(set(identities)) == len(part_types(column.type)) == len(
         identities
@@ -422,7 +424,7 @@ def _read(text: str, index: IndexId) -> Definition:
         definition = Definition.from_json(text)
         if definition.index == index:
             return definition
-        fault = f"the store holds a definition of {definition.index} in its place"
+        fault = f"the store has a definition of {definition.index} in its place"
     except StoreError as error:
         fault = str(error)
     return Definition.unreadable(index, fault, text)

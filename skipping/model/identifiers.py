@@ -1,4 +1,4 @@
-"""Names of tables, in the one spelling that definitions are kept under."""
+"""Names of tables, in the spelling that definitions use."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def printable(text: str) -> str:
 
 
 def sql_name(parts: Sequence[str]) -> str:
-    """A dotted name, with backticks around what is not a plain word.
+    """Join the parts of a name with dots, with backticks around all but plain words.
 
-    Parsers differ on which letters beyond ASCII need backticks: Iceberg's takes none without.
+    Parsers differ in which non-ASCII letters need backticks; Iceberg's needs them for all.
 
     >>> sql_name(["spark_catalog", "my db", "größe"])
     'spark_catalog.`my db`.`größe`'
@@ -61,7 +61,7 @@ def sql_name(parts: Sequence[str]) -> str:
 
 
 def qualify_name(spark: SparkSession, parts: Sequence[str]) -> str:
-    """The full name of a table that need not exist any more; a path as Hadoop spells it."""
+    """Return the full name of a table, which may not exist; a path in Hadoop's spelling."""
     if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
         path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
         return f"{parts[0].lower()}.`{path.rstrip('/')}`"
@@ -73,18 +73,18 @@ def qualify_name(spark: SparkSession, parts: Sequence[str]) -> str:
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Whether two full names are of one table; Spark ignores case, but in a path."""
+    """Return whether two full names are equal for Spark, which ignores case except in a path."""
     return one == other if is_path_name(one) else one.casefold() == other.casefold()
 
 
 def is_path_name(name: str) -> bool:
-    """Whether a full name is the path of a table: ``delta.`file:/t` ``."""
+    """Return whether a full name is the path of a table, as ``delta.`file:/t` ``."""
     parts = name_parts(name)
     return len(parts) == 2 and name.startswith(("delta.`", "parquet.`"))
 
 
 def plain_name(name: str) -> str:
-    """A full name as the scan of a query is shown: without backticks, of a path the path.
+    """Return a full name as scans display it: without backticks; for a table by path, the path.
 
     >>> plain_name("spark_catalog.`my db`.t"), plain_name("delta.`file:/a.b`")
     ('spark_catalog.my db.t', '/a.b')
@@ -94,7 +94,7 @@ def plain_name(name: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path as people give it; Hadoop puts `file:` before one of this machine.
+    """Return a path as users write it; Hadoop prefixes local paths with `file:`.
 
     >>> shown_path("file:/a.b"), shown_path("s3a://bucket/a")
     ('/a.b', 's3a://bucket/a')
@@ -103,7 +103,7 @@ def shown_path(path: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A full name as people give it.
+    """Return a full name as users write it.
 
     >>> shown_name("delta.`file:/a.b`"), shown_name("spark_catalog.default.t")
     ('delta.`/a.b`', 'spark_catalog.default.t')
@@ -112,20 +112,20 @@ def shown_name(name: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, str]:
-    """Catalog, database and table of a full name; a path is a table of no database.
+    """Return catalog, database and table of a full name; a path has no database.
 
     >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
     (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))
     """
     parts = name_parts(name)
     if len(parts) < 2:
-        return "", "", name  # no name that this project gives
+        return "", "", name  # not a name that this project creates
     catalog, *databases, table = parts
     return catalog, ".".join(databases), table
 
 
 def name_parts(name: str) -> list[str]:
-    """The parts of a full name, without backticks.
+    """Return the parts of a full name, without backticks.
 
     >>> name_parts("spark_catalog.`my.db`.t")
     ['spark_catalog', 'my.db', 't']

@@ -1,8 +1,8 @@
-"""Who keeps an index up to date: one owner at a time, told from a dead one by a counter.
+"""The lease of an index: one process at a time maintains it, and a counter shows that it is alive.
 
-Whoever keeps an index moves the `beat` of its lease. Who finds one that does not move for a while,
-by the own monotonic clock, may take the index over: with a greater token, which stores compare, so
-that the old owner, if it was only asleep, writes nothing any more. No two clocks are compared.
+The lease holder increments `beat`. If another process sees no new beat for some time, by its own
+monotonic clock, it may claim the lease with a higher token. Stores compare tokens, so an old holder
+that was only suspended cannot write any more. Clocks of different processes are never compared.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from providers.errors import StoreError
 __all__ = ["PATIENCE", "Lease", "Watch", "owner_of"]
 
 PATIENCE = 30.0
-"""Seconds without a beat after which an owner counts as dead."""
+"""Seconds without a heartbeat after which a lease holder counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of an index; `owner` None: nobody keeps it.
+    """The lease of an index; without an `owner` it is free.
 
-    `token` is greater than that of every owner before. `seen` is when the owner moved last, in
-    seconds of its own wall clock: for people, nothing is decided by it.
+    `token` is greater than the tokens of all earlier owners. `seen` is the time of the last
+    heartbeat, in seconds of the owner's wall clock; it is only displayed.
     """
 
     token: int = 0
@@ -36,23 +36,23 @@ class Lease:
     seen: float | None = None
 
     def claim(self, owner: str) -> Lease:
-        """The next one, of another owner."""
+        """Return the lease of a new owner, with the next token."""
         return Lease(self.token + 1, owner, 0, time.time())
 
     def renew(self) -> Lease:
-        """With the next beat."""
+        """Return the lease with the next heartbeat."""
         return replace(self, beat=self.beat + 1, seen=time.time())
 
     def release(self) -> Lease:
-        """Nobody's; the token stays, so that it is not used again."""
+        """Return a free lease. It has the same token, so that no owner gets it again."""
         return Lease(self.token)
 
     def admits(self, token: int | None) -> bool:
-        """Whether who has this token may write; None: who keeps nothing, and claims nothing."""
+        """Return whether a writer with this token may write; a writer without lease has None."""
         return token is None or (self.owner is not None and token == self.token)
 
     def describe(self) -> str:
-        """For people: the owner, or that there is none, and who was last.
+        """Return the owner as text, or that there is none and who was silent since when.
 
         >>> Lease(3).describe()
         'no owner'
@@ -65,14 +65,14 @@ class Lease:
         return f"no owner; {self.owner} is silent for {silent:,.0f} s"
 
     def to_json(self) -> str:
-        """As stores keep it."""
+        """Return the JSON that stores keep."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Lease:
-        """The opposite of `to_json`; fields of newer releases are passed over.
+        """Read the JSON of `to_json`, and ignore fields of newer releases.
 
-        Raises StoreError for what is no lease.
+        Raises StoreError for anything that is not a lease.
         """
         try:
             data = json.loads(text)
@@ -90,7 +90,7 @@ class Lease:
 
 
 class Watch:
-    """Watches a lease that somebody else has, until it counts as dead."""
+    """Watches the lease of another process until its owner counts as dead."""
 
     def __init__(
         self, patience: float = PATIENCE, *, clock: Callable[[], float] = time.monotonic
@@ -101,7 +101,7 @@ class Watch:
         self._since = 0.0
 
     def is_free(self, lease: Lease) -> bool:
-        """Whether it may be claimed: nobody's, or seen without a move for `patience` seconds."""
+        """Return whether the lease is free, or had no heartbeat for `patience` seconds."""
         if lease.owner is None:
             return True
         if self._seen != (lease.token, lease.beat):
@@ -110,5 +110,5 @@ class Watch:
 
 
 def owner_of(application: str) -> str:
-    """How this process calls itself: its host, its number, and its Spark application."""
+    """Return the name of this process as an owner: host, process id and Spark application."""
     return f"{socket.gethostname()}, process {os.getpid()}, {application}"

@@ -1,9 +1,10 @@
-"""Where indexes are kept: the interface of a store, and what may be asked of it.
+"""The interface of a store.
 
-A store keeps definitions, states and one entry a file. It knows no index kind and no table format.
-It says which files are *pruned*, never which survive: an entry it lost is a file that is read.
+A store holds definitions, states and one entry for each file. It knows no index type and no table
+format. It returns the files that are *pruned*, never those that remain: if it loses an entry, the
+file is read.
 
-Entries travel as Arrow tables, one row a file:
+Entries are Arrow tables with one row for each file:
 
 ======================  ================  ========================================================
 column                  type              meaning
@@ -11,13 +12,13 @@ column                  type              meaning
 ``ordinal``             int64             the file's number in this index, from `reserve`
 ``path``                string            the file's identity, with
 ``size``                int64             bytes in the table's log, and
-``stamp``               int64             what else the format has: record count, time; or null
+``stamp``               int64             record count or time, depending on the format; or null
 ``partition``           string            the partition values as JSON, for people
-``s3_known``            bool              of sketch 3: false = looked at and unknown, null = not
-                                          looked at yet
+``s3_known``            bool              for sketch 3: false = read but unknown, null = not read
+                                          yet
 ``s3_low``, ...         int64, string,    its SCALAR fields, and as lists its TERMS fields
                         binary, list
-``s3_filter``, ...      large_binary      its BYTES fields: what no store compares or sorts by
+``s3_filter``, ...      large_binary      its BYTES fields, which no store compares or sorts
 ======================  ================  ========================================================
 """
 
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 Generation: TypeAlias = int
-"""Grows with the changes of an index's entries; equal ones mean equal entries (`generations`)."""
+"""Grows with each change of an index's entries. Equal generations have equal entries (`epochs`)."""
 
 IDENTITY = pa.schema(
     [
@@ -62,16 +63,18 @@ IDENTITY = pa.schema(
 
 
 Identity: TypeAlias = tuple[str, int, int | None]
-"""What tells a file apart: path, size and stamp."""
+"""Path, size and stamp, which together identify a file."""
 
 
 def identities(files: pa.Table) -> Iterator[Identity]:
-    """That of each file."""
+    """Return the identity of each file."""
     return zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
 
 
 def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
-    """Where each file is among those: int32, null where it is not. Of millions in a second or so.
+    """Return the row of each file in `among`, as int32; null if it is not there.
+
+    A million files take about half a second.
 
     >>> some = pa.table({"path": ["a", "b"], "size": [1, 2], "stamp": pa.array([None, 3])})
     >>> find_identities(some.slice(1), some).to_pylist()
@@ -82,7 +85,7 @@ def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
 
 
 def _to_keys(files: pa.Table) -> pa.ChunkedArray:
-    """Identities as texts, which are equal where those are: a number has no space."""
+    """Return each identity as one text. Texts are equal only for equal identities."""
     size, stamp, path = (files[name].cast(pa.large_string()) for name in ("size", "stamp", "path"))
     space = pa.scalar(" ", pa.large_string())
     return pc.binary_join_element_wise(size, pc.fill_null(stamp, "-"), path, space)
@@ -90,13 +93,12 @@ def _to_keys(files: pa.Table) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The entries of an index, or how they changed since a generation.
+    """The entries of an index, or their changes since a generation.
 
-    `below` is one more than the greatest ordinal of these files, or more: whoever asks about files
-    of this catalogue names it, so that a file which came later is unknown to the answer. `files`
-    has the IDENTITY columns and the fields asked for; `removed` the ordinals gone since (empty if
-    all).
-    While it is read (not `whole`) it has some of the entries, in any order; the others are unknown.
+    `below` is greater than the ordinal of each of these files. A caller that looks up these files
+    passes it on, so that the store ignores files that were added later. `files` has the IDENTITY
+    columns and the requested fields; `removed` has the ordinals removed since the generation.
+    While a store still reads, a partial result (not `whole`) has some entries, in any order.
     """
 
     generation: Generation
@@ -107,17 +109,17 @@ class Catalogue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the files take."""
+        """Bytes of `files` in memory."""
         return int(self.files.nbytes)
 
     def after(self, change: Catalogue) -> Catalogue:
-        """A catalogue of all entries brought up to date by what changed since its generation."""
+        """Return these entries with the changes since their generation applied."""
         if change.generation == self.generation:
             return self
         ordinals = change.files["ordinal"].combine_chunks()
         gone = pa.concat_arrays([change.removed.cast(pa.int64()), ordinals])
         known = pc.is_in(self.files["ordinal"], value_set=gone)
-        # Mostly files came and none changed: then nothing is copied.
+        # Usually files were only added: then nothing is copied.
         stay = self.files.filter(pc.invert(known)) if pc.any(known).as_py() else self.files
         files = pa.concat_tables([stay, change.files], promote_options="default")
         below = max(self.below, change.below)
@@ -125,62 +127,62 @@ class Catalogue:
 
 
 Told: TypeAlias = Callable[[Callable[[], Catalogue]], object]
-"""Takes what makes a catalogue, not `whole`, of all that was read until then."""
+"""Receives a function that returns the entries read so far, as a partial result."""
 
 
 class IndexStore(Protocol):
-    """What a store does. Every method raises StoreError when it cannot do it.
+    """The methods of a store. Each raises StoreError when it fails.
 
-    Safe to use from several threads and several processes.
+    Several threads and processes can use a store at once.
     """
 
     @property
     def location(self) -> str:
-        """Where it is, for people; without secrets."""
+        """The address of the store, without secrets."""
 
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Every definition, dropped ones too until they are erased.
+        """Return every definition, dropped ones included until they are erased.
 
-        Raises StoreError after `timeout` seconds; None: the store's own patience.
+        Raises StoreError after `timeout` seconds; None stands for the store's default.
         """
 
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """That of an index, dropped or not; None if it was erased, or never was here.
+        """Return the definition of an index, dropped or not; None if it does not exist.
 
-        Costs the same however many there are. Raises StoreError as `definitions` does.
+        The cost does not depend on the number of indexes. Raises StoreError as `definitions` does.
         """
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect` (None: it is new).
+        """Write a definition if its revision still is `expect` (None: the index is new).
 
-        Raises Conflict if it is not, and for a second live index of one table (`TableId`). What a
-        dropped index had, or a column that was taken out, may be gone then: neither comes back.
+        Raises Conflict if it is not, and for a second live index on one table (`TableId`). The
+        store may delete the entries of a dropped index, and the sketches of a removed column.
         """
 
     def state(self, index: IndexId) -> State:
-        """How it stands."""
+        """Return the state that was reported last."""
 
     def report(self, index: IndexId, state: State, *, token: int | None = None) -> None:
-        """Say how it stands. The last one to say so is right.
+        """Write the state. The last report wins.
 
-        Raises Conflict for the token of an owner that keeps the index no more.
+        Raises Conflict for the token of an owner that no longer holds the lease.
         """
 
     def lease(self, index: IndexId, *, timeout: float | None = None) -> Lease:
-        """Who keeps it up to date. `timeout` as in `definitions`."""
+        """Return the lease of the index. `timeout` as in `definitions`."""
 
     def hold(
         self, index: IndexId, lease: Lease, *, expect: Lease, timeout: float | None = None
     ) -> None:
-        """Write a lease if it still is `expect`; raises Conflict if not.
+        """Write a lease if it still is `expect`; raise Conflict if not.
 
-        After a StoreError nobody knows whether it was written. `timeout` as in `definitions`.
+        After a StoreError the lease may or may not be written. `timeout` as in `definitions`.
         """
 
     def reserve(self, index: IndexId, n: int) -> range:
-        """`n` ordinals that nobody else gets, now or ever."""
+        """Reserve `n` ordinals. No other call ever gets one of them."""
 
     def write(
         self,
@@ -190,21 +192,21 @@ class IndexStore(Protocol):
         revision: Revision,
         token: int | None = None,
     ) -> None:
-        """Add entries and sketches, all or nothing; an entry, once created, keeps its ordinal.
+        """Add entries and sketches, all or nothing. An entry keeps its ordinal.
 
-        A row whose identity (path, size, stamp) is new is created under its ordinal. A row with the
-        ordinal *and* identity of an entry adds the sketches which that entry has not (`known` null
-        there); a sketch that is there never changes. A row whose identity is there under another
-        ordinal lost a race and is passed over. Raises Conflict if the definition's revision is not
-        `revision`, or the index was dropped: what was sketched may mean something else by now; and
-        for the token of an owner that keeps the index no more.
+        A row with a new identity (path, size, stamp) becomes an entry under its ordinal. A row with
+        the ordinal *and* identity of an entry adds the sketches that the entry does not have
+        (`known` is null); a stored sketch never changes. A row whose identity has another ordinal
+        lost a race and is ignored. Raises Conflict if the definition's revision is not `revision`
+        or the index was dropped, because the sketches may then mean something else; and for the
+        token of an owner that no longer holds the lease.
         """
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Forget entries. Their ordinals are not used again."""
+        """Remove entries. Their ordinals are not used again."""
 
     def erase(self, index: IndexId) -> None:
-        """Forget a dropped index altogether. Its id is not used again."""
+        """Delete a dropped index. Its id is not used again."""
 
     def catalogue(
         self,
@@ -215,29 +217,29 @@ class IndexStore(Protocol):
         timeout: float | None = None,
         told: Told | None = None,
     ) -> Catalogue:
-        """The entries, or those that changed after generation `since`; raises StoreError if erased.
+        """Return the entries, or those that changed after generation `since`.
 
-        `fields` names SCALAR fields and `known` flags in their full spelling, as `s3_low`,
-        `s3_known`; one that no entry has is a column of nulls. Raises StoreError after `timeout`
-        seconds (None: the store's own patience), and Rewound if `since` is no generation that came
-        before the present one, or so many before that this is forgotten.
-        While all entries are read, a store may tell `told` what it has of them by then, with which
-        questions are answered that cannot wait.
+        `fields` names SCALAR fields and `known` flags by their full names, as `s3_low` and
+        `s3_known`; a field without values is a column of nulls. Raises StoreError after `timeout`
+        seconds (None: the store's default) and for an erased index, and Rewound if `since` is not
+        among the generations that the store remembers.
+        While a store reads all entries, it may call `told` with those read so far, for callers
+        that cannot wait for the rest.
         """
 
     def size(self, index: IndexId) -> int | None:
-        """Bytes that its entries take in the store, about; None where the store does not tell."""
+        """Return roughly the bytes of its entries in the store; None if the store cannot say."""
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them, a part at a time.
+        """Yield all entries with all their sketches, in tables that `write` accepts.
 
-        Lists are sets here: an empty one may come back as null, and none is in order.
+        Lists are sets here: an empty list may come back as null, and the order is lost.
         """
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Of each of these files (path, size, stamp) the ordinal of its entry, or null.
+        """Return the ordinal of each file (path, size, stamp), or null if it has no entry.
 
-        The cost is that of these files, however many entries there are.
+        The cost depends on the number of these files only.
         """
 
     def find_prunable(
@@ -249,9 +251,9 @@ class IndexStore(Protocol):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it prunes: known, evaluated, fails.
+        """Return for each test the ordinals under `below` whose sketch is known and fails the test.
 
-        Raises StoreError after `timeout` seconds, and Rewound as `catalogue` does if it would not
-        follow on from `generation`, that of the catalogue by which who asks numbers the files.
-        A test it cannot answer prunes nothing.
+        `generation` is that of the entries from which the caller has the ordinals. Raises
+        StoreError after `timeout` seconds, and Rewound if the store does not remember the
+        generation. A test that the store cannot evaluate prunes nothing.
         """

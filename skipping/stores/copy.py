@@ -1,7 +1,7 @@
-"""A copy of all that a store keeps, of one moment, in another store of the same sort or of another.
+"""Copy a store, as it is at one moment, into another store of the same type or of another.
 
-A copy is written where nobody asks it, read again and compared, and only then can be asked: an
-SQLite file gets its name last; elsewhere definitions are disabled until all of it is there.
+Queries cannot use a copy before it was read back and compared: an SQLite file gets its name last;
+in other stores the definitions stay disabled until the copy is complete.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ __all__ = ["CopyResult", "copy"]
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What a copy has: how many indexes, and entries of files in all of them."""
+    """The number of indexes in a copy, and of entries in all of them."""
 
     indexes: int
     entries: int
 
 
 def copy(source: IndexStore, target: IndexStore) -> CopyResult:
-    """Copy every index that was not dropped, and say how much that was.
+    """Copy every index that is not dropped.
 
-    Raises StoreError if the target has indexes already, if the source cannot be read whole, and if
-    what was read again is not what was written.
+    Raises StoreError if the target has indexes, if the source cannot be read completely, and if the
+    copy differs from the source when it is read back.
     """
     if source.location == target.location:
-        raise StoreError(f"{target.location} is the store to be copied: name another")
+        raise StoreError(f"{target.location} is the source of the copy: name another target")
     try:
         there = target.definitions()
     except NoStore:
         there = ()
     if there:
         names = ", ".join(sorted(each.value.name for each in there))
-        raise StoreError(f"{target.location} has indexes already ({names}): name an empty store")
+        raise StoreError(f"{target.location} has indexes already ({names}): name an empty target")
     if isinstance(target, SqliteStore):
         if isinstance(source, SqliteStore):
             with source.copy_to(target) as draft:
@@ -53,13 +53,13 @@ def copy(source: IndexStore, target: IndexStore) -> CopyResult:
 
 
 def _copy_entries(source: IndexStore, target: IndexStore) -> CopyResult:
-    """Entry by entry, from a store of another sort."""
+    """Copy entry by entry, from a store of another type."""
     live = [each for each in source.definitions() if not each.value.dropped]
     for each in live:
         if each.value.fault is not None:
             raise StoreError(
                 f"the index of {each.value.name} cannot be copied: {each.value.fault}. "
-                "DROP it first"
+                "run DROP SKIPPING INDEX first"
             )
     total, written = 0, []
     for each in live:
@@ -75,7 +75,7 @@ def _copy_entries(source: IndexStore, target: IndexStore) -> CopyResult:
                 digests.add(part)
                 bar.update(len(part))
         if source.catalogue(index).generation != before.generation:
-            raise StoreError(f"the index of {each.value.name} was written meanwhile: copy again")
+            raise StoreError(f"the index of {each.value.name} changed during the copy: copy again")
         _compare(target, each.value, digests)
         total += digests.rows
         written.append((each, revision, state))
@@ -92,8 +92,8 @@ def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> Non
         found.add(part)
     if found.value != wanted.value:
         raise StoreError(
-            f"the copy of the index of {definition.name} in {target.location} is not what was "
-            "written: drop it there, and copy again"
+            f"the copy of the index of {definition.name} in {target.location} differs from what "
+            "was written: drop it there, and copy again"
         )
 
 
@@ -103,7 +103,7 @@ def _count_entries(store: SqliteStore) -> list[tuple[Versioned[Definition], int]
 
 
 def _verify(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> CopyResult:
-    """Read all there is, which verifies it."""
+    """Read all entries, which verifies their checksums."""
     total = 0
     for each, files in counted:
         with progress(files, "files", f"verify {each.value.name}") as bar:
@@ -116,7 +116,7 @@ def _verify(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]
 
 
 class _Digest:
-    """A checksum of entries in any order and in any parts; lists are sets, an empty one is none."""
+    """A checksum of entries that ignores their order; lists are sets, an empty list is null."""
 
     def __init__(self) -> None:
         self.value = self.rows = 0

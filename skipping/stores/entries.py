@@ -1,4 +1,4 @@
-"""What every store agrees on: what entries may look like, and which tests can be answered."""
+"""What all stores share: the checks of entries, and which tests they can evaluate."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ __all__ = [
 ]
 
 ORDINALS = 2**31
-"""How many ordinals an index has: they fit the 31 bits that bitmaps in Spark can number."""
+"""The number of ordinals of an index: bitmaps in Spark have 31 bits."""
 
 PORTION = 1 << 30
-"""Bytes of entries that are put together in one chunk, whose offsets end at 2 GiB."""
+"""The most bytes of entries in one chunk. Arrow's offsets end at 2 GiB."""
 
 _SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 _NOT_NULL = ("ordinal", "path", "size")
 
 
 def check_entries(entries: pa.Table) -> pa.Table:
-    """The entries with their types as stores keep them (`large_string` becomes `string`).
+    """Return the entries with the types that stores keep (`large_string` becomes `string`).
 
-    Raises StoreError for what is no table of entries: a missing or null identity, an ordinal twice
-    or out of range, a sketch without its `known`, a type no store keeps, a null among terms.
+    Raises StoreError for a missing or null identity, a duplicate ordinal or one out of range, a
+    sketch without its `known` flag, an unsupported type, and a null among terms.
 
     >>> check_entries(pa.table({"ordinal": [1], "path": ["a"]}))
     Traceback (most recent call last):
@@ -87,12 +87,12 @@ def check_entries(entries: pa.Table) -> pa.Table:
 
 
 def compact(table: pa.Table) -> pa.Table:
-    """The table in one chunk, unless that would be more than PORTION."""
+    """Return the table in one chunk, unless it is larger than PORTION."""
     return table.combine_chunks() if table.nbytes <= PORTION else table
 
 
 def portions(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
-    """These rows (sorted), some at a time, in one chunk that is not much more than PORTION."""
+    """Yield these rows (sorted) in tables of one chunk, not much larger than PORTION."""
     chosen, bytes, start = list[pa.RecordBatch](), 0, 0
     for batch in table.to_batches():
         first, last = np.searchsorted(rows, (start, start + len(batch)))
@@ -109,7 +109,7 @@ def portions(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]
 
 
 def take_rows(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
-    """These rows of a column. Arrow would put all of it together, whose offsets end at 2 GiB."""
+    """Return these rows of a column. Arrow's `take` fails if the chunks have more than 2 GiB."""
     if column.nbytes <= PORTION:
         return column.take(rows)
     wide = column.cast(_wide(column.type)).combine_chunks().take(rows)
@@ -123,7 +123,7 @@ def _wide(type: pa.DataType) -> pa.DataType:
 
 
 def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    # A slice of lists still has the values of all: what is cast has to be a copy.
+    # A slice of lists refers to the values of all rows, so each piece is copied before the cast.
     pieces = (piece for chunk in column.chunks for piece in _pieces(chunk))
     return pa.chunked_array([p.take(pa.array(np.arange(len(p)))).cast(type) for p in pieces], type)
 
@@ -132,7 +132,7 @@ _Sliced = TypeVar("_Sliced", pa.Array, pa.RecordBatch)
 
 
 def _pieces(whole: _Sliced) -> Iterator[_Sliced]:
-    """Slices of no more than PORTION, or of one row."""
+    """Yield slices of at most PORTION bytes, or of one row."""
     if whole.nbytes <= PORTION or len(whole) < 2:
         yield whole
         return
@@ -156,7 +156,9 @@ def _stored_type_of(name: str, type: pa.DataType, schema: pa.Schema) -> pa.DataT
     else:
         stored = _scalar(type)
     if stored is None or (field_name == "known" and not pa.types.is_boolean(type)):
-        raise StoreError(f"column {name} of the entries is of type {type}, which no store keeps")
+        raise StoreError(
+            f"column {name} of the entries has type {type}, which stores do not support"
+        )
     return stored
 
 
@@ -166,17 +168,17 @@ def _scalar(type: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(type):
         return pa.binary()
     if type not in _SCALARS:
-        raise StoreError(f"entries hold values of type {type}, which no store keeps")
+        raise StoreError(f"entries have values of type {type}, which stores do not support")
     return type
 
 
 def is_scalar(type: pa.DataType) -> bool:
-    """Whether a column of entries, or a null one, is SCALAR or a known flag."""
+    """Return whether a column of this type is a SCALAR field, a known flag or null."""
     return not (pa.types.is_list(type) or pa.types.is_large_binary(type))
 
 
 def sketches(names: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of each sketch in its full spelling, the known flag first.
+    """Return the full column names of each sketch, the known flag first.
 
     >>> sketches(["ordinal", "s3_low", "s3_known"])
     {'s3': ['s3_known', 's3_low']}
@@ -189,14 +191,14 @@ def sketches(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def bitmap_of(ordinals: npt.NDArray[np.int64]) -> BitMap:
-    """The ordinals as a bitmap; an `array` is taken whole, seven times as fast as one by one."""
+    """Return the ordinals as a bitmap. From an `array` this is seven times as fast."""
     packed = array("I")
     packed.frombytes(ordinals.astype(np.uint32).tobytes())
     return BitMap(packed)
 
 
 def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -> BitMap:
-    """The ordinals of these rows. Mostly few are left out of many, which is said in a tenth.
+    """Return the ordinals of these rows. Nearly complete ranges take a tenth of the time.
 
     >>> bitmap_where(np.array([3, 4, 5]), np.array([True, False, True]))
     BitMap([3, 5])
@@ -209,10 +211,10 @@ def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -
 
 
 def can_answer(test: Test, types: Mapping[str, pa.DataType]) -> bool:
-    """Whether fields of these types (full spelling, known flags too) can answer the test.
+    """Return whether fields with these types (by full names, known flags too) can answer the test.
 
-    One that compares another type than is kept, or asks for a field nobody wrote, cannot be
-    answered: it prunes nothing.
+    A test that compares another type than the stored one, or that needs a field without values,
+    prunes nothing.
     """
 
     def type_of(name: str) -> pa.DataType | None:

@@ -1,8 +1,8 @@
-"""Numbers of generations: each counts one more change, and no two histories of an index share one.
+"""Numbers of generations: each counts a change, and no two histories of an index share a number.
 
-A store that was restored from a backup counts on from there, and one day comes to where it had been
-before. Were it only counted, whoever remembers the lost history would take the new one for it: its
-ordinals would name other files. So half of a number is the count, the other half is drawn anew.
+A store that is restored from a backup continues to count from there. With a plain counter it would
+reach an old number again with other entries, and a driver with cached entries would give ordinals
+to the wrong files. So the upper half of a number counts, and the lower half is random.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from skipping.stores import Generation
 __all__ = ["REMEMBERED", "alike", "empty_generation", "next_generation", "rewound_error"]
 
 REMEMBERED = 64
-"""So many generations back are followed from; whoever is further behind reads everything again."""
+"""The number of remembered generations. A reader further behind reads all entries again."""
 
 _DRAWN = 31  # bits; all 63 fit the long of SQLite, OpenSearch and Java
 
 
 def next_generation(generation: Generation) -> Generation:
-    """One after it that nobody else draws.
+    """Return a new generation after this one.
 
     >>> 0 < next_generation(0) < next_generation(next_generation(0))
     True
@@ -30,7 +30,7 @@ def next_generation(generation: Generation) -> Generation:
 
 
 def empty_generation(generation: Generation) -> Generation:
-    """One after it in which nothing is left: the same for everybody, who all know as little.
+    """Return the generation after this one for an index without entries: the same for every caller.
 
     >>> empty_generation(0) == empty_generation(5) == 1 << 31
     True
@@ -39,7 +39,7 @@ def empty_generation(generation: Generation) -> Generation:
 
 
 def alike(generation: Generation) -> Generation:
-    """The least that counts as many changes, of whatever history.
+    """Return the generation without its random half: the smallest with the same count.
 
     >>> alike(0), alike(next_generation(0)) == 1 << 31
     (0, True)
@@ -48,8 +48,8 @@ def alike(generation: Generation) -> Generation:
 
 
 def rewound_error(location: str, index: str) -> Rewound:
-    """What to raise for a generation that is none of those before the present one."""
+    """Return the error for a generation that the store does not remember."""
     return Rewound(
-        f"the store {location} does not know this past of index {index}, as after a restore: "
-        "it went back to an earlier state, or far on; ask again"
+        f"the store {location} does not remember this generation of index {index}: it was "
+        "restored, or has changed many times since; read its entries again"
     )

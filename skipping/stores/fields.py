@@ -1,11 +1,11 @@
-"""Fields of sketches, kept on the driver: what is asked of them needs no store.
+"""A cache of sketch fields in the driver, from which tests are evaluated without the store.
 
-A sketch's SCALAR fields are one Arrow table of all its files, a BYTES field is laid down by bit
-(`slices`). Each is as of one generation, and follows the store by what changed since. At most so
-many bytes are kept; those asked for last stay.
+The SCALAR fields of a sketch are one Arrow table of all its files; a BYTES field is stored by bit
+(`slices`). Each entry of the cache belongs to one generation and is updated with what changed
+since. The cache has a limit in bytes and drops the least recently used fields.
 
-An answer has to be of one generation. So who asks takes what is held *before* looking which
-generation the store is at: it can only be older than that, and is then brought up to it.
+A result must belong to one generation. So a request reads the cache *before* it reads the store's
+generation: the cached fields can only be older, and are then updated to that generation.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from skipping.stores.slices import Slices, TooLarge
 __all__ = ["KEPT", "Fields", "apply_change"]
 
 KEPT = 256 << 20
-"""Bytes that are kept unless told otherwise."""
+"""The default limit of the cache, in bytes."""
 
-_SHARE = 0.5  # of the time left that is spent on waiting
+_SHARE = 0.5  # of the remaining time to wait for a load
 
 _Kept = TypeVar("_Kept", bound=Catalogue | Slices)
 
 
 class Fields:
-    """What was read of the sketches that were asked last. Safe to use from several threads.
+    """The cached fields of a store's sketches. Several threads can use it.
 
-    The catalogues have the column `ordinal`, in order, and the fields of one sketch.
+    A cached `Catalogue` has the column `ordinal`, sorted, and the fields of one sketch.
     """
 
     def __init__(self, most: int = KEPT) -> None:
@@ -47,15 +47,15 @@ class Fields:
         self._lock = Lock()
 
     def get(self, index: IndexId, name: str, sort: type[_Kept]) -> _Kept | None:
-        """What is kept under a name: of a sketch a Catalogue, of a BYTES field Slices."""
+        """Return the cached fields of a sketch (a Catalogue) or of a BYTES field (Slices)."""
         with self._lock:
             found = self._held.pop((index, name), None)
             if found is not None:
-                self._held[index, name] = found  # now the last to be dropped
+                self._held[index, name] = found  # now the most recently used
             return found if isinstance(found, sort) else None
 
     def keep(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
-        """Keep it, unless something newer is, and drop what there is no room for then."""
+        """Cache these fields, unless newer ones are cached; drop others to stay below the limit."""
         with self._lock:
             held = self._held.pop((index, name), newest)
             later = held if held.generation > newest.generation else newest
@@ -69,16 +69,17 @@ class Fields:
                 bytes -= self._held.pop(key).nbytes
 
     def fits(self, index: IndexId, name: str) -> bool:
-        """Whether it may be kept, as far as is known: then it is worth reading ahead."""
+        """Return whether these fields may fit into the cache, so that reading ahead is useful."""
         return self.most > 0 and (index, name) not in self._too_large
 
     def load(
         self, index: IndexId, name: str, read: Callable[[], _Kept], *, deadline: float
     ) -> _Kept | None:
-        """What `read` gives, which is kept. If that takes too long it goes on, and this is None.
+        """Return what `read` returns, and cache it.
 
-        Or it is what `read` told by then (`tell`), which is not `whole`. Somebody else may be
-        reading already; then it is of the generation that they saw.
+        If half of the time until the deadline is not enough, `read` continues in the background;
+        the result is then what it has reported so far (`tell`), or None. If another thread already
+        reads, this waits for its result, of the generation that it sees.
         """
 
         def work() -> _Kept:
@@ -96,22 +97,22 @@ class Fields:
         return found
 
     def tell(self, index: IndexId, sketch: str, partial: Callable[[], Catalogue]) -> None:
-        """Say what makes a catalogue of all that `read` has by now."""
+        """Set the function that returns the entries which `read` has so far."""
         self._loading.tell((index, sketch), partial)
 
     def drop(self, index: IndexId) -> None:
-        """Forget an index."""
+        """Drop the fields of an index."""
         with self._lock:
             self._held = {key: held for key, held in self._held.items() if key[0] != index}
 
     def retain(self, live: Collection[IndexId]) -> None:
-        """Forget every other index."""
+        """Drop the fields of all other indexes."""
         with self._lock:
             self._held = {key: held for key, held in self._held.items() if key[0] in live}
 
 
 def apply_change(held: Catalogue, change: Catalogue) -> Catalogue:
-    """What is held with what changed since, in the order of the ordinals."""
+    """Return cached fields with a change applied, sorted by ordinal."""
     newest = held.after(change)
     files = newest.files
     ordinals = files["ordinal"].to_numpy()

@@ -1,8 +1,8 @@
-"""What a process must not take along when it forks: locks that somebody held, threads, connections.
+"""Reset locks, threads and connections in the child of a fork.
 
-A child of `os.fork` has the memory of its parent, but one thread only: a lock that another thread
-held is never released there, work in the background never ends, and a socket or an open database is
-the parent's as well. So whoever keeps such things begins anew in the child.
+A child of `os.fork` has its parent's memory but one thread: a lock that another thread held is
+never released, work in the background never ends, and the parent still uses the same sockets and
+open databases. So objects that have such state reset it in the child.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Forked", "Gate", "Lock", "reset_after_fork"]
 
 
 class Forked(Protocol):
-    """What begins anew in a child."""
+    """An object that resets itself in a child."""
 
     def _after_fork(self) -> None:
-        """Make locks anew, forget threads and connections; close nothing, it is the parent's."""
+        """Replace locks, drop threads and connections; close nothing that the parent uses."""
 
 
 # Not a WeakSet: its operations are several steps, between which another thread may fork.
@@ -28,9 +28,9 @@ _registered: dict[int, weakref.ref[Forked]] = {}
 
 
 def reset_after_fork(obj: Forked) -> None:
-    """Call the object's `_after_fork()` in every child of this process, before its other code.
+    """Call the object's `_after_fork()` in every child, before any other code runs there.
 
-    It is held weakly. Objects are called in the order in which they were registered.
+    The object is referenced weakly. Objects are called in the order of their registration.
     """
     number = id(obj)
 
@@ -42,7 +42,7 @@ def reset_after_fork(obj: Forked) -> None:
 
 
 class Lock:
-    """A lock that is free in a child, whoever held it in the parent."""
+    """A lock that is free in a child, even if a thread of the parent holds it."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -66,14 +66,12 @@ class Lock:
 
 
 class Gate:
-    """What a child cannot have, as an open database: a fork waits until it is closed.
+    """Delays forks while a resource is open that a child must not inherit, such as a database.
 
-    SQLite remembers for the whole process which locks it has on a file. A child would believe that
-    it has them too, and read while somebody else writes over what it reads; so `with gate:` stands
-    around all that is open. `is_carried` says that a fork did not wait long enough: what was open
-    then must not be opened in this process.
-
-    `patience` is in seconds.
+    SQLite remembers its file locks for the whole process. A child would assume that it holds them
+    too, and read pages while another process overwrites them. So `with gate:` surrounds each use. A
+    fork waits for `patience` seconds at most; `is_carried` says that it gave up, and that this
+    process must not open the resource again.
     """
 
     def __init__(self, patience: float = 5.0) -> None:

@@ -1,4 +1,4 @@
-"""From the setting `spark.skipping.store` to a store."""
+"""Open the store that `spark.skipping.store` names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUPPORTED = (
 )
 
 _MOST = 32
-"""Stores of a kind that are open at once: those asked for last. Each keeps its connections."""
+"""Stores of one type that stay open: the most recently used. Each has its own connections."""
 
 _memory: dict[str, MemoryStore] = {}
 _lock = Lock()
@@ -37,13 +37,13 @@ _lock = Lock()
 def open_store(
     url: str, *, access: Callable[[str], Access] = Access.of, kept: int = KEPT
 ) -> IndexStore:
-    """The store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded) or a path, or at
-    `opensearch://host:9200` or `opensearch+https://host:9200`, where `access` says who asks the
-    server.
+    """Return the store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded), a path,
+    `opensearch://host:9200` or `opensearch+https://host:9200`.
 
-    One address is one store for the whole process, a cluster for one access, until 32 others were
-    asked for. `kept` is how many bytes of fields it keeps here. Nothing is opened or created yet.
-    Raises SettingError for anything else, and for OpenSearch without the extra of that name.
+    `access` returns the credentials for a server. `kept` limits the store's cache of fields, in
+    bytes. A process has one store object for each address (and credentials) of the last 32 opened.
+    No file or connection is opened yet. Raises SettingError for any other address, and for
+    OpenSearch without the extra `opensearch`.
 
     >>> open_store("memory:a") is open_store("memory:a")
     True
@@ -69,10 +69,10 @@ def open_store(
         # sqlite:///path is how SQLAlchemy spells it; sqlite://host is nothing we can reach.
         rest = rest[2:] if rest.startswith("///") else ""
     elif scheme not in ("", "sqlite"):
-        raise SettingError(f"spark.skipping.store: no store at {scheme}: yet; {_SUPPORTED}")
+        raise SettingError(f"spark.skipping.store: {scheme}: is not supported; {_SUPPORTED}")
     if not rest or _NO_PATH.search(rest):
         raise SettingError(
-            f"spark.skipping.store: {_mask_user(url)!r} names no local path; {_SUPPORTED}"
+            f"spark.skipping.store: {_mask_user(url)!r} is not a local path; {_SUPPORTED}"
         )
     path = Path(rest).absolute()
     with _lock:
@@ -80,7 +80,7 @@ def open_store(
 
 
 def missing_folder(store: IndexStore) -> Path | None:
-    """The folder of a store in a file, where it does not exist, so that writing creates it."""
+    """Return the folder of an SQLite store if it does not exist yet; else None."""
     if not isinstance(store, SqliteStore):
         return None
     folder = Path(store.location.removeprefix("sqlite:")).parent
@@ -88,7 +88,7 @@ def missing_folder(store: IndexStore) -> Path | None:
 
 
 def _mask_user(url: str) -> str:
-    """An address without whoever asks: a password may stand there."""
+    """Replace the user and password of an address."""
     return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Reading in the background, once for all who wait for the same."""
+"""Run a load once in the background for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class SingleFlight(Generic[_T]):
-    """Work that goes on when who asked for it cannot wait; the next to ask finds it further.
+    """Run a load once; a caller that times out leaves it running for the next caller.
 
     >>> SingleFlight[int]().result("key", lambda: 1, timeout=5)
     1
@@ -30,27 +30,26 @@ class SingleFlight(Generic[_T]):
         reset_after_fork(self)
 
     def _after_fork(self) -> None:
-        # What is under way goes on in the parent only: nobody would ever say that it is done.
+        # Loads continue in the parent only, so nothing would ever finish them in the child.
         self._loads, self._partial = {}, {}
 
     def tell(self, key: Hashable, partial: Callable[[], _T]) -> None:
-        """What makes of work that is under way that which is done; for those who cannot wait."""
+        """Set the function that returns the partial result of a running load."""
         with self._lock:
             if key in self._loads:
                 self._partial[key] = partial
 
     def result(self, key: Hashable, work: Callable[[], _T], *, timeout: float) -> _T | None:
-        """What the work gives, or that which is under way already; None if it takes too long.
+        """Return the result of `work`, or of the load of this key that already runs.
 
-        Then it is what the work told last, if it told anything.
-
-        Raises StoreError for whatever the work raises. What it gives after that is not kept here.
+        After `timeout` seconds this is the partial result (`tell`), or None. Raises StoreError for
+        any error of the load. Results are not cached.
         """
         with self._lock:
             load = self._loads.get(key)
             if load is None:
                 load = Future()
-                # No executor: Python waits for its threads at the end, and a store may hang.
+                # Not an executor: Python waits for its threads at exit, and a store may hang.
                 thread = threading.Thread(
                     target=self._run, args=(key, work, load), name="skipping-load", daemon=True
                 )

@@ -1,11 +1,11 @@
-"""BYTES fields kept on the driver, laid down by bit: of all files bit 0, then of all files bit 1.
+"""BYTES fields in the driver, stored by bit: bit 0 of all files, then bit 1 of all files.
 
-A question of bits is then an AND of a few rows a key, 64 files a machine word: 10,000 keys of 17
-bits take half a second for 100,000 files, where every file's own bytes take a minute. It needs all
-rows, so it is for questions of many keys; those of few are asked of OpenSearch
-(`opensearch.scripts`). SQLite lays its bytes down so in the file (`sqlite.bytes`).
+A test of bits is then an AND of a few rows for each key, 64 files in a machine word: 10,000 keys of
+17 bits take half a second for 100,000 files, where the bytes of each file take a minute. It needs
+all rows in memory, so it is for tests with many keys; OpenSearch evaluates those with few
+(`opensearch.scripts`). SQLite stores its bytes like this in the file (`sqlite.bit_slices`).
 
-A file that is not here, or is of another layout or too short, is not pruned.
+A file that is not here, has another layout or too few bytes is not pruned.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ _Octets = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
 
 HEAVY = 100_000_000
-"""Keys times files that are looked at one by one for one test, which takes up to a second."""
+"""Keys times files above which a test needs bit slices; below, a script takes up to a second."""
 
 NOBODY = -1
-"""In the place of an ordinal, where there is no file, or none any more."""
+"""The ordinal of a column of bits without a file."""
 
-_TURNED = 1 << 22  # bytes that are turned round at a time
-_LOOK = 256  # keys after which the clock is looked at
-_STEPS = 4  # rows after which it is looked whether a file is left
+_TURNED = 1 << 22  # bytes to transpose at a time
+_LOOK = 256  # keys between two looks at the clock
+_STEPS = 4  # rows between two checks whether a file is left
 
 
 class TooLarge(StoreError):
-    """It is more than may be kept, so it is not read to its end."""
+    """The values do not fit into the cache, so reading them ends early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The values of files that have one layout and one length.
+    """The values of files with the same layout and length.
 
-    `rows` has a row a bit, and in a word 64 files; `files` their ordinals, in that order.
+    `rows` has one row for each bit, with 64 files in a word; `files` has the files' ordinals in the
+    same order.
     """
 
     layout: int
@@ -70,13 +71,13 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """What blocks that can be put together have in common."""
+        """The layout and the number of bits: blocks with the same shape can be merged."""
         return self.layout, len(self.rows)
 
     def without_key(self, keys: pa.FixedSizeListArray, in_time: Callable[[], object]) -> _Numbers:
-        """The ordinals of the files that have, of every key, some bit not set.
+        """Return the ordinals of files in which every key has a bit that is not set.
 
-        None at all if some position is in no value.
+        Returns no files if a position is outside the values.
         """
         bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
         if bits.size and not 0 <= bits.min() <= bits.max() < len(self.rows):
@@ -99,7 +100,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The BYTES of one field, of all files whose sketch is known, as of one generation."""
+    """One BYTES field of all files with a known sketch, at one generation."""
 
     generation: Generation
     blocks: tuple[Block, ...] = ()
@@ -110,14 +111,14 @@ class Slices:
         return sum(block.nbytes for block in self.blocks)
 
     def after(self, change: Slices, removed: Sequence[int]) -> Slices:
-        """Brought up to what came since, and what went."""
+        """Return these slices with files added and removed."""
         came = [block.files for block in change.blocks]
         gone = np.concatenate([np.array(removed, np.int64), *came])
         left = [_without(block, gone) for block in self.blocks]
         return Slices(change.generation, tuple(_merge_blocks([*left, *change.blocks])))
 
     def find_prunable(self, test: BitsSet, *, below: int, in_time: Callable[[], object]) -> BitMap:
-        """The ordinals under `below` that the test prunes; `in_time` is called now and then."""
+        """Return the ordinals under `below` that the test prunes; `in_time` raises if late."""
         probes = dict(test.probes)
         found = [
             block.without_key(probes[block.layout], in_time)
@@ -129,27 +130,27 @@ class Slices:
 
 
 def collect_slices(generation: Generation, blocks: Iterable[Block], *, most: int) -> Slices:
-    """Slices of these blocks, taken one by one; raises TooLarge for more than `most` bytes."""
+    """Return the slices of blocks; raise TooLarge as soon as they have more than `most` bytes."""
     held: list[Block] = []
     for block in blocks:
         held.append(block)
         if sum(each.nbytes for each in held) > most:
-            raise TooLarge(f"the values of a field are more than the {most >> 20} MB to be kept")
+            raise TooLarge(f"the values of a field exceed the {most >> 20} MB of the cache")
     return Slices(generation, tuple(_merge_blocks(held)))
 
 
 def prefers_bit_slices(test: BitsSet, files: int) -> bool:
-    """Whether so many files had better be asked of slices."""
+    """Return whether the test on this number of files should use bit slices."""
     return files * max((len(keys) for _, keys in test.probes), default=0) > HEAVY
 
 
 def slices_name(test: BitsSet) -> str:
-    """The field a test asks about, in its full spelling."""
+    """Return the full name of the field that a test reads."""
     return f"{test.sketch}_{test.field}"
 
 
 def block_of(layout: int, files: _Numbers, turned: _Octets) -> Block:
-    """A block of these files; `turned` has a row a byte of the values, and a column a file."""
+    """Return a block; `turned` has a row for each byte of the values, a column for each file."""
     length, n = turned.shape
     places = np.full(-(-n // 64) * 64, NOBODY, np.int64)
     places[:n] = files
@@ -172,9 +173,9 @@ def _without(block: Block, gone: _Numbers) -> Block:
 
 
 def _merge_blocks(blocks: Iterable[Block]) -> list[Block]:
-    """Without empty blocks, and so few that a question's steps are long.
+    """Merge blocks so that few remain, and drop empty ones.
 
-    Of one shape each has twice as many places as the next, so that a file is moved now and then.
+    Each block of a shape has at least twice the places of the next, so a file is rarely moved.
     """
     of_shape: dict[tuple[int, int], list[Block]] = {}
     for block in blocks:
@@ -191,7 +192,7 @@ def _merge_blocks(blocks: Iterable[Block]) -> list[Block]:
 
 
 def _join_blocks(blocks: Sequence[Block]) -> Block:
-    """Blocks of one shape as one; without the places of nobody if those are half of them."""
+    """Join blocks of one shape; drop empty places once they are half of all."""
     files = np.concatenate([block.files for block in blocks])
     live = files != NOBODY
     n = int(np.count_nonzero(live))

@@ -1,11 +1,10 @@
-"""Read Arrow data that a store holds, whoever wrote it.
+"""Read Arrow data from a store that others may have written.
 
-Arrow trusts the buffers it is given: an offset that leads out of the data ends the process, and a
-compressed buffer of some KiB can unpack to GiB. So what comes from a store is checked first: the
-columns have the few types that stores keep, and each buffer states how large it becomes before
-anything is unpacked. Arrow checks that the parts of a message lie within it, but not what they
-say, so the schema is read here; a forged one can grow without limit while Arrow reads it, because
-fields may share their parts.
+Arrow trusts its input: an offset outside the data ends the process, and a compressed buffer of a
+few KiB can unpack to GiB. So data from a store is checked first: columns have the few types that
+stores use, and the unpacked size of each buffer is added up before anything is unpacked. Arrow
+checks that the parts of a message lie within it, but not their content. The schema is parsed here,
+because a forged one can grow without limit while Arrow reads it: fields may share their parts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from providers.errors import Damaged
 
 __all__ = ["read_array", "read_stream"]
 
-# Arrow raises OSError and MemoryError for bytes that are no message, too.
+# Arrow also raises OSError and MemoryError for bytes that are not a message.
 _REFUSALS = (pa.ArrowException, struct.error, ValueError, OverflowError, OSError, MemoryError)
 _MOST_COLUMNS = 10_000
 _MOST_NAME = 1_000  # bytes
@@ -38,9 +37,9 @@ _TYPES = {4: pa.binary(), 5: pa.string(), 6: pa.bool_()}
 def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
     """Return the table of an Arrow IPC stream whose columns are bool, int64, string or binary.
 
-    `most` is how many bytes its buffers may have after unpacking: `len(data)` where the writer does
-    not compress. Every value is checked (offsets, UTF-8), so the table is as safe to use as one of
-    our own. Raises Damaged for anything else, before it is unpacked.
+    `most` limits the bytes of its buffers after unpacking: `len(data)` if the writer does not
+    compress. Every value is checked (offsets, UTF-8), so the table is safe to use. Raises Damaged
+    for anything else, before it is unpacked.
 
     >>> sink, table = pa.BufferOutputStream(), pa.table({"ordinal": [1, 2]})
     >>> with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -62,7 +61,7 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
                 raise Damaged(f"a block holds a {message.type}")
             most -= sum(_unpacked_sizes(message))
             if most < 0:
-                raise Damaged("a block unpacks to more bytes than it may have")
+                raise Damaged("a block unpacks to more bytes than allowed")
         batches = [pa.ipc.read_record_batch(message, schema) for message in rest]
         table = pa.Table.from_batches(batches, schema)
         table.validate(full=True)
@@ -72,9 +71,9 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
 
 
 def read_array(type: pa.DataType, n: int, *buffers: memoryview) -> pa.Array:
-    """Return the `n` values, none of them null, that an Arrow array's buffers hold.
+    """Return the array of `n` values without nulls in these Arrow buffers.
 
-    Raises Damaged if the buffers do not hold so many.
+    Raises Damaged if the buffers have fewer values, or invalid ones.
     """
     try:
         found = pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
@@ -85,7 +84,7 @@ def read_array(type: pa.DataType, n: int, *buffers: memoryview) -> pa.Array:
 
 
 def _schema(metadata: bytes) -> pa.Schema:
-    # The blocks of a part mostly have one schema.
+    # Usually all blocks of a part have the same schema.
     return (_read_schema if len(metadata) <= _CACHED else _read_schema.__wrapped__)(metadata)
 
 
@@ -116,12 +115,12 @@ def _column(view: memoryview, at: int) -> tuple[str, pa.DataType]:
     children = _slot(view, field, _CHILDREN)
     nested = bool(children and _vector(view, children + _number(view, "<I", children))[1])
     if type is None or nested or _slot(view, field, _DICTIONARY):
-        raise Damaged(f"column {name!r} of a block has a type that no store keeps")
+        raise Damaged(f"column {name!r} of a block has a type that no store uses")
     return name, type
 
 
 def _unpacked_sizes(message: pa.ipc.Message) -> Iterator[int]:
-    """The bytes of each buffer of a record batch once it is unpacked, as it says itself."""
+    """Yield the unpacked size that each buffer of a record batch states."""
     view, body = memoryview(message.metadata), memoryview(message.body)
     batch = _header(view)
     compressed = bool(_slot(view, batch, _COMPRESSION))
@@ -131,7 +130,7 @@ def _unpacked_sizes(message: pa.ipc.Message) -> Iterator[int]:
             raise Damaged("a buffer of a block lies outside it")
         size = length
         if compressed and length:
-            # It begins with its size when unpacked, -1 if it is not packed.
+            # A compressed buffer begins with its unpacked size, or -1 if it is not compressed.
             size = _number(body, "<q", offset)
             size = length if size == -1 else size
         if size < 0:
@@ -144,7 +143,7 @@ def _header(view: memoryview) -> int:
 
 
 def _slot(view: memoryview, table: int, slot: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it has its default."""
+    """Return the position of a field in a flatbuffer table; 0 if it has its default."""
     about = table - _number(view, "<i", table)
     at = 4 + 2 * slot
     inside = at < _number(view, "<H", about)
@@ -158,7 +157,7 @@ def _value(view: memoryview, format: str, table: int, slot: int) -> int:
 
 
 def _table(view: memoryview, table: int, slot: int) -> int:
-    """Where the table, text or vector is that a field refers to."""
+    """Return the position of the table, text or vector that a field refers to."""
     at = _slot(view, table, slot)
     if not at:
         raise Damaged("a block lacks a part")
@@ -166,12 +165,12 @@ def _table(view: memoryview, table: int, slot: int) -> int:
 
 
 def _vector(view: memoryview, at: int) -> tuple[int, int]:
-    """Where the items of a vector are, and how many."""
+    """Return the position of a vector's items, and their number."""
     return at + 4, _number(view, "<I", at)
 
 
 def _number(view: memoryview, format: str, at: int) -> int:
     if at < 0:
-        raise Damaged("a block refers to a place outside it")
+        raise Damaged("a block refers to a position outside it")
     (found,) = struct.unpack_from(format, view, at)
     return int(found)

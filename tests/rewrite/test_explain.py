@@ -515,7 +515,7 @@ class TestReasons:
             ("opensearch://localhost:1", "http://localhost:1 cannot be reached"),
             (f"sqlite:{tmp_path}/damaged", "file is not a database"),
             (f"sqlite:{tmp_path}/nowhere", "nowhere"),
-            ("nonsense:x", "no store at nonsense:"),
+            ("nonsense:x", "nonsense: is not supported"),
         ):
             configured("spark.skipping.store", store)
             df = spark.sql("SELECT * FROM facts WHERE id = 5")

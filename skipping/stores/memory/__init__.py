@@ -1,1 +1,1 @@
-"""The store in this process's memory: the oracle that the others are tested against."""
+"""The store in this process's memory, against which the others are tested."""

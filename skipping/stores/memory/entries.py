@@ -1,4 +1,4 @@
-"""How the store in memory adds what is written to the entries that it has."""
+"""How the store in memory adds written rows to its entries."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["fill_sketches", "merge_chunks", "place_entries"]
 def place_entries(
     base: pa.Table, entries: pa.Table, *, end: int, removed: Container[int]
 ) -> tuple[pa.Table, list[int], list[int]]:
-    """The entries with the new ones at the end, and which of them which row is about.
+    """Append the new entries; return all entries, and for each accepted row its place and number.
 
-    `end` is the first ordinal that was not reserved, `removed` are ordinals that had an entry.
+    `end` is the first ordinal that is not reserved; `removed` are ordinals that had an entry.
     """
-    # Of the entries there are only those that a row may be about, which are few.
+    # Only entries with the ordinal or path of a row matter, and those are few.
     near = np.flatnonzero(
         np.isin(base["ordinal"].to_numpy(), entries["ordinal"].to_numpy())
         | pc.is_in(base["path"], value_set=entries["path"].combine_chunks()).to_numpy()
@@ -62,9 +62,9 @@ def place_entries(
 def fill_sketches(
     base: pa.Table, entries: pa.Table, places: list[int], rows: list[int], *, old: int
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """The entries with every sketch that was not there yet, and which entries were changed.
+    """Add the missing sketches; return the entries, and a mask of those that changed.
 
-    The first `old` were there before. Where none of those is changed, they are not copied.
+    The first `old` entries existed before. If none of them changes, they are not copied.
     """
     touched = np.zeros(len(base), np.bool_)
     to, source = np.array(places, np.int64), np.array(rows, np.int64)
@@ -83,7 +83,7 @@ def fill_sketches(
             if name in base.schema.names:
                 there = base[name]
             if there.type != new.type:
-                raise StoreError(f"{name} is of type {there.type}, not {new.type}")
+                raise StoreError(f"{name} has type {there.type}, not {new.type}")
             start = 0 if touched[:old].any() else old
             both = pa.chunked_array([*there.chunks, *new.chunks], new.type)
             both = take_rows(both.slice(start), pa.array(pick[start:] - start))
@@ -96,7 +96,7 @@ def fill_sketches(
 
 
 def merge_chunks(entries: pa.Table) -> pa.Table:
-    """The same in fewer chunks: none has less than all that come after it, up to PORTION."""
+    """Merge chunks of up to PORTION, so that each is larger than all later ones together."""
     batches = entries.to_batches()
     while len(batches) > 1 and len(batches[-2]) <= len(batches[-1]):
         both = pa.Table.from_batches(batches[-2:])

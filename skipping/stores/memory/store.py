@@ -1,6 +1,6 @@
-"""A store in this process's memory: the double that tests use, and the oracle of the others.
+"""A store in this process's memory, for tests, and the reference for other stores.
 
-It does nothing clever: entries are one Arrow table an index, tests go to the reference evaluator.
+It is simple: an index has one Arrow table of entries, and the reference evaluator runs the tests.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_en
 
 __all__ = ["IndexState", "MemoryStore"]
 
-_KEYS = 100  # of a test of bits, after which the clock is looked at
+_KEYS = 100  # of a test of bits, between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState(IndexRecord):
-    """All that a store keeps of one index; every change replaces it whole.
+    """All that the store has of one index; every change replaces the object.
 
-    `changed` has for each entry the generation in which it changed last, `removed` for each ordinal
-    that had an entry the generation in which it went.
+    `changed` has for each entry the generation of its last change, `removed` for each removed
+    ordinal the generation of its removal.
     """
 
     entries: pa.Table = field(default_factory=IDENTITY.empty_table)
@@ -54,8 +54,8 @@ class IndexState(IndexRecord):
 class MemoryStore(RecordStore[IndexState]):
     """An `IndexStore` that lives as long as the process.
 
-    `indexes` and `lock` say where it keeps what it knows, and what it holds while it reads or
-    changes that; with others than its own it can outlive the process (docs/extending.md).
+    `indexes` maps ids to index states, and `lock` guards it. With other objects than its own the
+    store can outlive the process (docs/extending.md).
 
     >>> store = MemoryStore("here")
     >>> store.location, store.definitions()
@@ -76,11 +76,11 @@ class MemoryStore(RecordStore[IndexState]):
 
     @property
     def location(self) -> str:
-        """`memory:` and its name."""
+        """`memory:` and the name of the store."""
         return f"memory:{self._name}"
 
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Every definition, dropped ones too until they are erased."""
+        """Return every definition; see `IndexStore`."""
         with self._lock:
             found = list(self._indexes.values())
         return tuple(record.versioned for record in found if record.definition is not None)
@@ -88,13 +88,13 @@ class MemoryStore(RecordStore[IndexState]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """That of an index; None if it was erased, or never was here."""
+        """Return the definition of an index; see `IndexStore`."""
         with self._lock:
             found = self._indexes.get(index)
         return None if found is None or found.definition is None else found.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         index, table = definition.index, definition.table
         with self._lock:
             live = (
@@ -116,7 +116,7 @@ class MemoryStore(RecordStore[IndexState]):
         revision: Revision,
         token: int | None = None,
     ) -> None:
-        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
 
         def add(found: IndexState) -> IndexState:
@@ -147,7 +147,7 @@ class MemoryStore(RecordStore[IndexState]):
         self._update(index, add)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Forget entries; ordinals without an entry are passed over."""
+        """Remove entries; ignore ordinals without an entry."""
 
         def take(found: IndexState) -> IndexState:
             there = found.entries["ordinal"].to_numpy()
@@ -165,7 +165,7 @@ class MemoryStore(RecordStore[IndexState]):
         self._update(index, take)
 
     def erase(self, index: IndexId) -> None:
-        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        """Delete a dropped index; raise StoreError while it is live."""
         with self._lock:
             erased = require_record(self._indexes.get(index), index, erased=True).with_nothing()
             self._indexes[index] = IndexState(index=index, revision=erased.revision, dropped=True)
@@ -179,7 +179,7 @@ class MemoryStore(RecordStore[IndexState]):
         timeout: float | None = None,
         told: Told | None = None,
     ) -> Catalogue:
-        """The entries in the order of their ordinals, or those changed after `since`."""
+        """Return the entries sorted by ordinal, or those changed after `since`."""
         found = self._read(index)
         if since is not None and not found.has_been(since):
             raise rewound_error(self.location, index)
@@ -191,25 +191,25 @@ class MemoryStore(RecordStore[IndexState]):
             known = name in entries.schema.names
             columns[name] = entries[name] if known else pa.nulls(len(entries))
             if not is_scalar(columns[name].type):
-                raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
+                raise StoreError(f"{name} is not a SCALAR field, and only those can be read here")
         files = pa.table(columns)
         if since is not None:
             files = files.filter(pa.array(found.changed > since))
         return Catalogue(found.generation, below, files, pa.array(sorted(removed), pa.int64()))
 
     def size(self, index: IndexId) -> int | None:
-        """Bytes of its entries."""
+        """Return the bytes of the entries in memory."""
         return int(self._read(index).entries.nbytes)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Of each of these files the ordinal of its entry, or null."""
+        """Return the ordinal of each file, or null."""
         entries = self._read(index).entries
         near = entries.select(IDENTITY.names)
         near = near.filter(pc.is_in(near["path"], value_set=files["path"].combine_chunks()))
         return near["ordinal"].combine_chunks().take(find_identities(files, near))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them."""
+        """Yield all entries with all their sketches."""
         entries = self._read(index).entries
         for batch in entries.to_batches():
             yield pa.Table.from_batches([batch])
@@ -223,7 +223,7 @@ class MemoryStore(RecordStore[IndexState]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
+        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         found = self._read(index)
         if generation is not None and not found.has_been(generation):
@@ -262,8 +262,8 @@ class MemoryStore(RecordStore[IndexState]):
 
 
 def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
-    """Of each row whether it is pruned; none for bits that take half of the time left."""
-    # In the chunks that there are: together they may be too much for one.
+    """Return which rows are pruned; none if a test of bits takes half of the remaining time."""
+    # Chunk by chunk: together they may be too large for one chunk.
     parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches()]
     until = (time.monotonic() + deadline) / 2
     found = np.ones(len(entries), np.bool_)
@@ -276,7 +276,7 @@ def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArra
 
 
 def _portions(test: Test) -> Iterator[Test]:
-    """Tests that prune together what this one does: of bits each of some keys."""
+    """Split a test of bits by keys, into tests that together prune the same files."""
     if not isinstance(test, BitsSet):
         yield test
         return

@@ -1,7 +1,7 @@
-"""BYTES fields read out of doc values, to be kept on the driver (`slices`).
+"""Read BYTES fields from doc values into the driver's cache (`slices`).
 
-They are read a layout at a time, whose values all take the same room, and only of documents whose
-sketch is known. A document that is missing, or whose value is cut, is a file that is read.
+One layout is read at a time, because its values have the same length; only documents with a known
+sketch are read. If a document is missing or its value is cut off, the file is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from skipping.stores.slices import Block, Slices, TooLarge, block_of, collect_sl
 
 __all__ = ["read_slices"]
 
-_AT_ONCE = 16 << 20  # bytes of the values of one answer, about
+_AT_ONCE = 16 << 20  # approximate bytes of values in one response
 
 
 def read_slices(entries: Entries, test: BitsSet, kept: Slices | None, *, most: int) -> Slices:
-    """The values that a test asks about, of all files; what is `kept` is brought up to the record.
+    """Return a test's field of all files; update `kept` values to the record's generation.
 
     Raises TooLarge for more than `most` bytes.
     """
@@ -70,8 +70,8 @@ def _blocks(
         lengths = np.array([len(value) for value in values], np.int64)
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
-            # A bit takes a word for 64 files, or for one.
+            # Each bit takes a word for up to 64 files.
             if 64 * int(length) * -(-len(rows) // 64) > most:
-                raise TooLarge(f"a value of {length:,} bytes is more than is kept")
+                raise TooLarge(f"values of {length:,} bytes do not fit into the cache")
             octets = np.frombuffer(b"".join([values[row] for row in rows]), np.uint8)
             yield block_of(layout, files[rows], octets.reshape(len(rows), length).T)

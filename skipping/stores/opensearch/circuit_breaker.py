@@ -1,9 +1,9 @@
-"""A store that kept somebody waiting in vain is left alone for a while.
+"""A circuit breaker: after a request timed out, fail the next ones at once for some time.
 
-Each question may take as long as a query may spend on asking. Were a store that hangs asked by each
-scan of each query, every one of them would take that long. So after a question that came to nothing
-the next ones are refused at once, for a second at first, and then for twice as long each time, to
-half a minute; then one is let through, and only one. An answer of any kind ends it.
+A request can take as long as a query's lookup may take. Without a breaker every scan of every query
+would wait that long for a store that hangs. So after a failed request the next ones fail at once:
+for a second at first, then for twice as long each time, up to half a minute. After the pause one
+request is let through. Any response closes the breaker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIRST, _LONGEST = 1.0, 30.0  # seconds
 
 
 class CircuitBreaker:
-    """When a server may be asked again. Safe to use from several threads."""
+    """The circuit breaker of one server. Several threads can use it."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -30,29 +30,29 @@ class CircuitBreaker:
         self._answered = 0.0
 
     def admit(self, timeout: float) -> None:
-        """Raises StoreError during a pause; after it, for all but one, who may wait so long."""
+        """Raise StoreError during a pause; after it let one request try for `timeout` seconds."""
         if not self._pause:
             return
         with self._lock:
             now = time.monotonic()
             if self._pause and now < self._until:
                 raise StoreError(
-                    f"{self._server} did not answer within the time that it had, and is asked "
-                    f"again in {self._until - now:.1f} s"
+                    f"{self._server} did not answer in time; the next request is sent in "
+                    f"{self._until - now:.1f} s"
                 )
             self._until = now + max(self._pause, timeout)
 
     def record_answer(self) -> None:
-        """There was an answer."""
+        """Close the breaker after any response."""
         self._answered = time.monotonic()
         if self._pause:
             with self._lock:
                 self._pause = 0.0
 
     def record_failure(self, began: float) -> None:
-        """A question of that time was waited for in vain."""
+        """Open the breaker after a request that began at this time and got no response."""
         with self._lock:
-            # Others are answered; or it was asked before the others' failure was known.
+            # Other requests succeed, or this one began before the last failure was known.
             if self._answered > began or self._opened > began:
                 return
             self._pause = min(_LONGEST, 2 * self._pause or _FIRST)

@@ -1,9 +1,9 @@
-"""One cluster over HTTP: requests with a deadline, and everything that goes wrong as StoreError.
+"""One cluster over HTTP: requests with a deadline; every failure is a StoreError.
 
-An answer counts only when it is whole: no failed shard, no timeout, no early end. Nothing is tried
-again here but what was refused for load (429) and surely not done. Every search has a number that
-its answer must carry, and every document is known by its id. No path is asked that names anything
-but one index, and a document in it.
+A response counts only if it is complete: no failed shard, no timeout, no early end. Only requests
+that were rejected for load (429), and so not executed, are sent again. Every search has a number
+that its response must repeat, and every document is checked by its id. Paths name one index, or one
+document in it, and nothing else.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = ["PAGE_SIZE", "Body", "Client", "Refused"]
 Body: TypeAlias = dict[str, Any]
 
 PAGE_SIZE = 10_000
-"""What a search may return unless an index says otherwise."""
+"""The most hits of a search, unless an index has another limit."""
 
-_CHUNK = 4 * 2**20  # bytes of one bulk request: far below what servers take (100 MB)
+_CHUNK = 4 * 2**20  # bytes of one bulk request; servers accept 100 MB
 _LOAD = 429
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_SLOW = 0.25  # seconds after which a failure was a wait
-_LIMIT = "most"  # a parameter that is for us, not for the server
+_SLOW = 0.25  # seconds from which a failed request counts as a timeout
+_LIMIT = "most"  # a parameter for `_Connection`, not for the server
 
-# One index by its own name: no wildcard, list, `_all` or date expression is a request.
+# One index by its own name: no wildcard, list, `_all` or date expression.
 _PATH = re.compile(
     r"/[a-z0-9][a-z0-9_.-]{0,254}"
     r"(?:/_(?:search|bulk|refresh|forcemerge|mapping|stats/(?:docs|store)|doc/[A-Za-z0-9][\w.-]{0,511}))?",
@@ -51,7 +51,7 @@ _PATH = re.compile(
 
 
 class Refused(StoreError):
-    """The cluster answered, with an error: `status`, and `kind` as the server names it."""
+    """An error response: its `status`, and its `kind` as the server names it."""
 
     def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
         super().__init__(message)
@@ -60,16 +60,16 @@ class Refused(StoreError):
 
 
 class _Answer(dict[str, Any]):
-    """The JSON object of an answer, which had so many bytes."""
+    """The JSON object of a response, and its `size` in bytes."""
 
     size: int
 
 
 class _Serializer(JSONSerializer):
-    """Says of each answer how large it was."""
+    """Adds the size to each response."""
 
     def loads(self, s: Any) -> Any:
-        """The JSON of an answer."""
+        """Parse the JSON of a response."""
         loaded = super().loads(s)
         if isinstance(loaded, dict):
             loaded = _Answer(loaded)
@@ -78,7 +78,7 @@ class _Serializer(JSONSerializer):
 
 
 class _Connection(Connection):
-    """Gives questions of the library to a wire."""
+    """Sends requests of the library through a `Wire`."""
 
     def __init__(self, *, wire: Wire, **more: Any) -> None:
         super().__init__(**more)
@@ -94,7 +94,7 @@ class _Connection(Connection):
         ignore: Collection[int] = (),
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """The status, the headers and the body; raises what the library makes of an error."""
+        """Return status, headers and body; raise the library's error for an error response."""
         more = dict(params or {})
         most = more.pop(_LIMIT, None)
         path = f"{url}?{urlencode(more)}" if more else url
@@ -107,7 +107,7 @@ class _Connection(Connection):
 
 
 class Client:
-    """Talks to one server. Safe to use from several threads; a pickled copy connects anew."""
+    """A client of one server for several threads; a pickled copy has its own connections."""
 
     def __init__(self, server: str, access: Access, *, patience: float) -> None:
         self.server = server
@@ -131,15 +131,15 @@ class Client:
         most: int | None = None,
         **params: str | int,
     ) -> Any:
-        """The JSON object of an answer; raises Refused for an error, StoreError for no answer.
+        """Return the JSON object of a response; raise Refused for an error, else StoreError.
 
-        Who names a timeout is refused while the store pauses (`pauses`). `most` as in
+        A request with a timeout fails at once while the circuit breaker is open. `most` as in
         `Wire.exchange`.
         """
         if most is not None:
             params[_LIMIT] = most
         if not _PATH.fullmatch(path):
-            raise StoreError(f"{path!r} does not name an index or document of a store")
+            raise StoreError(f"{path!r} is not the path of an index or document")
         if timeout is not None:
             self._breaker.admit(timeout)
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
@@ -156,12 +156,12 @@ class Client:
     def search(
         self, index: str, body: Body, *, timeout: float | None = None, most: int | None = None
     ) -> Any:
-        """A complete answer; raises StoreError for one that lacks anything."""
+        """Return a complete response; raise StoreError for an incomplete one."""
         left = self.patience if timeout is None else timeout
-        # The server gives up by itself, so that nobody's question outlives its asker.
+        # The server also stops, so that no search outlives its caller.
         bound = f"{max(1, int(left * 1000))}ms"
         asked = secrets.token_hex(8)
-        # It collects nothing: there is no such field.
+        # This aggregation collects nothing, because there is no such field.
         number = {"asked": {"max": {"field": "asked"}, "meta": {"number": asked}}}
         answer = self.call(
             *("POST", f"/{index}/_search"),
@@ -191,7 +191,7 @@ class Client:
     def document(
         self, index: str, id: str, *, timeout: float | None = None, most: int | None = None
     ) -> Any:
-        """A document, with what a change of it has to name; raises Refused if it is not there."""
+        """Return a document with its sequence number; raise Refused if it does not exist."""
         found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout, most=most)
         if found.get("_id") != id:
             self._wire.close()
@@ -207,9 +207,9 @@ class Client:
         size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> Iterator[Body]:
-        """Every hit, in the order of the fields `by`, which together are unique; `size` at once.
+        """Yield every hit, sorted by the fields `by`, which together are unique; `size` at a time.
 
-        Raises TooMuch for answers of more than `limits.TABLE` bytes together.
+        Raises TooMuch if the responses have more than `limits.TABLE` bytes together.
         """
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
         body = {"track_total_hits": False, **body, "size": size, "sort": list(by)}
@@ -219,7 +219,7 @@ class Client:
             hits = answer["hits"]["hits"]
             room -= answer.size
             if room < 0:
-                raise TooMuch(f"{index} holds more than the {limits.TABLE >> 20} MB that are read")
+                raise TooMuch(f"{index} has more than the {limits.TABLE >> 20} MB that are read")
             yield from hits
             if len(hits) < size:
                 return
@@ -232,12 +232,12 @@ class Client:
         *,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """Do every item, those refused for load again; raises StoreError if one fails.
+        """Execute every item; send those rejected for load again; raise StoreError if one fails.
 
-        An item is an action, as {"create": {"_id": ...}}, and its document. Ids are the writer's
-        own: one that is there already came from an earlier try. `beat` is called before each
-        request. Not `helpers.streaming_bulk`, whose pauses no deadline ends and whose errors show
-        the documents.
+        An item is an action, as {"create": {"_id": ...}}, and its document. Ids belong to the
+        writer, so an id that exists is from an earlier attempt. `beat` is called before each
+        request. This is not `helpers.streaming_bulk`, which ignores deadlines between requests and
+        shows documents in errors.
         """
         lines = [
             "\n".join(json.dumps(part) for part in item if part is not None) + "\n"
@@ -260,7 +260,7 @@ class Client:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _bulk_once(self, index: str, lines: list[str]) -> list[str]:
-        """The lines to be sent again."""
+        """Send lines; return those to send again."""
         answer = self.call("POST", f"/{index}/_bulk", "".join(lines))
         if not answer.get("errors"):
             return []
@@ -272,7 +272,7 @@ class Client:
             if status == _LOAD:
                 again.append(line)
             elif not done:
-                # The reason would show values.
+                # Not the reason, which can contain values.
                 kind = result.get("error", {}).get("type", "no reason")
                 raise Refused(
                     f"{self.server} refused to write into {index}: {kind}", status=status, kind=kind

@@ -1,15 +1,15 @@
-"""Writing into an OpenSearch store: one at a time, and all or nothing.
+"""Commits in an OpenSearch store: one writer at a time, all or nothing.
 
-* A writer takes the lock of the index, and with it a number that nobody had before: its *attempt*.
-  Every document it creates carries it as `generation`. No document is ever changed.
+* A writer takes the lock of the index, and with it a new number: its *attempt*. Every document that
+  it creates has this number as `generation`. No document is ever changed.
 * A document is visible if its generation is at most that of the record and was not aborted. So what
   an attempt creates is invisible until its commit makes its number the record's generation, and the
   commit is one compare-and-set, refused if the definition was changed or dropped meanwhile.
-* A writer that dies holds a lock that does not move. Who waits for it takes it over after a lease
-  (by its own monotonic clock) and marks the attempt as aborted, for good: what the dead one left,
-  and what it still writes if it was only asleep, is never seen, and its commit is refused.
-* An attempt starts when all before it ended. So what is visible at a generation never changes, but
-  for entries removed later: a half-done or lost write can only make files unknown.
+* The lock of a dead writer has no heartbeats. After a lease, by its own monotonic clock, a waiting
+  writer takes over and marks the attempt as aborted for good: documents of the dead writer, also
+  later ones if it was only suspended, are never visible, and its commit is refused.
+* An attempt starts after all earlier ones ended. So what is visible at a generation never changes,
+  except for entries removed later: an incomplete or lost write can only make files unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE = 0.02
 
 
 class LostHistory(StoreError):
-    """There are documents of generations that the catalogue, being older, does not know."""
+    """Entries have documents of generations that the registry, which is older, does not know."""
 
     def __init__(self, message: str, generations: Sequence[Generation]) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class LostHistory(StoreError):
 
 
 class Attempt:
-    """The lock of an index while it is held; `record` as it stood at the last change."""
+    """The lock of an index while it is held, and the `record` after the last change."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Attempt:
         self._last_beat = time.monotonic()
 
     def beat(self) -> None:
-        """Show that it is alive, if it is time to; raises StoreError if it was taken over."""
+        """Send a heartbeat if one is due; raise StoreError if the lock was taken over."""
         if time.monotonic() - self._last_beat > self._lease / 4:
             self._last_beat = time.monotonic()
             self._update(lambda record: replace(record, beat=record.beat + 1))
 
     def commit(self, **changes: Any) -> None:
-        """Make visible what was created; raises Conflict if the definition was changed."""
+        """Make the created documents visible; raise Conflict if the definition has changed."""
 
         def at(record: RegistryRecord) -> RegistryRecord:
             self._admit(record)
@@ -76,18 +76,18 @@ class Attempt:
         self._update(at)
 
     def note(self, **changes: Any) -> None:
-        """Change the record at once, whatever becomes of the attempt."""
+        """Change the record now, whether or not the attempt is committed."""
         self._update(lambda record: replace(record, **changes))
 
     def release(self) -> None:
-        """Let others write, if a commit did not already."""
+        """Release the lock, unless a commit did."""
         if self.record.writer is not None:
             self.note(writer=None)
 
     def abort(self, also: Sequence[Generation] = ()) -> None:
-        """Never show what was created, and let others write; after a commit only the latter.
+        """Hide the created documents for good unless they are committed, and release the lock.
 
-        `also` are lost generations, which are never shown either.
+        `also` are lost generations to hide.
         """
 
         def at(record: RegistryRecord) -> RegistryRecord:
@@ -114,10 +114,10 @@ def attempt(
     lease: float,
     patience: float,
 ) -> Iterator[Attempt]:
-    """The lock of an index. `admit` raises if the record is not, or no longer, as it has to be.
+    """Hold the lock of an index. `admit` raises if the record does not allow the write.
 
-    What was created within is aborted unless the attempt is committed. Raises StoreError if others
-    hold the lock for longer than `lease` and `patience` together.
+    An attempt that is not committed is aborted. Raises StoreError if other writers hold the lock
+    for longer than `lease` and `patience` together.
     """
     wait = _Wait(lease)
     deadline = time.monotonic() + lease + patience
@@ -132,7 +132,7 @@ def attempt(
     try:
         yield held
     except BaseException as error:
-        # If this fails too, whoever waits for the lock will do it.
+        # If this fails too, the next writer does it after the lease.
         with suppress(StoreError):
             held.abort(error.generations if isinstance(error, LostHistory) else ())
         raise
@@ -140,7 +140,7 @@ def attempt(
 
 
 class _Wait:
-    """Watches who holds a lock: whether it was won, and whether its holder moves."""
+    """Waits for a lock, and watches the heartbeats of its holder."""
 
     def __init__(self, lease: float) -> None:
         self.won = False
@@ -163,7 +163,7 @@ def _try_lock(
         wait.won = wait.is_dead(record.writer, record.beat)
         if not wait.won:
             return record
-        # Its commit may have come before it died; then it only was not released.
+        # It may have died after its commit; then its documents stay visible.
         aborted += (record.writer,) if record.generation != record.writer else ()
     wait.won = True
     number = next_generation(record.attempt)

@@ -1,11 +1,11 @@
-"""How to reach a cluster: addresses and credentials. Needs nothing that may not be installed.
+"""Addresses and credentials of clusters. This module needs no optional package.
 
-Credentials belong to a server. *Start-up* is what a Spark context was started with and, where that
-says nothing, the environment. The user, password, certificate and key of start-up go to the one
-server that start-up names (STORE, or `spark.skipping.store`: the same scheme, host and port), and
-only as long as start-up's authorities vouch for it. Who names another store later, with `SET` or in
-a call, may give credentials in the same way, and only these go there. No password goes over plain
-HTTP but to this machine itself, or where start-up says `insecure`.
+Credentials belong to a server. *Start-up* is the configuration of the Spark context and, for what
+that does not set, the environment. The user, password, certificate and key of start-up are sent
+only to the server that start-up names (STORE, or `spark.skipping.store`: the same scheme, host and
+port), and only if start-up's certificate authorities verify it. A store that is named later, with
+`SET` or in a call, gets only credentials that are given the same way. Passwords are sent over plain
+HTTP only to this machine, or if start-up sets `insecure`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["INSECURE", "PASSWORD", "SCHEMES", "STORE", "USER", "Access", "StartU
 STORE = "SKIPPING_STORE"
 USER, PASSWORD = "SKIPPING_OPENSEARCH_USER", "SKIPPING_OPENSEARCH_PASSWORD"
 INSECURE = "SKIPPING_OPENSEARCH_INSECURE"
-"""Environment variables that stand in for the settings of these names."""
+"""Environment variables for the settings of the same names."""
 
 SCHEMES = {"opensearch": "http", "opensearch+https": "https"}
 PORT = 9200
@@ -35,10 +35,11 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who asks: names of indices begin with `prefix`; `ca`, `certificate` and `key` are PEM files.
+    """The credentials for a server; names of indices begin with `prefix`.
 
-    `withheld`: there are credentials, for another server. Never shows the password. Raises
-    SettingError for half of a pair, and for a prefix that no name of an index can begin with.
+    `ca`, `certificate` and `key` are PEM files. `withheld` says that the known credentials belong
+    to another server. The repr has no password. Raises SettingError for a user without password or
+    a key without certificate, and for a prefix that no index name can begin with.
 
     >>> Access(user="me", password="secret")
     Access(prefix='skipping-', user='me', ca=None, certificate=None, key=None)
@@ -80,11 +81,11 @@ class Access:
         certificate: str | None = None,
         key: str | None = None,
     ) -> Access:
-        """Who asks `server`, given what start-up says (None: the environment) and what was said
-        since; what is said twice, start-up's values again, counts as start-up's: a password with
-        space around it, a file by another path.
+        """Return the credentials for `server` from start-up (None: environment) and later values.
 
-        Raises SettingError for a password that would go over plain HTTP.
+        A later value that repeats start-up's counts as start-up's, also a password with space
+        around it, or a file by another path. Raises SettingError if a password would be sent over
+        plain HTTP.
         """
         start = StartUp.of() if start is None else start
         home = server == start.server and (ca is None or _is_same(ca, start.ca))
@@ -124,7 +125,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """What was said before anybody could say otherwise: the server, and who asks it."""
+    """The server and credentials from the start of the process."""
 
     server: str | None = None
     user: str | None = None
@@ -147,7 +148,7 @@ class StartUp:
         insecure: bool = False,
         environment: Mapping[str, str] = os.environ,
     ) -> StartUp:
-        """The configuration at start-up, and the environment where it says nothing."""
+        """Return the configuration at start-up, with defaults from the environment."""
         store = (store or environment.get(STORE) or "").strip()
         return cls(
             server=server(store) if store.partition(":")[0].lower() in SCHEMES else None,
@@ -161,7 +162,7 @@ class StartUp:
 
 
 def _is_same(path: str, other: str | None) -> bool:
-    """Whether two paths are of one file, as far as this can be seen."""
+    """Return whether two paths name the same file."""
     if other is None:
         return False
     try:
@@ -171,7 +172,7 @@ def _is_same(path: str, other: str | None) -> bool:
 
 
 def _is_private(server: str) -> bool:
-    """Whether nobody on a network can read along."""
+    """Return whether requests to a server cannot be read on a network."""
     parts = urlsplit(server)
     host = parts.hostname or ""
     try:
@@ -181,7 +182,7 @@ def _is_private(server: str) -> bool:
 
 
 def server(url: str) -> str:
-    """`http://host:9200` for `opensearch://host`; raises SettingError without showing secrets.
+    """Return `http://host:9200` for `opensearch://host`; raise SettingError, without secrets.
 
     >>> server("opensearch+https://search.example:443")
     'https://search.example:443'

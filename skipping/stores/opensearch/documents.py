@@ -1,13 +1,13 @@
-"""Entries on their way from Arrow into documents, and back.
+"""Convert entries between Arrow tables and documents.
 
-A document is what one write said about one file: its identity and sketches, or, for sketches that
-were added to an entry later, those and the ordinal. A removed entry leaves a tombstone with its
-ordinal in `removed`. Pages are copies of many entries (`pages`). TERMS and BYTES are not
-kept in the source, which is read for registry.
+A document has what one write added for one file: its identity and sketches, or only its ordinal and
+the sketches if the entry existed. A removed entry leaves a tombstone with its ordinal in `removed`.
+Pages are copies of many entries (`packed_entries`). The source, from which entries are read, has no
+TERMS and BYTES.
 
-Text is a keyword, ordered by its bytes; bytes are a keyword too, in hexadecimal, which keeps their
-order. A term has at most 32,766 bytes: a sketch with a longer one is stored as unknown, never
-without it.
+Text is a keyword, sorted by its bytes; bytes are a keyword in hexadecimal, which has the same
+order. A term has at most 32,766 bytes; a sketch with a longer term is stored as unknown, never
+without the term.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ __all__ = [
 ]
 
 TERMS = "terms"
-"""The object that TERMS fields are in; the source does without it."""
+"""The object with TERMS fields; it is not in the source."""
 
 BYTES = "bytes"
-"""The object that BYTES fields are in, as doc values for scripts; the source does without it."""
+"""The object with BYTES fields, as doc values for scripts; it is not in the source."""
 
 LONGEST = 32_766
 
 _SHARD, _SHARDS = 500_000, 16
-"""Files of a shard, and the most shards. A test takes 0.15 s of a million files, of one core a
-shard; more shards do not take more in all."""
+"""Files of a shard, and the most shards. A test of a million files takes 0.15 s of one core for
+each shard; more shards do not take more in total."""
 
 _LIMIT = 20_000
-"""Fields of an index with the most columns that one may have, and their names."""
+"""The most fields of an OpenSearch index: those of the most columns, and their names."""
 
 _SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()}}
 TYPES["large_binary"] = pa.large_binary()
-"""The types of fields by what the catalogue calls them."""
+"""The types of fields by their names in the registry."""
 _NAMES = {type: name for name, type in TYPES.items()}
 
 _MAPPED: dict[str, Body] = {
@@ -94,26 +94,28 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is already about the files of a write."""
+    """The existing documents of the files of a write."""
 
-    holders: dict[str, int]  # of each identity the ordinal
-    entries: dict[int, str]  # of each ordinal the identity
-    flags: dict[int, set[str]]  # of each ordinal the sketches it has, by their known flags
+    holders: dict[str, int]  # the ordinal of each identity
+    entries: dict[int, str]  # the identity of each ordinal
+    flags: dict[int, set[str]]  # the sketches of each ordinal, by their known flags
     removed: set[int]
 
 
 def types_of(fields: dict[str, str]) -> dict[str, pa.DataType]:
-    """The types of fields, as Arrow's; raises StoreError for one of a newer release's."""
+    """Return the Arrow types of fields; raise StoreError for a type of a newer release."""
     try:
         return {name: TYPES[type] for name, type in fields.items()}
     except KeyError as error:
-        raise StoreError(f"the store has a field of type {error}: upgrade") from error
+        raise StoreError(
+            f"the store has a field of type {error}, unknown to this release: upgrade"
+        ) from error
 
 
 def describe_mapping(definition: Definition, fields: dict[str, str], *, files: int) -> Body:
-    """How an index with these fields, for about so many files, is made.
+    """Return the mapping and settings of an OpenSearch index with these fields.
 
-    Anything else in a document is refused.
+    `files` is the expected number of files. Documents with other fields are rejected.
     """
     properties = dict(_IDENTITY)
     inner: dict[str, Body] = {TERMS: {}, BYTES: {}}
@@ -147,14 +149,14 @@ def describe_mapping(definition: Definition, fields: dict[str, str], *, files: i
 
 
 def _settings(definition: Definition, files: int) -> Body:
-    """Shards and replicas; raises StoreError for an option that no release writes."""
+    """Return shards and replicas; raise StoreError for an invalid option."""
     text = dict(definition.options).get("index_settings", "{}")
     try:
         chosen = index_settings(read_index_settings(text))
     except (KeyError, ValueError):
         raise StoreError(
-            f"the index of {definition.name} has index_settings that no release writes: "
-            "drop it and create it anew"
+            f"the index of {definition.name} has invalid index_settings: run DROP SKIPPING INDEX, "
+            "then CREATE SKIPPING INDEX again"
         ) from None
     replicas = {} if "number_of_replicas" in chosen else {"auto_expand_replicas": "0-1"}
     shards = min(max(1, -(-files // _SHARD)), _SHARDS)
@@ -162,19 +164,19 @@ def _settings(definition: Definition, files: int) -> Body:
 
 
 def folder_of(type: pa.DataType) -> str:
-    """The object that fields of a type are in; SCALAR ones are in none."""
+    """Return the object with fields of a type; SCALAR fields are at the top level."""
     if is_scalar(type):
         return ""
     return TERMS if pa.types.is_list(type) else BYTES
 
 
 def name_of(type: pa.DataType) -> str:
-    """What the catalogue calls a type."""
+    """Return the name of a type in the registry."""
     return _NAMES[type]
 
 
 def encode_values(values: pa.Array) -> list[Any]:
-    """Values as documents and queries have them; raises StoreError for none of the three types."""
+    """Return values as documents and queries have them."""
     if values.type == pa.binary():
         return [None if value is None else value.hex() for value in values.to_pylist()]
     listed: list[Any] = values.to_pylist()
@@ -182,9 +184,9 @@ def encode_values(values: pa.Array) -> list[Any]:
 
 
 def decode_values(type: pa.DataType, values: list[Any]) -> Any:
-    """What doc values say of a TERMS or BYTES field, as it was before `encode_values`."""
+    """Return the values of a TERMS or BYTES field from its doc values."""
     if pa.types.is_large_binary(type):
-        # The server spells it without padding; versions differ in the last two signs.
+        # The server omits the padding; versions differ in the last two characters of the alphabet.
         text = values[0].encode("ascii").translate(_URL_SAFE)
         return b64decode(text + b"=" * (-len(text) % 4))
     if type.value_type == pa.binary():
@@ -193,7 +195,7 @@ def decode_values(type: pa.DataType, values: list[Any]) -> Any:
 
 
 def identities(entries: pa.Table) -> list[str]:
-    """One short name for the identity of each row."""
+    """Return a hash of the identity of each row."""
     rows = zip(*(entries[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
     return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]
 
@@ -201,9 +203,9 @@ def identities(entries: pa.Table) -> list[str]:
 def documents(
     entries: pa.Table, names: Sequence[str], found: Found, *, end: int, generation: int
 ) -> list[tuple[Body, Body]]:
-    """The documents to create: new entries, and the sketches that others have not yet.
+    """Return the documents to create: new entries, and missing sketches of existing ones.
 
-    `names` are the rows' identities, `end` the first ordinal that was not reserved. Raises
+    `names` are the rows' identities, `end` is the first ordinal that is not reserved. Raises
     StoreError for an ordinal that belongs to another file.
     """
     made = []
@@ -235,14 +237,14 @@ def documents(
     return [
         ({"create": {"_id": f"{body['ordinal']}.{generation}"}}, body)
         for _, body in made
-        if len(body) > 2  # it says something new
+        if len(body) > 2  # it has something new
     ]
 
 
 def _place_rows(
     ordinals: Sequence[int], names: Sequence[str], found: Found, end: int
 ) -> Iterable[tuple[int, int]]:
-    """Rows with their ordinals, without those that lost a race or were removed."""
+    """Return rows with their ordinals, except those that lost a race or were removed."""
     holders, there = dict(found.holders), dict(found.entries)
     placed = []
     for row, (ordinal, name) in enumerate(zip(ordinals, names, strict=True)):
@@ -274,7 +276,7 @@ def _column(values: pa.Array) -> list[Any]:
 
 
 def _find_fitting(entries: pa.Table, fields: Sequence[str]) -> list[bool]:
-    """Of each row, whether every value of these fields fits a term."""
+    """Return for each row whether all its values in these fields fit into a term."""
     fits = [True] * len(entries)
     for name in fields:
         begin = 0
@@ -305,9 +307,9 @@ def table_of(
     *,
     identity: Sequence[str] = IDENTITY.names,
 ) -> pa.Table:
-    """The entries that documents tell of, in the order of their ordinals.
+    """Return the entries of documents, sorted by ordinal.
 
-    A document without its part of an entry's identity adds to one; alone it is nothing.
+    A document without the entry's identity adds to another document, and is ignored alone.
     """
     files: dict[int, Body] = {}
     for source in sources:

@@ -1,10 +1,10 @@
-"""One server over HTTP: every exchange ends by its deadline, whatever the server does.
+"""HTTP to one server: every exchange ends by its deadline, whatever the server does.
 
-The deadline holds from looking up the name to the last byte of the answer: a socket here looks at
-the clock before each of its operations, so that a server which sends a byte now and then gains no
-time by it. What is late, too large or belongs to another question is no answer, and its connection
-is closed. There are never more than so many connections, and no threads but those that look up
-names. Proxies of the environment, `.netrc`, redirects and cookies play no part.
+The deadline covers everything from the name lookup to the last byte of the response. A socket here
+checks it before each operation, so a server cannot extend it by sending single bytes. A response
+that is late, too large or for another request is an error, and its connection is closed. The number
+of connections is limited, and only name lookups use threads. Proxies of the environment, `.netrc`,
+redirects and cookies are ignored.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Overdue", "Reply", "TooMuch", "Wire"]
 
-_LINES = 16  # connections to one server; who comes later waits for one
+_LINES = 16  # connections to one server; further requests wait
 _PIECE = 1 << 20
-_LOOKUPS = 8  # of names, at a time: one that hangs cannot be cancelled
+_LOOKUPS = 8  # name lookups at a time: one that hangs cannot be cancelled
 
 
 class Overdue(StoreError):
-    """The deadline came first."""
+    """The request did not finish by its deadline."""
 
 
 class TooMuch(StoreError):
-    """An answer is larger than whoever asked takes."""
+    """A response is larger than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server said."""
+    """The response of a server."""
 
     status: int
     headers: dict[str, str]
@@ -59,8 +59,8 @@ class Reply:
 class Wire:
     """The connections to one server, `http://host:port` or `https://host:port`.
 
-    `ca`, `certificate` and `key` are PEM files. Safe to use from several threads; a child of fork
-    has connections of its own.
+    `ca`, `certificate` and `key` are PEM files. Several threads can use it; a forked child opens
+    its own connections.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Wire:
 
     def _after_fork(self) -> None:
         self._begin()
-        self.close()  # our copies only: the parent's stay open
+        self.close()  # closes the copies of the child only
 
     def close(self) -> None:
-        """Part with the connections that nobody uses just now."""
+        """Close the idle connections."""
         with self._lock:
             _close(self._idle)
 
@@ -99,13 +99,13 @@ class Wire:
         deadline: float,
         most: int | None = None,
     ) -> Reply:
-        """One question and its answer; raises Overdue, and StoreError for no answer.
+        """Send a request and return the response; raise Overdue, or StoreError without a response.
 
-        Raises TooMuch for an answer of more than `most` bytes, unless given `limits.RESPONSE`.
+        Raises TooMuch for a response of more than `most` bytes (default `limits.RESPONSE`).
         """
         began = time.monotonic()
         if not self._room.acquire(timeout=max(0.0, deadline - began)):
-            raise Overdue(f"{self._server}: {_LINES} questions are under way, and none has ended")
+            raise Overdue(f"{self._server}: all {_LINES} connections are in use")
         try:
             most = limits.RESPONSE if most is None else most
             return self._exchange(method, path, body, headers, deadline, most)
@@ -115,13 +115,13 @@ class Wire:
             ) from error
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
-                f"{self._server} shows a certificate that is not trusted "
+                f"{self._server} has a certificate that is not trusted "
                 f"({error.verify_message}): name the CA in spark.skipping.opensearch.ca"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise StoreError(
                 f"{self._server} cannot be reached ({_describe_error(error)}): "
-                "is it there, and does it speak the protocol that the address names?"
+                "is it running, and does it use the protocol of the address?"
             ) from error
         finally:
             self._room.release()
@@ -147,7 +147,7 @@ class Wire:
             )
             response = line.getresponse()
             said = {name.lower(): value for name, value in response.getheaders()}
-            # A proxy may leave the name out; whoever asks looks at the answer itself, too.
+            # A proxy may drop the header; the caller checks the response itself, too.
             if said.get("x-opaque-id", asked) != asked:
                 raise StoreError(f"{self._server} answered another request")
             if said.get("content-encoding", "identity") != "identity":
@@ -182,13 +182,13 @@ class Wire:
         return content
 
     def _line(self, deadline: float) -> http.client.HTTPConnection:
-        """An idle connection, or a new one, whose operations end by the deadline."""
+        """Return an idle or new connection whose operations end by the deadline."""
         while True:
             with self._lock:
                 line = self._idle.pop() if self._idle else None
             if line is None:
                 break
-            # One that has something to say, unasked, was closed, or is out of step.
+            # One with unexpected data was closed, or is out of sync.
             sock: Any = line.sock
             if not _speaks(sock):
                 sock.deadline = deadline
@@ -206,7 +206,7 @@ class Wire:
         for i, (family, kind, protocol, _, address) in enumerate(found):
             plain = _Plain(family, kind, protocol)
             try:
-                # The first that nobody answers at must not take all the time there is.
+                # An unreachable first address must not use up all the time.
                 plain.settimeout(_require_time(deadline) / (len(found) - i))
                 plain.connect(address)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -242,10 +242,10 @@ class Wire:
                     if ca is None:  # some Pythons know no authorities of the system
                         context.load_verify_locations(certifi.where())
                     if certificate is not None:
-                        # Without asking anybody for the password of a key.
+                        # Never prompt for the password of a key.
                         context.load_cert_chain(certificate, key, password="")
                 except (OSError, ValueError) as error:
-                    raise StoreError(f"{self._server} cannot be asked: {error}") from error
+                    raise StoreError(f"{self._server} cannot be used: {error}") from error
                 context.sslsocket_class = _Secure
                 self._context = context
             return self._context
@@ -266,12 +266,12 @@ class _Plain(socket.socket):
         return super().recv_into(buffer, nbytes, flags)
 
     def sendall(self, data: ReadableBuffer, flags: int = 0) -> None:
-        self.settimeout(_require_time(self.deadline))  # of all of it
+        self.settimeout(_require_time(self.deadline))  # for all data
         super().sendall(data, flags)
 
 
 class _Secure(ssl.SSLSocket):
-    """The same, with TLS."""
+    """A TLS socket whose operations end by its deadline."""
 
     deadline = 0.0
 
@@ -280,12 +280,12 @@ class _Secure(ssl.SSLSocket):
         return super().recv_into(buffer, nbytes, flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0) -> int:
-        self.settimeout(_require_time(self.deadline))  # `sendall` comes here for each record
+        self.settimeout(_require_time(self.deadline))  # `sendall` calls this for each record
         return super().send(data, flags)
 
 
 class _Names:
-    """Looks up hosts; in threads, as nothing ends a look-up, of which so many may hang."""
+    """Looks up hosts in a limited number of threads, because a lookup cannot be cancelled."""
 
     def __init__(self) -> None:
         self._after_fork()
@@ -296,7 +296,7 @@ class _Names:
         self._loading = SingleFlight[list[Any]]()  # one for all who wait for the same host
 
     def addresses(self, host: str, port: int, deadline: float) -> list[Any]:
-        """What `getaddrinfo` gives; raises TimeoutError, and StoreError where nothing is found."""
+        """Return the result of `getaddrinfo`; raise TimeoutError or StoreError."""
         try:
             ipaddress.ip_address(host)
         except ValueError:
@@ -307,7 +307,7 @@ class _Names:
 
         def work() -> list[Any]:
             if not room.acquire(blocking=False):
-                raise StoreError(f"{host} is not looked up: {_LOOKUPS} look-ups are still going on")
+                raise StoreError(f"{host} is not looked up: {_LOOKUPS} lookups are still running")
             try:
                 return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except OSError as error:
@@ -332,7 +332,7 @@ def _require_time(deadline: float) -> float:
 
 
 def _speaks(sock: socket.socket) -> bool:
-    """Whether something came that nobody asked for, or the end."""
+    """Return whether a connection has unexpected data, or was closed."""
     sock.settimeout(0)
     try:
         socket.socket.recv(sock, 1, socket.MSG_PEEK)  # below TLS
@@ -344,7 +344,7 @@ def _speaks(sock: socket.socket) -> bool:
 
 
 def _describe_error(error: Exception) -> str:
-    """What an error says, without what the server said."""
+    """Describe an error without text from the server."""
     if isinstance(error, http.client.HTTPException):
         return type(error).__name__
     return str(error.strerror or error)[:200] if isinstance(error, OSError) else "no answer"

@@ -1,4 +1,4 @@
-"""The OpenSearch index that holds the entries of one incarnation."""
+"""The OpenSearch index with the entries of one skipping index."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ log = logging.getLogger("skipping")
 
 _MANY = 10_000  # terms of one query
 _ENTRY: Body = {"exists": {"field": "ordinal"}}
-_DELETED = 0.1  # deleted documents for each that is there, from which on they are merged away
-_PACKED = 16  # pages at once, each of which may have MB
+_DELETED = 0.1  # deleted documents for each live one, above which they are merged away
+_PACKED = 16  # pages in one request, each up to a few MB
 
 ORDER = ("ordinal", "generation")
-"""Of two writes about one file the later comes later."""
+"""The order of hits: of two writes for a file, the later one is last."""
 
 
 class Entries:
-    """The documents of one index, as far as a record shows them."""
+    """The documents of one index that are visible at a record's generation."""
 
     def __init__(self, client: Client, record: RegistryRecord) -> None:
         self._client = client
@@ -52,9 +52,9 @@ class Entries:
         self._name = record.entries
 
     def prepare(self, fields: dict[str, str]) -> None:
-        """Make place for documents with these fields, and say in words what they are about."""
+        """Create the index or extend its mapping for these fields, and describe its columns."""
         assert self.record.definition is not None
-        # Who builds an index reserves the ordinals of all files before the first is written.
+        # A build reserves the ordinals of all files before it writes the first.
         made = Definition.from_json(self.record.definition)
         body = describe_mapping(made, fields, files=self.record.next)
         grown = {name: body["mappings"][name] for name in ("_meta", "properties")}
@@ -69,13 +69,13 @@ class Entries:
             self._client.call("PUT", f"/{self._name}/_mapping", grown)
 
     def name_columns(self, definition: Definition, fields: Mapping[str, str]) -> None:
-        """Name the fields after their columns, for people (`names`); what fails is left out."""
+        """Add aliases with column names (`names`), except those that fail."""
         named = name_fields(definition, fields)
         try:
             if named:
                 self._map(reduce(_merge_trees, named))
         except Refused as error:
-            # One is in the way of what was named before: the others are named one by one.
+            # One conflicts with an earlier alias: add the others one by one.
             log.info("columns of %s are not all named: %s", self._name, error)
             if error.status == 400:
                 for one in named:
@@ -86,7 +86,7 @@ class Entries:
         self._client.call("PUT", f"/{self._name}/_mapping", {"properties": properties})
 
     def find(self, ordinals: Sequence[int], names: Sequence[str]) -> Found:
-        """What there is about files of these ordinals or these identities."""
+        """Find the documents of files with these ordinals or identities."""
         found = Found({}, {}, {}, set())
         if not self.record.generation:
             return found
@@ -110,10 +110,10 @@ class Entries:
         generation: Generation,
         beat: Callable[[], None],
     ) -> None:
-        """Create documents and let searches see them; `beat` is called now and then.
+        """Create documents and refresh the index; call `beat` between requests.
 
-        Raises LostHistory if there are documents that count as many changes, or more: the catalogue
-        is older than they are, and would number others like them.
+        Raises LostHistory if documents of this or a later change exist: then the registry is older
+        than they are, and would give their numbers to other documents.
         """
         newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
         if self.record.aborted:
@@ -128,8 +128,8 @@ class Entries:
         answer = self.search(body, timeout=self._client.patience)
         if answer["hits"]["hits"]:
             raise LostHistory(
-                f"the catalogue at {self._client.server} is older than {self._name}: restore both "
-                "from one backup, or drop the skipping index and create it anew",
+                f"the registry at {self._client.server} is older than {self._name}: restore both "
+                "from one backup, or run DROP SKIPPING INDEX, then CREATE SKIPPING INDEX again",
                 [bucket["key"] for bucket in answer["aggregations"]["lost"]["buckets"]],
             )
         self._client.bulk(self._name, items, beat=beat)
@@ -137,7 +137,7 @@ class Entries:
         self._client.call("POST", f"/{self._name}/_refresh")
 
     def sweep(self, generation: Generation, *, beat: Callable[[], None]) -> None:
-        """Delete the documents of what was removed at a generation; the tombstones stay."""
+        """Delete the documents of entries removed at a generation; keep the tombstones."""
         ordinals = self.find_tombstones({"term": {"generation": generation}})
         for start in range(0, len(ordinals), _MANY):
             beat()
@@ -149,7 +149,7 @@ class Entries:
         self._client.call("POST", f"/{self._name}/_refresh")
 
     def purge(self, *, beat: Callable[[], None]) -> None:
-        """Delete documents that are never seen, of writers that died; some thousands at a time."""
+        """Delete invisible documents of aborted writes, a few thousand at a time."""
         if not self.record.aborted or not self.record.generation:
             return
         beat()
@@ -161,10 +161,7 @@ class Entries:
         )
 
     def reclaim(self) -> None:
-        """Let the server give back the room of deleted documents, where that is worth while.
-
-        The server does it on its own time.
-        """
+        """Let the server merge deleted documents away in the background, if there are many."""
         docs = self._client.call("GET", f"/{self._name}/_stats/docs")["_all"]["primaries"]["docs"]
         if docs["deleted"] > _DELETED * docs["count"]:
             self._client.call(
@@ -180,11 +177,11 @@ class Entries:
         since: Generation | None = None,
         timeout: float | None = None,
     ) -> Catalogue:
-        """The entries, or those that changed after a generation."""
+        """Return the entries, or those that changed after a generation."""
         record = self.record
         types = types_of(record.fields)
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
-            raise StoreError(f"{', '.join(fields)}: a catalogue has only SCALAR fields")
+            raise StoreError(f"{', '.join(fields)}: only SCALAR fields can be read here")
         if since is not None and not record.has_been(since):
             raise rewound_error(self._client.server, self._name)
         if not record.generation:
@@ -193,10 +190,10 @@ class Entries:
             return Catalogue(record.generation, _below(packed), packed, pa.array([], pa.int64()))
         wanted = [*IDENTITY.names, *fields]
         after = {"range": {"generation": {"gt": since or 0}}}
-        # All of a source takes less time than parts of it; no terms or bytes are in it.
+        # A complete source is faster than parts of it; it has no terms or bytes.
         body = {"query": self.visible(after, _ENTRY)}
         sources = [_source(hit) for hit in self.pages(body, ORDER, timeout=timeout)]
-        # Of an entry that only got more sketches, the rest was written before.
+        # If an entry only got more sketches, earlier documents have the rest.
         whole = {source["ordinal"] for source in sources if "path" in source}
         partial = sorted({source["ordinal"] for source in sources} - whole)
         sources[:0] = self._with("ordinal", partial, wanted, ORDER, timeout=timeout)
@@ -206,7 +203,7 @@ class Entries:
         return Catalogue(record.generation, _below(files), files, pa.array(removed, pa.int64()))
 
     def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
-        """As `catalogue`, with `ordinal` and SCALAR fields only, which is a third of the work."""
+        """Return `ordinal` and SCALAR fields only, in a third of the time of `catalogue`."""
         record = self.record
         if since is None and (packed := self._read_pages(fields)) is not None:
             files = packed.select(["ordinal", *fields])
@@ -221,7 +218,7 @@ class Entries:
         }
         sources = [_flat(hit) for hit in self.pages(body, ORDER)]
         if since is not None:
-            # What was written before about the same entries.
+            # Earlier documents of the same entries.
             ordinals = sorted({source["ordinal"] for source in sources})
             before = {"range": {"generation": {"lte": since}}}
             for start in range(0, len(ordinals), _MANY):
@@ -235,9 +232,9 @@ class Entries:
         return Catalogue(record.generation, record.next, files, pa.array(removed, pa.int64()))
 
     def entries(self) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them, so many at a time.
+        """Yield all entries with all their sketches, in tables that `write` accepts.
 
-        The source has no lists and no filters; they are read out of doc values, which are sets.
+        The source has no lists and filters; they are read from doc values, which are sets.
         """
         types = types_of(self.record.fields)
         whole = self.catalogue([name for name, type in types.items() if is_scalar(type)])
@@ -264,7 +261,7 @@ class Entries:
                 yield part
 
     def size(self) -> int | None:
-        """Bytes of its primary shards; None where that may not be asked."""
+        """Return the bytes of its primary shards; None without permission to ask."""
         if not self.record.generation:
             return 0
         try:
@@ -276,24 +273,24 @@ class Entries:
         return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
 
     def unswept(self, *, timeout: float | None = None) -> list[int]:
-        """Ordinals that were removed and may still have documents."""
+        """Return removed ordinals that may still have documents."""
         if self.record.unswept is None:
             return []
         return self.find_tombstones({"term": {"generation": self.record.unswept}}, timeout=timeout)
 
     def visible(self, *also: Body) -> Body:
-        """What selects the documents that count, and that these queries select."""
+        """Return a query for the visible documents that match all of these queries."""
         return {"bool": {"filter": [self.record.visible, *also]}}
 
     def find_tombstones(self, which: Body, *, timeout: float | None = None) -> list[int]:
-        """Ordinals whose tombstones a query selects."""
+        """Return the ordinals of the tombstones that match a query."""
         query = self.visible(which, {"exists": {"field": "removed"}})
         body = {"query": query, "_source": False}
         hits = self.pages(body, ("removed", "generation"), timeout=timeout)
         return [hit["sort"][0] for hit in hits]
 
     def search(self, body: Body, *, timeout: float) -> Body:
-        """One complete answer."""
+        """Return one complete response."""
         with self._there():
             answer: Body = self._client.search(self._name, body, timeout=timeout)
             return answer
@@ -306,17 +303,17 @@ class Entries:
         size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> Iterator[Body]:
-        """Every hit, in the order of fields that together are unique; `size` at once."""
+        """Yield every hit, sorted by fields that together are unique; `size` at a time."""
         with self._there():
             yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
 
     def ordinals(self, query: Body, *, timeout: float) -> list[int]:
-        """The ordinals of all documents that a query selects."""
+        """Return the ordinals of all documents that match a query."""
         hits = self.pages({"query": query, "_source": False}, ORDER, timeout=timeout)
         return [hit["sort"][0] for hit in hits]
 
     def drop(self) -> None:
-        """Delete it, if it is there; its name was derived, and stands for itself only."""
+        """Delete the OpenSearch index if it exists; its name is derived and has no wildcards."""
         try:
             self._client.call(
                 *("DELETE", f"/{self._name}"), expand_wildcards="none", allow_no_indices="false"
@@ -328,9 +325,9 @@ class Entries:
     def _read_pages(
         self, fields: Sequence[str], *, timeout: float | None = None
     ) -> pa.Table | None:
-        """The entries out of pages.
+        """Return the entries from pages.
 
-        None if the pages do not tell of all files: some writer left none, or a removal goes on.
+        Returns None if the pages do not have all files, as during a removal, or are invalid.
         """
         removed = self.find_tombstones({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         counted = {
@@ -342,7 +339,7 @@ class Entries:
         }
         left = self._client.patience if timeout is None else timeout
         answer = self.search(counted, timeout=left)
-        # A page has a row for each document of its write; those of removed entries are gone.
+        # A page has a row for each document of its write; removed entries have no documents.
         rows = answer["hits"]["total"]["value"] + len(removed) * (1 + len(self.record.fields))
         body = {"query": self.visible({"exists": {"field": NUMBER}}), "_source": [PAGE]}
         hits = self.pages(body, ("generation", NUMBER), size=_PACKED, timeout=timeout)
@@ -351,9 +348,7 @@ class Entries:
             sources = (hit["_source"] for hit in hits)
             files = unpack_pages(sources, removed, fields, types, most=rows)
         except (Damaged, ValueError, LookupError, TypeError, pa.ArrowException) as error:
-            log.warning(
-                "pages of %s are passed over, its documents are read: %s", self._name, error
-            )
+            log.warning("pages of %s are invalid, reading its documents: %s", self._name, error)
             return None
         if answer["aggregations"]["files"]["doc_count"] != len(files):
             return None
@@ -382,13 +377,13 @@ class Entries:
             if error.kind != "index_not_found_exception":
                 raise
             raise StoreError(
-                f"{self._client.server} no longer has index {self._name}: drop the skipping "
-                "index and create it anew"
+                f"{self._client.server} no longer has index {self._name}: run DROP SKIPPING INDEX, "
+                "then CREATE SKIPPING INDEX again"
             ) from error
 
 
 def _merge_trees(one: Body, other: Body) -> Body:
-    """Two trees as one."""
+    """Merge two trees."""
     merged = dict(one)
     for name, value in other.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
@@ -397,14 +392,14 @@ def _merge_trees(one: Body, other: Body) -> Body:
 
 
 def _below(files: pa.Table) -> int:
-    """One more than the greatest ordinal; a search for it would take as long as a test."""
+    """Return one more than the greatest ordinal."""
     return files["ordinal"][-1].as_py() + 1 if len(files) else 0
 
 
 def _source(hit: Body) -> Body:
-    """The source of a hit, which is kept for long; raises StoreError for a list in it.
+    """Return the source of a hit; raise StoreError for a list in it.
 
-    The server takes a list for any field, and in memory its numbers have nine times their bytes.
+    The server accepts a list for any field, and its numbers take nine times their bytes in memory.
     """
     source: Body = hit["_source"]
     if any(isinstance(value, list) for value in source.values()):
@@ -413,6 +408,6 @@ def _source(hit: Body) -> Body:
 
 
 def _flat(hit: Body) -> Body:
-    """A hit with doc values as if it were a source."""
+    """Return the doc values of a hit in the form of a source."""
     values = {name: value[0] for name, value in hit.get("fields", {}).items()}
     return {"ordinal": hit["sort"][0], **values}

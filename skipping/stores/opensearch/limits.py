@@ -1,9 +1,8 @@
-"""How much of what a cluster says is taken into the driver.
+"""Limits on the data that a driver accepts from a cluster.
 
-Whoever may write into a cluster, or is between it and the driver, decides what answers hold. What
-is more than this is refused with the reason, before it is unpacked: then the files are unknown and
-are read. Each limit is several times what the largest tables need that were run, of four million
-files.
+Anyone who can write into the cluster, or is between it and the driver, controls the responses. A
+response above a limit is an error before it is unpacked: then the files are unknown and are read.
+Each limit is several times what the largest tested tables need, with four million files.
 """
 
 from __future__ import annotations
@@ -11,22 +10,20 @@ from __future__ import annotations
 __all__ = ["DOCUMENTS", "OBJECTS", "PAGE", "RESPONSE", "TABLE", "VALUES"]
 
 RESPONSE = 256 << 20
-"""Bytes of one answer: the pages of a large table are tens of MB, a bitmap for each of a hundred
-tests at four million files is 130."""
+"""Bytes of one response. The pages of a large table have tens of MB; bitmaps of a hundred tests on
+four million files have 130 MB."""
 
 OBJECTS = 4_000_000
-"""Objects and lists in one answer: each takes a hundred times its two bytes in memory."""
+"""Objects and lists in one response. Each of two bytes takes a hundred times that in memory."""
 
 VALUES = 16_000_000
-"""Values in one answer: a number takes up to twenty times its two bytes in memory."""
+"""Values in one response. A number of two bytes takes up to twenty times that in memory."""
 
 PAGE = 64 << 20
-"""Bytes that one page of entries has when it is unpacked: ours have some MB."""
+"""Unpacked bytes of one page of entries; ours have a few MB."""
 
 TABLE = 2 << 30
-"""Bytes of all that is read at a time about one table: of its pages when they are unpacked, of its
-documents as they come."""
+"""Bytes read at a time for one table: its unpacked pages, or its documents as sent."""
 
 DOCUMENTS = 32 << 20
-"""Bytes of documents of the catalogue that come in one answer, and so the most of one of them.
-Those of most tables have some KB."""
+"""Bytes of registry documents in one response, and so of one document. Most have a few KB."""

@@ -1,8 +1,8 @@
-"""Names for people: `columns.price.min` beside `s3_low`, which a search or a dashboard can use.
+"""Column names for fields: the alias `columns.price.min` of `s3_low`, for searches and dashboards.
 
-They are aliases in the mapping, which take no room in documents. Fields are numbered because names
-of columns change; names follow the definition. A mapping cannot lose a name: that of a column that
-was renamed or dropped stays, and means what it meant.
+Aliases are in the mapping and take no space in documents. Fields are numbered because column names
+change; aliases follow the definition. A mapping cannot lose an alias: that of a renamed or dropped
+column stays, and refers to the same field.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _ROOT = "columns"
 _NAMES = {"low": "min", "high": "max", "values": "values"}
 
 _MOST = 500
-"""Fields and names together: an index of an earlier release has no more than 1,000, some of which
-columns that are added later will need."""
+"""The most fields and aliases together. Some more are left for columns that are added later."""
 
 _DEPTH = 15  # of parts; a mapping has at most 20
 _LONGEST = 200  # characters of a part
@@ -32,9 +31,8 @@ _LONGEST = 200  # characters of a part
 def name_fields(definition: Definition, fields: Mapping[str, str]) -> list[Body]:
     """Return for each column the properties of a mapping that name its fields, `columns.<name>...`.
 
-    A part of a name that a mapping would take for several, or refuse, has `_` in the place of other
-    characters than letters, digits, `_` and `-`. Where two columns would get one name, the first
-    keeps it, and the other ends with the number of its sketch.
+    In a part of a name, `_` replaces characters other than letters, digits, `_` and `-`. If two
+    columns would get the same name, that of the second one ends with the number of its sketch.
     """
     made: list[Body] = []
     aliases = set[tuple[str, ...]]()
@@ -62,9 +60,9 @@ def name_fields(definition: Definition, fields: Mapping[str, str]) -> list[Body]
 def _targets(
     definition: Definition, fields: Mapping[str, str]
 ) -> dict[IndexedColumn, dict[str, str]]:
-    """For each column, by its first sketch, the fields of all its sketches by their names.
+    """Return for each column, by its first sketch, the fields of all its sketches by alias.
 
-    Of a column that was sketched anew the newest has the name.
+    If a column was sketched again, the alias refers to the newest sketch.
     """
     first: dict[str, IndexedColumn] = {}
     found: dict[IndexedColumn, dict[str, str]] = {}
@@ -92,7 +90,7 @@ def _is_free(
     aliases: set[tuple[str, ...]],
     objects: set[tuple[str, ...]],
 ) -> bool:
-    """Whether no other column has these names, and none is an alias here and an object there."""
+    """Return whether no other column uses these names, as alias or as object."""
     above = (parts[:end] for end in range(1, len(parts) + 1))
     mine = {(*parts, name) for name in targets}
     return not (aliases.intersection(above) or mine & objects or mine & aliases)

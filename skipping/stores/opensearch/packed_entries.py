@@ -1,9 +1,9 @@
-"""Entries packed by thousands: what a driver that starts reads instead of every file's document.
+"""Pages of thousands of entries, which a new driver reads instead of the document of every file.
 
-Each write leaves, beside the documents of its files, pages of their identities and SCALAR fields as
-Arrow in Base64. They are a copy, visible when those are: if they do not name as many files as there
-are, or cannot be read, the documents are. What was removed since is left out by its tombstone. Of
-100,000 files the documents take seconds to be fetched one by one.
+Each write adds pages with the identities and SCALAR fields of its files, as Arrow in Base64. Pages
+are a copy with the same visibility as the documents: if they have another number of files, or are
+invalid, the documents are read. Tombstones remove entries from them. Reading 100,000 documents one
+by one takes seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from skipping.stores.untrusted import read_stream
 __all__ = ["NUMBER", "PAGE", "pages", "unpack_pages"]
 
 PAGE, NUMBER = "page", "page_number"
-"""The fields of a page: itself, and which of its write's it is."""
+"""The fields of a page: its data, and its number within the write."""
 
 _FILES = 10_000
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -38,7 +38,7 @@ _Numbers = npt.NDArray[np.int64]
 def pages(
     documents: Iterable[tuple[Body, Body]], types: dict[str, pa.DataType], *, generation: int
 ) -> list[tuple[Body, Body]]:
-    """The pages to create beside documents of one generation."""
+    """Return the pages to create with the documents of one generation."""
     bodies = sorted((body for _, body in documents), key=lambda body: int(body["ordinal"]))
     scalars = [name for name, type in types.items() if is_scalar(type)]
     made = []
@@ -62,7 +62,7 @@ def unpack_pages(
     *,
     most: int,
 ) -> pa.Table:
-    """The entries with these SCALAR fields, in the order of their ordinals.
+    """Return the entries with these SCALAR fields, sorted by ordinal.
 
     Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, or for more than
     `most` rows together, and TooMuch for pages that together take more than `limits.TABLE`.
@@ -87,7 +87,7 @@ def unpack_pages(
     columns = {}
     for names in sketches(fields).values():
         known = f"{names[0].partition('_')[0]}_known"
-        # Of one file a sketch is in one page only: once there, it does not change.
+        # A sketch never changes, so each file has it in one page only.
         parts = [t.filter(t[known].is_valid()) for t in tables if known in t.schema.names]
         for name in names:
             type = types.get(name, pa.null())
@@ -101,7 +101,7 @@ def unpack_pages(
 def _align(
     parts: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], type: pa.DataType, at: _Numbers
 ) -> pa.Array:
-    """The values of these ordinals; null where nobody gave one."""
+    """Return the values of these ordinals; null if there is none."""
     if not parts:
         return pa.nulls(len(at), type)
     numbers = np.concatenate([ordinals.to_numpy() for ordinals, _ in parts])

@@ -1,7 +1,7 @@
-"""Tests as queries: which documents a test holds for, and how their ordinals come back.
+"""Translate tests into queries for the documents that they prune.
 
-Pruned is what is known and does not hold: `bool {filter: [known], must_not: [holds]}`. So that
-is what is asked for, and whatever an answer lacks is read.
+A file is pruned if its sketch is known and the test fails: `bool {filter: [known], must_not:
+[holds]}`. So a document that is missing in a response is a file that is read.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 MANY = 1_000
-"""More numbers than these are asked for as a bitmap, where the cluster knows them."""
+"""Numbers above which a query has a bitmap, if the cluster supports it."""
 
-_TERMS = 65_536  # the most terms that one `terms` query takes
+_TERMS = 65_536  # the most terms of one `terms` query
 _CLAUSES = 256  # of the 1,024 that a query may have, each with two ranges
 _BOUND = 500  # bytes; 2.19 takes ranges to 1,000 ("input automaton is too large")
 
@@ -53,17 +53,17 @@ _OPS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
 def ordinals_query(visible: Body, below: int) -> Body:
-    """The visible documents of ordinals under `below`."""
+    """Return a query for the visible documents of ordinals under `below`."""
     return {"bool": {"filter": [visible, {"range": {"ordinal": {"lte": below - 1}}}]}}
 
 
 def has_many_numbers(test: Test) -> bool:
-    """Whether its keys would better go as a bitmap."""
+    """Return whether a bitmap is better for the keys of a test."""
     return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
 
 
 def count_clauses(test: Test) -> int:
-    """How many ranges of values a query about SCALAR fields has; 0 if it is about others."""
+    """Return the number of ranges in the query of a test on SCALAR fields; 0 for other tests."""
     match test:
         case Overlaps(_, _, keys):
             return len(keys)
@@ -75,9 +75,10 @@ def count_clauses(test: Test) -> int:
 
 
 def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
-    """The documents that a test prunes; None if a query cannot say it.
+    """Return a query for the documents that a test prunes; None if there is none.
 
-    That is when it has too many keys, or too long a bound. With `bitmaps`, many numbers go as one.
+    There is no query for too many keys, or a bound that is too long. With `bitmaps`, many numbers
+    are sent as a bitmap.
     """
     if isinstance(test, BitsSet):
         return _bits_query(test)
@@ -91,7 +92,7 @@ def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
 
 
 def _bits_query(test: BitsSet) -> Body:
-    """Documents of a layout that is asked about, each with a script of its own."""
+    """Return a query with one script for each layout."""
     asked = [
         {"bool": {"filter": [{"term": {f"{test.sketch}_{test.layout}": layout}}, script]}}
         for layout, keys in test.probes
@@ -101,10 +102,10 @@ def _bits_query(test: BitsSet) -> Body:
 
 
 def numbers_query(field: str, numbers: pa.Array) -> Body:
-    """Documents with one of many numbers, as 64-bit bitmaps: one of each sign.
+    """Return a query for documents with one of many numbers, as a 64-bit bitmap for each sign.
 
-    A server walks a bitmap and the numbers it has side by side. The bitmap begins with 0 and ends
-    with -1, the server's numbers do not: of {-1, 2} together 3.8 finds the 2 only.
+    A server merges a bitmap with its own sorted numbers, but a bitmap sorts -1 after all positive
+    numbers: with {-1, 2} in one bitmap, release 3.8 finds only the 2.
     """
     found = numbers.drop_null().to_numpy()
     signs = [part for part in (found[found < 0], found[found >= 0]) if len(part)]
@@ -116,7 +117,7 @@ def _pack_bitmap(numbers: npt.NDArray[np.int64]) -> str:
 
 
 def candidates_query(test: ContainsOther) -> Body:
-    """Known documents that may have no other term than the keys, by the least and greatest."""
+    """Return a query for known documents whose terms are all within the range of the keys."""
     field = f"{TERMS}.{test.sketch}_{test.field}"
     ends = pc.min_max(_possible(test.keys))
     outside = [
@@ -129,7 +130,7 @@ def candidates_query(test: ContainsOther) -> Body:
 
 
 def _bounds(test: Test) -> Sequence[Value | None]:
-    """What ranges of a test begin and end with."""
+    """Return the bounds of a test's ranges."""
     match test:
         case FieldCompare(_, _, value):
             return [value]
@@ -228,7 +229,7 @@ def _contains(field: str, keys: pa.Array) -> Body:
 
 
 def _contains_other(field: str, keys: pa.Array) -> Body | None:
-    """Some term lies below, between or above the keys."""
+    """Return a query for documents with a term below, between or above the keys."""
     keys = _possible(keys)
     if len(keys) > _CLAUSES:
         return None
@@ -246,7 +247,7 @@ def _some(queries: Iterable[Body]) -> Body:
 
 
 def _possible(keys: pa.Array) -> pa.Array:
-    """The keys that a term can equal; the others are longer than terms are."""
+    """Return the keys that are not longer than a term can be."""
     keys = keys.drop_null()
     if keys.type == pa.int64():
         return keys

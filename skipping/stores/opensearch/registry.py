@@ -1,14 +1,14 @@
-"""The catalogue of an OpenSearch store: what there is, and how it stands.
+"""The registry of an OpenSearch store: its indexes with their definitions and states.
 
-One document a table holds the records of all indexes the table ever had. Every change of one is a
-compare-and-set of that document (`if_seq_no`), so each is atomic: that a table has one live index,
-that ordinals are reserved once, that a commit meets the revision it was made for. How the lock in a
-record makes a write whole stands in `attempts`.
+A table has one document with the records of all indexes it ever had. Every change is a
+compare-and-set of this document (`if_seq_no`), and so atomic: a table has one live index, ordinals
+are reserved once, a commit finds the revision that it was prepared for. `commits` describes how the
+lock in a record makes writes all or nothing.
 
-Others may write into a cluster too, so what a document says is checked: its id, and the names of
-the indices with entries, follow from the table, the incarnation and the store's prefix alone. One
-that says something else, or nothing that a release would write, is foreign: it is left alone, and
-stands among the definitions as one with a fault. So is one of a newer release.
+Others can write into a cluster too, so documents are checked: their ids, and the names of the
+OpenSearch indices with entries, follow from the table, the index id and the store's prefix. A
+document with other content, or of another format, is *foreign*: it is not changed, and is listed as
+a definition with a fault.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _MAPPING: Body = {
 
 _PAUSE = 0.02
 _KEY = re.compile(r"[0-9a-f]{64}")
-_NUMBERS = 2**63  # are below
-_PAGE = 1_000  # documents at once, each with every index that its table ever had
+_NUMBERS = 2**63  # the limit of all numbers
+_PAGE = 1_000  # documents in one request
 _UNAVAILABLE = 503
 _NOT_FOUND = "index_not_found_exception"
 _SETTINGS: Body = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
 
 
 class Foreign(StoreError):
-    """A document that this release did not write, or not so."""
+    """A document that this release cannot have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class RegistryRecord(IndexRecord):
 
     @property
     def visible(self) -> Body:
-        """What selects the documents that count."""
+        """The query for the visible documents of entries."""
         counted: Body = {"filter": [{"range": {"generation": {"lte": self.generation}}}]}
         if self.aborted:
             counted["must_not"] = [{"terms": {"generation": list(self.aborted)}}]
@@ -82,22 +82,22 @@ class RegistryRecord(IndexRecord):
 
 
 class Registry:
-    """The records of all indexes of a store. Safe to use from several threads and processes."""
+    """The records of all indexes of a store. Several threads and processes can use it."""
 
     def __init__(self, client: Client, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
         self._name = f"{prefix}catalogue"
         self._keys: dict[IndexId, str] = {}  # of documents; an index never moves to another
-        # Documents that no release wrote, as of a sequence number, and why.
+        # Foreign documents, with their sequence number and the error.
         self._foreign: dict[str, tuple[int, Foreign]] = {}
 
     def list_records(
         self, *, timeout: float | None = None
     ) -> Sequence[tuple[IndexId, RegistryRecord | Foreign]]:
-        """Every index with its record; of a document that no release wrote, its id and why.
+        """Return every index with its record; for a foreign document, its id and the error.
 
-        Raises NoStore where nothing was created yet.
+        Raises NoStore before the first index is created.
         """
         deadline = time.monotonic() + (self._client.patience if timeout is None else timeout)
         found: list[tuple[IndexId, RegistryRecord | Foreign]] = []
@@ -106,7 +106,7 @@ class Registry:
                 self._name, {"_source": False}, by=["_seq_no"], timeout=timeout
             )
             there = {str(hit.get("_id")): hit["sort"][0] for hit in listing}
-            # What is not ours is read once, not whenever somebody asks: it may be much.
+            # Foreign documents may be large: each is read once until it changes.
             foreign = {id: said for id, said in self._foreign.items() if there.get(id) == said[0]}
             self._foreign = foreign
             for id, read in self._documents([id for id in there if id not in foreign], deadline):
@@ -121,7 +121,7 @@ class Registry:
     def _documents(
         self, ids: Sequence[str], deadline: float
     ) -> Iterator[tuple[str, dict[IndexId, RegistryRecord] | Foreign]]:
-        """What documents say, so many at a time that an answer is not too large."""
+        """Read documents, in requests small enough for the limits."""
         count = _PAGE
         while ids:
             some = ids[:count]
@@ -142,18 +142,18 @@ class Registry:
                     try:
                         yield id, self._parse(hit)
                     except Foreign as error:
-                        yield id, Foreign(str(error))  # without what it was raised of
+                        yield id, Foreign(str(error))  # without the cause
             ids = ids[len(some) :]
             count = min(_PAGE, 2 * count)
 
     def define(self, definition: Definition, *, expect: Revision | None) -> RegistryRecord:
-        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        """Write a definition if its revision still is `expect`; raise Conflict if not."""
         index, table = definition.index, definition.table
         key = _key_of(table.format, table.id, table.root)
         if expect is None:
             self._create()
             if self._key(index, default=key) != key:
-                raise Conflict(f"index {index} is there already, of another table")
+                raise Conflict(f"index {index} exists already, on another table")
 
         def change(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
             live = (i for i, r in records.items() if i != index and r.definition and not r.dropped)
@@ -163,15 +163,15 @@ class Registry:
             record = record.with_definition(definition, expect=expect, live=next(live, None))
             return {**records, index: record}
 
-        # Refreshed, so that `list_records` finds it, and who asks for the index by its id.
+        # Refreshed, so that searches by id and `list_records` find it.
         return self._change(key, change, refresh="true")[index]
 
     def read(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord:
-        """How an index stands now; raises StoreError if it was erased or never was here."""
+        """Return the record of an index; raise StoreError if it does not exist."""
         return require_record(self.find(index, timeout=timeout), index)
 
     def find(self, index: IndexId, *, timeout: float | None = None) -> RegistryRecord | None:
-        """The same; None if it was erased or never was here."""
+        """Return the record of an index; None if it does not exist."""
         deadline = None if timeout is None else time.monotonic() + timeout
         key = self._key(index, default="", timeout=timeout)
         if not key:
@@ -187,7 +187,7 @@ class Registry:
         *,
         timeout: float | None = None,
     ) -> RegistryRecord:
-        """The record after a change, which may be asked for more than once."""
+        """Change a record and return it; `change` is called again after a conflict."""
 
         def at(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
             return {**records, index: change(require_record(records.get(index), index))}
@@ -198,7 +198,7 @@ class Registry:
         return self._change(key, at, timeout=left)[index]
 
     def erase(self, index: IndexId) -> RegistryRecord:
-        """Mark a dropped index as erased, again if need be."""
+        """Mark a dropped index as erased."""
 
         def at(records: dict[IndexId, RegistryRecord]) -> dict[IndexId, RegistryRecord]:
             record = require_record(records.get(index), index, erased=True)
@@ -207,11 +207,11 @@ class Registry:
         return self._change(self._key(index), at, refresh="true")[index]
 
     def _folder(self, key: str, index: IndexId) -> str:
-        """The index that holds the entries of an incarnation."""
+        """Return the OpenSearch index with the entries of a skipping index."""
         return f"{self._prefix}{key[:16]}-{_encode_id(index)}"
 
     def _parse(self, hit: Body) -> dict[IndexId, RegistryRecord]:
-        """What a document of the catalogue says; raises Foreign if no release wrote it."""
+        """Parse a document; raise Foreign if this release cannot have written it."""
         key, source = str(hit.get("_id")), hit.get("_source", {})
         what = f"document {key[:80]!r} of {self._name}"
         try:
@@ -225,11 +225,15 @@ class Registry:
             records = {index: _parse_record(index, said) for index, said in source["heads"].items()}
             for index, record in records.items():
                 if record.entries != self._folder(key, index):
-                    raise Foreign(f"{what} names {str(record.entries)[:255]!r}, no index of ours")
+                    raise Foreign(
+                        f"{what} names {str(record.entries)[:255]!r}, which is not an index of ours"
+                    )
                 if record.definition is not None and _key_in(record.definition) != key:
                     raise Foreign(f"{what} has an index of another table")
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise Foreign(f"{what} holds what no release wrote: {str(error)[:200]}") from error
+            raise Foreign(
+                f"{what} has values that no release writes: {str(error)[:200]}"
+            ) from error
         return records
 
     def _create(self) -> None:
@@ -242,7 +246,7 @@ class Registry:
             self._wait()
 
     def _wait(self) -> None:
-        """Until the catalogue that somebody else just made can be asked."""
+        """Wait until the registry that another process just created can be searched."""
         deadline = time.monotonic() + self._client.patience
         while True:
             try:
@@ -256,7 +260,7 @@ class Registry:
     def _key(
         self, index: IndexId, *, default: str | None = None, timeout: float | None = None
     ) -> str:
-        """Which document has an index."""
+        """Return the id of the document with an index."""
         if index not in self._keys:
             body: Body = {"query": {"term": {"indexes": index}}, "_source": False, "size": 2}
             with self._there():
@@ -264,20 +268,20 @@ class Registry:
             if not hits and default is not None:
                 return default
             if not hits:
-                raise StoreError(f"the store has no index {index}: it was never here")
+                raise StoreError(f"the store has no index {index}")
             key = hits[0].get("_id")
-            if len(hits) > 1:  # some of them were written by others
+            if len(hits) > 1:  # some are foreign
                 self.list_records(timeout=timeout)
                 key = self._keys.get(index, key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise Foreign(f"document {key!r:.90} of {self._name} was written by nobody we know")
+                raise Foreign(f"document {key!r:.90} of {self._name} is not one of ours")
             self._keys[index] = key
         return self._keys[index]
 
     def _read(
         self, key: str, *, timeout: float | None = None
     ) -> tuple[dict[IndexId, RegistryRecord], dict[str, int]]:
-        """The records of a table, and what to name when changing them."""
+        """Return the records of a table, and the sequence number for a change."""
         try:
             found = self._client.document(self._name, key, timeout=timeout, most=limits.DOCUMENTS)
         except Refused as error:
@@ -343,7 +347,7 @@ class Registry:
 
 
 def _parse_record(index: IndexId, said: Any) -> RegistryRecord:
-    """Raises TypeError, ValueError or LookupError for what no release wrote."""
+    """Parse a record; raise TypeError, ValueError or LookupError for invalid values."""
     lists = {name: tuple(said[name]) for name in ("aborted", "recent")}
     record = RegistryRecord(index=index, **{**said, **lists})
     texts = record.definition, record.state, record.lease
@@ -365,22 +369,22 @@ def _is_number(value: object) -> bool:
 
 
 def _key_of(format: str, id: str, root: str) -> str:
-    """The document that has the indexes of a table."""
+    """Return the id of the document of a table."""
     return hashlib.sha256(json.dumps([format, id, root]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=4096)
 def _key_in(definition: str) -> str:
-    """That of the table in a definition."""
+    """Return the document id of the table in a definition."""
     table = json.loads(definition)["table"]
     return _key_of(table["format"], table["id"], table["root"])
 
 
 def _no_store(client: Client, name: str) -> NoStore:
-    return NoStore(f"there is no {name} at {client.server}: create the index anew")
+    return NoStore(f"there is no {name} at {client.server}: create the index again")
 
 
 def _encode_id(index: IndexId) -> str:
-    """An incarnation as part of the name of an index, which takes little else than a UUID does."""
+    """Return an index id as part of an OpenSearch index name, which allows few characters."""
     plain = index.replace("-", "").isalnum() and index.isascii() and index == index.lower()
     return index if plain and len(index) <= 64 else hashlib.sha256(index.encode()).hexdigest()

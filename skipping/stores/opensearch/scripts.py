@@ -1,4 +1,4 @@
-"""What runs inside the cluster: scripts over doc values, where they are allowed."""
+"""Scripts over doc values that run inside the cluster, if it allows them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from skipping.stores.opensearch.client import Body
 __all__ = ["ANY_FILTER", "WORDS", "bitmap", "bitmap_words", "unset_bits"]
 
 WORDS = 2**16
-"""The most words of a bitmap that are asked for; four million ordinals."""
+"""The most words of a bitmap in a response; four million ordinals."""
 
 ANY_FILTER: Body = {"script": {"script": "return false"}}
-"""A query that fails where scripts may not select documents."""
+"""A query that fails if the cluster does not allow scripts in queries."""
 
-_TURNS = 1_000_000  # of its loops a script may take
+_TURNS = 1_000_000  # the most loops of a script
 
 _BITMAP: Body = {
     "init_script": "state.w = new long[params.n];",
@@ -32,7 +32,7 @@ _BITMAP: Body = {
     ),
 }
 
-# Half of the bits of a full filter are set: most keys are done with after two of theirs.
+# Half of the bits of a full filter are set, so most keys fail after two bits.
 _UNSET_BITS = """
 def values = doc[params.field];
 if (values.size() == 0) return false;
@@ -57,28 +57,28 @@ return true;
 
 
 def bitmap(n: int) -> Body:
-    """The aggregation that gives the ordinals of all documents as `n` words of 64 bits."""
+    """Return an aggregation of the ordinals of all documents as `n` words of 64 bits."""
     return {"scripted_metric": {**_BITMAP, "params": {"n": n}}}
 
 
 def bitmap_words(values: Sequence[int] | None, n: int) -> BitMap:
-    """The ordinals in the `n` words of a bitmap; of no documents the answer has none.
+    """Return the ordinals in the `n` words of a bitmap; without documents there are no words.
 
-    Raises StoreError for more words: each takes sixty times its bytes here.
+    Raises StoreError for more words: each takes sixty times its bytes in memory.
     """
     try:
         if len(values or ()) > n:
             raise ValueError(f"it has {len(values or ())} words, not {n}")
         packed = np.array(values or (), np.int64).view(np.uint8)
     except (TypeError, ValueError, OverflowError) as error:
-        raise StoreError(f"the answer holds no bitmap: {error}") from error
+        raise StoreError(f"the response has no bitmap: {error}") from error
     return bitmap_of(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
 
 
 def unset_bits(field: str, keys: pa.FixedSizeListArray) -> Body | None:
-    """Documents whose bytes are long enough and have, of every key, some bit not set.
+    """Return a query for documents in which every key has a bit that is not set.
 
-    None if that is more than a script may do.
+    Returns None if that needs more loops than a script is allowed.
     """
     bits = keys.flatten()
     positions = bits.to_numpy()

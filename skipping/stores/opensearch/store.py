@@ -1,10 +1,9 @@
-"""The store for production: one OpenSearch cluster, for everybody who reaches it.
+"""A store in an OpenSearch cluster, for all drivers that can reach it.
 
-A catalogue index holds what there is (`registry`), and each incarnation of an index has
-an index of its own, of one shard, with one document a file (`documents`). A write is all
-or nothing by the number it commits under (`attempts`). All tests of a scan go in one
-search (`queries`); those with too many keys for a query are evaluated here, on the
-SCALAR fields of this generation. Needs the extra `opensearch`.
+The registry lists the indexes (`registry`). Each skipping index has an OpenSearch index with one
+document for each file (`documents`). A write becomes visible by the number of its commit
+(`commits`). One search has all tests of a scan (`queries`); tests with too many keys for a query
+are evaluated here on cached fields (`evaluate`). Needs the extra `opensearch`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = ["OpenSearchStore"]
 
 _PATIENCE = 30.0
 _LEASE = 30.0
-_RECLAIM = 60.0  # seconds between two looks of writers whether deleted documents take room
+_RECLAIM = 60.0  # seconds between two checks of a writer for deleted documents
 _BROKEN = (
     LookupError,
     TypeError,
@@ -57,7 +56,7 @@ _T = TypeVar("_T")
 
 
 def _raise_store_errors(use: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Raises StoreError for an answer that is not what releases write, whatever that breaks."""
+    """Raise StoreError for any error that an invalid response causes."""
 
     @wraps(use)
     def wrapper(*args: _P.args, **more: _P.kwargs) -> _T:
@@ -65,7 +64,7 @@ def _raise_store_errors(use: Callable[_P, _T]) -> Callable[_P, _T]:
             return use(*args, **more)
         except _BROKEN as error:
             raise StoreError(
-                f"the store holds, or was given, what no release writes ({type(error).__name__})"
+                f"the store has, or was given, invalid values ({type(error).__name__})"
             ) from error
 
     return wrapper
@@ -74,15 +73,15 @@ def _raise_store_errors(use: Callable[_P, _T]) -> Callable[_P, _T]:
 class OpenSearchStore(RecordStore[RegistryRecord]):
     """An `IndexStore` in a cluster, at `http://host:port` or `https://host:port`.
 
-    `patience` is how many seconds an operation may take; `lease`, after how many a writer that does
-    not move counts as dead; `kept`, how many bytes of fields are kept here.
+    `patience` is the time of an operation, in seconds; `lease` the time without a heartbeat after
+    which a writer counts as dead; `kept` limits the cache of fields, in bytes.
 
     >>> OpenSearchStore("http://127.0.0.1:9200").location
     'opensearch://127.0.0.1:9200/skipping-'
     """
 
     has_index_settings = True
-    """Whether an index may have the option `index_settings`; other stores have no such thing."""
+    """Whether an index can have the option `index_settings`, as in no other store."""
 
     def __init__(
         self,
@@ -109,14 +108,14 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @property
     def location(self) -> str:
-        """`opensearch://host:port/prefix`, without whoever asks."""
+        """`opensearch://host:port/prefix`, without the user."""
         scheme, _, host = self._client.server.partition("://")
         name = "opensearch" if scheme == "http" else "opensearch+https"
         return f"{name}://{host}/{self._access.prefix}"
 
     @_raise_store_errors
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Every definition, dropped ones too until they are erased."""
+        """Return every definition; see `IndexStore`."""
         found = tuple(
             Versioned(Definition.unreadable(index, str(record)), 0)
             if isinstance(record, Foreign)
@@ -131,7 +130,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """That of an index; None if it was erased, or never was here."""
+        """Return the definition of an index; see `IndexStore`."""
         try:
             record = self._registry.find(index, timeout=timeout)
         except Foreign as error:
@@ -140,7 +139,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         record = self._registry.define(definition, expect=expect)
         if not definition.dropped:
             self._name(record)
@@ -169,7 +168,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         revision: Revision,
         token: int | None = None,
     ) -> None:
-        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
         names = identities(entries)
 
@@ -192,7 +191,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Forget entries; ordinals without an entry are passed over."""
+        """Remove entries; ignore ordinals without an entry."""
         with self._attempt(index, lambda record: None) as held:
             kept = self._entries(held.record)
             there = sorted(kept.find(ordinals.to_pylist(), ()).entries)
@@ -209,7 +208,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def erase(self, index: IndexId) -> None:
-        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        """Delete a dropped index; raise StoreError while it is live."""
         self._entries(self._registry.erase(index)).drop()
         self._fields.drop(index)
 
@@ -223,7 +222,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         timeout: float | None = None,
         told: Told | None = None,
     ) -> Catalogue:
-        """The entries in the order of their ordinals, or those changed after `since`."""
+        """Return the entries sorted by ordinal, or those changed after `since`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         entries = self._entries(self._read(index, timeout=timeout))
         left = None if deadline is None else deadline - time.monotonic()
@@ -231,17 +230,17 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them."""
+        """Yield all entries with all their sketches."""
         return self._entries(self._read(index)).entries()
 
     @_raise_store_errors
     def size(self, index: IndexId) -> int | None:
-        """Bytes of its primary shards; None where the server does not let one ask."""
+        """Return the bytes of its primary shards; None without permission to ask."""
         return self._entries(self._read(index)).size()
 
     @_raise_store_errors
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Of each of these files the ordinal of its entry, or null."""
+        """Return the ordinal of each file, or null."""
         entries, names = self._entries(self._read(index)), identities(files)
         holders = entries.find((), names).holders
         removed = entries.find(list(holders.values()), ()).removed if holders else set()
@@ -258,7 +257,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
+        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         cached = cached_fields(self._fields, index, tests)
         record = self._read(index, timeout=timeout)
@@ -282,26 +281,26 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             yield held
 
     def _name(self, record: RegistryRecord) -> None:
-        """Name fields after columns, once for each revision and set of fields (`names`)."""
+        """Add column names, once for each revision and set of fields (`names`)."""
         named = record.entries, record.revision, len(record.fields)
         if record.definition is None or not record.generation or named in self._named:
             return
         self._named.add(named)
-        with suppress(StoreError):  # what was written is there without
+        with suppress(StoreError):  # the write is complete without them
             definition = Definition.from_json(record.definition)
             self._entries(record).name_columns(definition, record.fields)
 
     def _reclaim(self, record: RegistryRecord, *, pause: float) -> None:
-        """Let the server give room back, unless it was told to within so many seconds."""
+        """Let the server free space, unless it did within the last `pause` seconds."""
         now = time.monotonic()
         if not record.generation or now - self._reclaimed.get(record.entries, -math.inf) < pause:
             return
         self._reclaimed[record.entries] = now
-        with suppress(StoreError):  # as above; not everybody may ask for it
+        with suppress(StoreError):  # it may need a permission that this user does not have
             self._entries(record).reclaim()
 
     def _finish_removal(self, held: Attempt) -> None:
-        """Finish what a removal began, this one or one that died over it."""
+        """Complete this removal, or an earlier one that was interrupted."""
         self._entries(held.record).purge(beat=held.beat)
         if held.record.unswept is not None:
             self._entries(held.record).sweep(held.record.unswept, beat=held.beat)
@@ -315,11 +314,11 @@ def _store(
 
 
 def _merge_fields(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
-    """The fields there are with those of the entries; raises StoreError for another type."""
+    """Return the fields with those of the entries added; raise StoreError for another type."""
     grown = dict(fields)
     for field in entries.schema:
         if field.name not in IDENTITY.names:
             type = name_of(field.type)
             if grown.setdefault(field.name, type) != type:
-                raise StoreError(f"{field.name} is of type {grown[field.name]}, not {type}")
+                raise StoreError(f"{field.name} has type {grown[field.name]}, not {type}")
     return grown

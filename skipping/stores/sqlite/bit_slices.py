@@ -1,13 +1,14 @@
-"""BYTES fields in an SQLite store: laid down by bit, so that a question reads what it asks.
+"""BYTES fields in an SQLite store, stored by bit, so that a test reads only the bits it needs.
 
-A question of bits looks at a few bits of every file (a bloom filter of a KiB: at 10 of 8,000 for a
-key). So the values of one length that writes bring are put side by side and turned round: first of
-all files the bit at position 0, then of all the bit at position 1, and so on, a row each, cut into
-slices of some KiB, each a block. What a question reads are the rows of its positions, an eighth of
-the bytes that hold them, and And and Or of whole rows are its evaluation.
+A test looks at a few bits of every file: 10 of the 8,000 bits of a bloom filter for a key. So the
+values of one length are transposed: a row has the bit at position 0 of all files, the next row the
+bit at position 1, and so on. Blocks of some KiB have a few rows each. A test reads the rows of its
+positions and combines them with AND and OR.
 
-Groups of files are put together with what comes that has as much, so there are few of them. Each
-begins at a byte of its own, so that this copies rows and turns nothing.
+A group of files is merged with a new one that is at least as large, so there are few groups. A
+group fills whole bytes of a row, so a merge copies rows without another transposition.
+
+docs/sqlite-format.md has a picture, and the measurement that decided for this layout.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ __all__ = ["Group", "holds_for_some_key", "insert_bytes", "read_groups", "sweep_
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 
-_FILES = 1 << 17  # of a group
+_FILES = 1 << 17  # in a group
 _SLICE = 1 << 14  # bytes of a slice, unless one row has more
-_TURNED = 1 << 27  # bytes of a group, unless those of one file are more
-_AT_ONCE = 1 << 23  # bits that are turned at once, a byte each
-_LOOK = 256  # slices after which the clock is looked at
-_ABOUT = struct.Struct("<QQQ")  # of a group: slots, length, width
+_TURNED = 1 << 27  # bytes of a group, unless one file has more
+_AT_ONCE = 1 << 23  # bits to transpose at a time, a byte for each
+_LOOK = 256  # slices between two looks at the clock
+_ABOUT = struct.Struct("<QQQ")  # slots, length, width of a group
 _NONE = 2**32 - 1  # the ordinal of a slot without a file
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The values of some files, each of `length` bytes; a file has a slot, which is a bit of a row.
+    """Values of `length` bytes of some files. Each file has a slot, which is one bit of each row.
 
-    `slots` is a multiple of eight. The first block of its run has the ordinals of its files, the
-    others are slices of `width` rows each.
+    `slots` is a multiple of eight. The first block of the run has the ordinals of the files; the
+    other blocks have `width` rows each.
     """
 
     run: Run
@@ -57,24 +58,24 @@ class Group:
 
     @classmethod
     def of(cls, run: Run) -> Group:
-        """That which a run is; raises Damaged if its blocks cannot have what it says."""
+        """Return the group of a run; raise Damaged if its numbers do not match its blocks."""
         if len(run.about) == _ABOUT.size:
             slots, length, width = _ABOUT.unpack(run.about)
             if slots % 8 == 0 < width and len(run.checksums) == 1 + -(-8 * length // width):
                 return cls(run, slots, length, width)
-        raise Damaged("a group of bytes is not what any release writes: create the indexes anew")
+        raise Damaged("a group of bytes is invalid: create the indexes again")
 
     def ordinals(self, connection: sqlite3.Connection) -> _Numbers:
-        """That of the file in each slot, -1 where there is none."""
+        """Return the ordinal of the file in each slot; -1 for an empty slot."""
         ((_, data),) = blocks(connection, self.run, [0])
         if len(data) != 4 * self.slots:
-            raise Damaged("a group of bytes has other files than it says: create the indexes anew")
+            raise Damaged("a group of bytes has another number of files: create the indexes again")
         found = np.frombuffer(data, "<u4").astype(np.int64)
         found[found == _NONE] = -1
         return found
 
     def rows(self, connection: sqlite3.Connection) -> _Octets:
-        """All its bits: a row a position, a column eight slots."""
+        """Return all bits: a row for each position, a column for eight slots."""
         numbers = range(1, len(self.run.checksums))
         data = b"".join(data for _, data in blocks(connection, self.run, numbers))
         return np.frombuffer(data, np.uint8).reshape(8 * self.length, self.slots // 8)
@@ -88,7 +89,7 @@ def insert_bytes(
     ordinals: _Numbers,
     values: pa.Array,
 ) -> None:
-    """Store the values of files (sorted ordinals); nulls are left out."""
+    """Store the values of files (sorted ordinals), except nulls."""
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy()
     for length in np.unique(lengths[lengths >= 0]).tolist():
         places = np.flatnonzero(lengths == length)
@@ -100,12 +101,12 @@ def insert_bytes(
 
 
 def _max_slots(length: int) -> int:
-    """How many slots a group of values of a length has."""
+    """Return the most slots of a group of values with this length."""
     return max(8, min(_FILES, _TURNED // max(length, 1)) & ~7)
 
 
 def _transpose(values: pa.Array, length: int) -> _Octets:
-    """The rows of values that all have one length."""
+    """Return the rows of bits of values with the same length."""
     octets = np.frombuffer(b"".join(values.to_pylist()), np.uint8).reshape(len(values), length)
     rows = np.empty((8 * length, -(-len(values) // 8)), np.uint8)
     for start, end in _steps(length, 8 * len(values)):
@@ -115,7 +116,7 @@ def _transpose(values: pa.Array, length: int) -> _Octets:
 
 
 def _transpose_back(rows: _Octets, slots: int, length: int) -> _Octets:
-    """The values of so many slots, a row each."""
+    """Return the values of all slots, a row for each."""
     values = np.empty((slots, length), np.uint8)
     for start, end in _steps(length, 8 * slots):
         bits = np.unpackbits(rows[8 * start : 8 * end], axis=1, count=slots, bitorder="little")
@@ -124,7 +125,7 @@ def _transpose_back(rows: _Octets, slots: int, length: int) -> _Octets:
 
 
 def _steps(length: int, bits: int) -> Iterator[tuple[int, int]]:
-    """Bytes of values to be turned at once; each has so many bits in all values."""
+    """Split the bytes of values into ranges to transpose; a byte has `bits` bits in all values."""
     step = max(1, _AT_ONCE // max(bits, 1))
     return ((start, min(start + step, length)) for start in range(0, length, step))
 
@@ -137,7 +138,7 @@ def _insert(
     ordinals: npt.NDArray[np.uint32],
     rows: _Octets,
 ) -> None:
-    """Add a group, with those of this length that it is put together with."""
+    """Add a group, merged with the small groups of its length."""
     length = len(rows) // 8
     alike = [r for r in runs(connection, record, part) if Group.of(r).length == length]
     old = small_runs(alike, len(ordinals), most=_max_slots(length))
@@ -158,7 +159,7 @@ def _add(
     ordinals: npt.NDArray[np.uint32],
     *tables: _Octets,
 ) -> None:
-    """Add a group whose rows are those of all tables, side by side."""
+    """Add a group whose rows are the rows of all tables side by side."""
     positions = len(tables[0])
     width = max(1, _SLICE // max(len(ordinals) // 8, 1))
     slices = [
@@ -178,14 +179,14 @@ def _add(
 
 
 def read_groups(connection: sqlite3.Connection, record: IndexRow, part: str) -> Iterator[Group]:
-    """What is stored of a field."""
+    """Yield the groups of a field."""
     return map(Group.of, runs(connection, record, part))
 
 
 def values_of(
     connection: sqlite3.Connection, record: IndexRow, part: str, ordinals: _Numbers
 ) -> Iterator[tuple[_Numbers, list[bytes]]]:
-    """The whole values of groups that have some of these files, with the files' ordinals."""
+    """Yield the values of these files with their ordinals, a group at a time."""
     for group in read_groups(connection, record, part):
         named = group.ordinals(connection)
         asked = np.flatnonzero(np.isin(named, ordinals))
@@ -195,7 +196,7 @@ def values_of(
 
 
 def sweep_bytes(connection: sqlite3.Connection, record: IndexRow, part: str, live: BitMap) -> None:
-    """Delete the bytes of files that are not live."""
+    """Delete the values of files that are not live."""
     alive = np.array(live, np.int64)
     for group in read_groups(connection, record, part):
         named = group.ordinals(connection)
@@ -213,7 +214,7 @@ def sweep_bytes(connection: sqlite3.Connection, record: IndexRow, part: str, liv
 
 
 def _fill_slots(ordinals: _Numbers) -> npt.NDArray[np.uint32]:
-    """The ordinal in each slot of a group."""
+    """Return the ordinal of each slot, padded with empty slots."""
     return np.append(ordinals, np.full(-len(ordinals) % 8, _NONE)).astype("<u4")
 
 
@@ -223,9 +224,9 @@ def holds_for_some_key(
     keys: pa.FixedSizeListArray,
     in_time: Callable[[], None],
 ) -> npt.NDArray[np.bool_]:
-    """In which of a group's slots are values that have all bits of some key set.
+    """Return the slots whose value has all bits of some key set.
 
-    A group too short for the positions of the keys proves nothing: it holds for all.
+    Values that are too short for the positions of the keys prove nothing, so all slots match.
     """
     bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
     if bits.size and bits.max() >= 8 * group.length:
@@ -249,7 +250,7 @@ def _slices(
     numbers: Sequence[int],
     in_time: Callable[[], None],
 ) -> dict[int, _Octets]:
-    """Slices of a group by their number in it: rows of it."""
+    """Read slices of a group, by their number."""
     found: dict[int, _Octets] = {}
     asked = [1 + number for number in numbers]
     for read, (number, data) in enumerate(blocks(connection, group.run, asked)):

@@ -1,7 +1,7 @@
-"""Entries on their way from Arrow into the parts of an index in an SQLite store.
+"""Write entries into the parts of an index in an SQLite store, and read them back.
 
-The table ``entry`` only says which identity has which ordinal, so that a file gets one of them;
-what questions are answered from are the parts (`fields`, `terms`, `bytes`).
+The table ``entry`` only maps identities to ordinals, so that each file gets one. Tests read the
+parts (`fields`, `inverted_index`, `bit_slices`).
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ __all__ = [
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _NAMES = {type: name for name, type in TYPES.items()}
-_VARIABLES = 500  # of a query at a time
-_FILES = 4_096  # of a table of whole entries, or as many more as have
+_VARIABLES = 500  # of one statement
+_FILES = 4_096  # in a table of complete entries, or more if they have less than
 _TOGETHER = 1 << 26  # bytes
 _RECLAIMED = 1_024  # blocks of some 16 KB, and entries
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The rows of a write that hold their ordinal: those just created, and those there before.
+    """The rows of a write that have the ordinal of their file: new entries, and earlier ones.
 
     `below` is one more than the greatest ordinal that the index has ever had.
     """
@@ -66,13 +66,13 @@ class Placed:
 
 
 def find_holders(connection: sqlite3.Connection, record: IndexRow, files: pa.Table) -> pa.Array:
-    """Of each file (path, size, stamp) the ordinal of its entry, or null."""
+    """Return the ordinal of each file (path, size, stamp), or null."""
     found: dict[tuple[str, int, int | None], int] = {}
     paths = files["path"].to_pylist()
     for start in range(0, len(paths), _VARIABLES):
         some = paths[start : start + _VARIABLES]
         for ordinal, *identity in connection.execute(
-            # Left to itself SQLite walks over all entries of the index.
+            # Without the hint SQLite scans all entries of the index.
             "SELECT ordinal, path, size, stamp FROM entry INDEXED BY entry_identity"
             f" WHERE index_ = ? AND path IN ({', '.join('?' * len(some))})",
             (record.id, *some),
@@ -84,7 +84,7 @@ def find_holders(connection: sqlite3.Connection, record: IndexRow, files: pa.Tab
 def place(
     connection: sqlite3.Connection, record: IndexRow, entries: pa.Table, generation: Generation
 ) -> Placed:
-    """Create the entries that are new.
+    """Create entries for new files.
 
     Raises StoreError for an ordinal that belongs to another file.
     """
@@ -103,8 +103,8 @@ def place(
         " ON e.index_ = ? AND e.ordinal = i.ordinal",
         (record.id,),
     ).fetchall()
-    # Ignored: an identity that is there (a race was lost, or this adds to it) and an ordinal that
-    # is there (it adds to it, or is an error found below).
+    # Ignore identities that exist (a lost race, or an addition) and ordinals that exist (an
+    # addition, or an error that is found below).
     connection.execute(
         "INSERT OR IGNORE INTO entry (index_, ordinal, path, size, stamp)"
         " SELECT ?, ordinal, path, size, stamp FROM temp.incoming"
@@ -135,17 +135,17 @@ def place(
 
 
 def _compare(connection: sqlite3.Connection, record: IndexRow, entries: pa.Table) -> None:
-    """Raise Damaged unless the parts have the same identities: ``entry`` is not verified."""
+    """Raise Damaged unless the part has the same identities: ``entry`` has no checksum."""
     if len(entries):
         files = table_of(connection, record, FILES)
         at = find_identities(entries, files)
         kept = files["ordinal"].combine_chunks().take(at)
         if not entries["ordinal"].combine_chunks().equals(kept):
-            raise Damaged(f"the ordinals of index {record.index} are damaged: create it anew")
+            raise Damaged(f"the ordinals of index {record.index} are damaged: create it again")
 
 
 def take(connection: sqlite3.Connection, record: IndexRow, ordinals: pa.Array) -> Numbers:
-    """Take these out of ``entry``; those that were there, in order."""
+    """Delete these ordinals from ``entry``; return those that existed, sorted."""
     connection.execute("CREATE TEMP TABLE incoming (ordinal INTEGER PRIMARY KEY)")
     connection.executemany(
         "INSERT OR IGNORE INTO temp.incoming VALUES (?)", zip(ordinals.to_pylist(), strict=True)
@@ -168,7 +168,7 @@ def store_sketches(
     placed: Placed,
     generation: Generation,
 ) -> bool:
-    """Give the entries the sketches they have not yet; whether there was one."""
+    """Store the sketches that entries do not have yet; return whether there was one."""
     ordinals = entries["ordinal"].to_numpy()
     rows = np.sort(np.concatenate([placed.created, placed.before]))
     stored = False
@@ -189,7 +189,7 @@ def store_sketches(
 def _declare(record: IndexRow, name: str, type: pa.DataType) -> None:
     found = TYPES[record.fields.setdefault(name, _NAMES[type])]
     if found != type:
-        raise StoreError(f"{name} is of type {found}, not {type}")
+        raise StoreError(f"{name} has type {found}, not {type}")
 
 
 def _insert(
@@ -214,10 +214,10 @@ def _insert(
 
 
 def sweep(connection: sqlite3.Connection, record: IndexRow, removed: Numbers) -> bool:
-    """Delete what only removed files had, once as many files left as there are; whether it did.
+    """Delete the data of removed files; return whether it did.
 
-    What there is of removed files is harmless (they are never reported), so the walk over all parts
-    can wait until it is paid for by what was removed since the last.
+    Removed files are never reported, so their data is harmless. Rewriting all parts waits until
+    more files were removed since the last sweep than are left.
     """
     (there,) = connection.execute(
         "SELECT count(*) FROM entry WHERE index_ = ?", (record.id,)
@@ -239,12 +239,12 @@ def sweep(connection: sqlite3.Connection, record: IndexRow, removed: Numbers) ->
 
 
 def term_type(type: pa.DataType) -> pa.DataType:
-    """How the terms of a list type are kept: text as its bytes."""
+    """Return the stored type of terms: text is stored as bytes."""
     return pa.binary() if type.value_type == pa.string() else type.value_type
 
 
 def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
-    """Delete some MB of what an index has no more; whether more may be left."""
+    """Delete some MB that an index no longer uses; return whether more may be left."""
     left = delete_orphans(connection, record, _RECLAIMED)
     if record.dropped:
         deleted = connection.execute(
@@ -257,10 +257,10 @@ def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
 
 
 def entries_of(connection: sqlite3.Connection, record: IndexRow, bytes: int) -> Iterator[pa.Table]:
-    """The whole entries, which have so many bytes, some thousand at a time, in order."""
+    """Yield complete entries, sorted, in tables of a few thousand; together they have `bytes`."""
     gone = read_removed(connection, record)
     files = table_of(connection, record, FILES)
-    # Each of these reads all terms: with a million files, 4,096 at a time took an hour.
+    # Each table reads all terms: with a million files, tables of 4,096 took an hour.
     most = max(_FILES, _TOGETHER * len(files) // (bytes + 1))
     for start in range(0, len(files), most):
         some = files.slice(start, most)
@@ -296,7 +296,7 @@ def _lists(
     ordinals: Numbers,
     counts: pa.Array,
 ) -> pa.Array:
-    """The terms of each of these files; the order of a list is lost, as is what was twice in it."""
+    """Return the terms of each file, without order and duplicates."""
     found: list[pa.Array] = []
     owners: list[Numbers] = []
     for postings in postings_of(connection, record, name, term_type(type)):
@@ -310,7 +310,7 @@ def _lists(
     order = np.argsort(owner, kind="stable")
     lengths = np.bincount(owner, minlength=len(ordinals))
     if np.any(lengths != counts.fill_null(0).to_numpy()):
-        raise Damaged(f"the terms of {name} of index {record.index} are damaged: create it anew")
+        raise Damaged(f"the terms of {name} of index {record.index} are damaged: create it again")
     ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
     values = terms.take(pa.array(order)).cast(type.value_type)
     return pa.ListArray.from_arrays(ends, values, type=type, mask=counts.is_null())
@@ -319,7 +319,7 @@ def _lists(
 def _values(
     connection: sqlite3.Connection, record: IndexRow, name: str, ordinals: Numbers
 ) -> pa.Array:
-    """The bytes of each of these files."""
+    """Return the bytes of each file."""
     found: list[bytes | None] = [None] * len(ordinals)
     for numbers, values in values_of(connection, record, name, ordinals):
         at = np.searchsorted(ordinals, numbers)

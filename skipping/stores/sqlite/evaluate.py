@@ -1,14 +1,13 @@
-"""Tests asked of an SQLite store within one transaction.
+"""Evaluate tests on an SQLite store within one transaction.
 
-SCALAR fields are kept in Arrow (`fields`) for the one evaluator there is, and with them which files
-are known at all. Of BYTES, which are more than should be in memory, the asked positions are read.
-TERMS tests go through the inverted index: what counts is how many of a file's terms are among those
-asked for.
+SCALAR fields and known flags are cached in Arrow (`fields`), and the reference evaluator tests
+them. BYTES are too large for memory: only the positions of the keys are read. Tests of TERMS use
+the inverted index and count how many of a file's terms are among the keys.
 
     Contains(keys), ContainsRange     hits > 0
     ContainsOther(keys)               hits < terms of the file
 
-so not even "some other term" reads more of the index than its keys.
+so even "some other term" reads no more of the index than its keys.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from skipping.stores.sqlite.inverted_index import match_keys, match_range
 
 __all__ = ["Snapshot"]
 
-_WIDE = 8  # numbers a file, up to which a table is worth it
+_WIDE = 8  # ordinals for each file, up to which a lookup table is used
 _NO_LAYOUT = -1
-_SHARE = 0.5  # of the time that is left, for bits: of many keys and files the rest keeps its files
+_SHARE = 0.5  # of the remaining time for bits; files that are not tested by then are read
 
 
 class _GivenUp(Exception):
-    """A test takes too long, and others are still to be answered."""
+    """A test takes too long, and others are waiting."""
 
 
 class Snapshot:
-    """One index within one read transaction; `held` are the sketches' fields as of it."""
+    """One index in a read transaction; `held` are the cached fields of its generation."""
 
     def __init__(
         self,
@@ -73,12 +72,12 @@ class Snapshot:
         self._files: dict[str, pa.Table] = {}
 
     def find_prunable(self, test: Test) -> BitMap:
-        """The ordinals below the bound that the test prunes; none if it cannot be answered."""
+        """Return the ordinals under the bound that the test prunes; none if it cannot run."""
         self._in_time()
         held = self._held[test.sketch]
         if held is None:
             return BitMap()
-        # A field may be declared by a write that gave it no value; then nothing is kept of it.
+        # A write may declare a field without values; then it is not cached.
         there = {n: t for n, t in self._types.items() if n in held.files.schema.names}
         there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
         if not can_answer(test, there):
@@ -95,12 +94,12 @@ class Snapshot:
         return bitmap_where(ordinals, rows)
 
     def _in_time(self) -> None:
-        # SQLite is interrupted; this is for the work on Arrow's side.
+        # SQLite interrupts itself; this is for the work in Arrow.
         if time.monotonic() >= self._deadline:
             raise StoreError("the store did not answer in time")
 
     def _select_known(self, sketch: str, files: pa.Table) -> pa.Table:
-        """The files under the bound whose sketch is known."""
+        """Return the files under the bound whose sketch is known."""
         if sketch not in self._files:
             asked = pc.less(files["ordinal"], self._below)
             asked = pc.and_(asked, pc.fill_null(files[f"{sketch}_known"], False))
@@ -111,8 +110,8 @@ class Snapshot:
         self, test: BitsSet, files: pa.Table, ordinals: Numbers
     ) -> npt.NDArray[np.bool_]:
         names = [f"{test.sketch}_{name}" for name in (test.field, test.layout)]
-        # Nothing is proven where the bytes are not there, or the layout is none that is asked for.
-        # The last row stands for slots without a file, and for files that are not asked for.
+        # Missing bytes and other layouts prove nothing.
+        # The last row stands for empty slots, and for files that are not requested.
         held = np.ones(len(ordinals) + 1, np.bool_)
         layouts = np.append(pc.fill_null(files[names[1]], _NO_LAYOUT).to_numpy(), _NO_LAYOUT)
         places = _Places(ordinals)
@@ -159,7 +158,7 @@ class Snapshot:
     def _hits(
         self, name: str, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
     ) -> Numbers:
-        """How many terms of each file are among those asked for."""
+        """Return how many terms of each file are among the keys."""
         place = self._connection, self._record, name, term_type(self._types[name])
         if isinstance(test, ContainsRange):
             parts = match_range(*place, test, self._in_time)
@@ -172,21 +171,21 @@ class Snapshot:
 
 
 class _Places:
-    """Where ordinals are in a list of some (sorted); where they are not, its length."""
+    """Finds ordinals in a sorted list; the position of a missing one is the list's length."""
 
     def __init__(self, ordinals: Numbers) -> None:
         self._ordinals = ordinals
         self._first = int(ordinals[0]) if len(ordinals) else 0
         self._span = int(ordinals[-1]) + 1 - self._first if len(ordinals) else 0
         self._is_whole = self._span == len(ordinals)
-        # As a table, unless ordinals are far apart: a search takes ten times as long.
+        # A table, unless ordinals are far apart: a binary search takes ten times as long.
         self._table = None
         if not self._is_whole and self._span <= _WIDE * len(ordinals):
             self._table = np.full(self._span + 1, len(ordinals))
             self._table[ordinals - self._first] = np.arange(len(ordinals))
 
     def of(self, some: Numbers) -> Numbers:
-        """The place of each of these, in any order."""
+        """Return the position of each of these ordinals, in any order."""
         if self._table is None and not self._is_whole:
             at = np.searchsorted(self._ordinals, some)
             return np.where(np.append(self._ordinals, -1)[at] == some, at, len(self._ordinals))

@@ -1,12 +1,12 @@
-"""Identities and SCALAR fields in an SQLite store: runs of Arrow tables.
+"""Identities and SCALAR fields in an SQLite store, as runs of Arrow tables.
 
 ============  =========================================================
-part          columns, beside `ordinal` and the `generation` of the row
+part          columns, in addition to `ordinal` and the `generation` of the row
 ============  =========================================================
 ``files``     the identities
 ``removed``   none: these ordinals had an entry
-``s3``, ...   the SCALAR fields of a sketch, its known flag, and for each TERMS field how many terms
-              the file has; no row for a file whose flag is null
+``s3``, ...   the SCALAR fields of a sketch, its known flag, and the number of terms of each TERMS
+              field; no row for a file whose flag is null
 ============  =========================================================
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FILES, REMOVED = "files", "removed"
-"""The parts every index has."""
+"""The parts of every index."""
 
 _SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 TYPES = {
@@ -49,10 +49,10 @@ TYPES = {
     **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()},
     "large_binary": pa.large_binary(),
 }
-"""The types of fields by how they are spelled in the row of an index."""
+"""The types of fields by their names in the row of an index."""
 
-_ROWS = 1 << 14  # of a block
-_MOST = 1 << 13  # rows beyond which a run is not put together with others
+_ROWS = 1 << 14  # in a block
+_MOST = 1 << 13  # rows above which a run is not merged
 
 
 def append(
@@ -62,7 +62,7 @@ def append(
     rows: pa.Table,
     generation: Generation,
 ) -> None:
-    """Add rows to a part; their generation is this one."""
+    """Add rows to a part, with this generation."""
     if not len(rows):
         return
     rows = rows.append_column("generation", pa.array(np.full(len(rows), generation)))
@@ -87,7 +87,7 @@ def replace_rows(
 
 def _add(connection: sqlite3.Connection, record: IndexRow, part: str, rows: pa.Table) -> None:
     packed = []
-    rows = compact(rows)  # not a message for each row that was written alone
+    rows = compact(rows)  # one message, even for rows from many small writes
     for start in range(0, len(rows), _ROWS):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -99,7 +99,7 @@ def _add(connection: sqlite3.Connection, record: IndexRow, part: str, rows: pa.T
 
 
 def _read(connection: sqlite3.Connection, run: Run) -> Iterator[pa.Table]:
-    # Blocks are not packed: what unpacks to more is none of ours.
+    # Blocks are not compressed: one that unpacks to more bytes is forged.
     return (read_stream(data, most=len(data)) for _, data in blocks(connection, run))
 
 
@@ -111,10 +111,10 @@ def table_of(
     since: Generation | None = None,
     told: Callable[[Callable[[], pa.Table]], object] | None = None,
 ) -> pa.Table:
-    """The rows of a part in the order of their ordinals, all or those that came after `since`.
+    """Return the rows of a part sorted by ordinal: all, or those written after `since`.
 
-    `told` is told what makes them of all that was read until then. Raises Damaged for an ordinal
-    that is there twice.
+    `told` receives a function that returns the rows read so far. Raises Damaged for a duplicate
+    ordinal.
     """
     after = -1 if since is None else since
     found: list[pa.Table] = []
@@ -137,7 +137,7 @@ def _sort_rows(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Tab
     rows = pa.concat_tables(found, promote_options="default")
     if rows["ordinal"].null_count or rows["generation"].null_count:
         raise Damaged(
-            f"part {part} of index {record.index} has a row without ordinal: create it anew"
+            f"part {part} of index {record.index} has a row without ordinal: create it again"
         )
     ordinals = rows["ordinal"].to_numpy()
     if np.any(ordinals[1:] <= ordinals[:-1]):
@@ -145,7 +145,7 @@ def _sort_rows(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Tab
         ordinals = rows["ordinal"].to_numpy()
         if np.any(ordinals[1:] == ordinals[:-1]):
             raise Damaged(
-                f"part {part} of index {record.index} has an ordinal twice: create it anew"
+                f"part {part} of index {record.index} has an ordinal twice: create it again"
             )
     return rows
 
@@ -153,7 +153,7 @@ def _sort_rows(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Tab
 def read_removed(
     connection: sqlite3.Connection, record: IndexRow, *, since: Generation | None = None
 ) -> npt.NDArray[np.int64]:
-    """The ordinals that had an entry, all or those removed after `since`."""
+    """Return the removed ordinals: all, or those removed after `since`."""
     found: npt.NDArray[np.int64] = (
         table_of(connection, record, REMOVED, since=since)["ordinal"].combine_chunks().to_numpy()
     )
@@ -174,7 +174,7 @@ def catalogue(
     fields: Sequence[str],
     told: Told | None = None,
 ) -> Catalogue:
-    """What `IndexStore.catalogue` gives."""
+    """Return the entries; see `IndexStore.catalogue`."""
     gone = read_removed(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
@@ -202,7 +202,7 @@ def catalogue(
 def _telling(
     record: IndexRow, live: Callable[[pa.Table], pa.Table], told: Told
 ) -> Callable[[Callable[[], pa.Table]], object]:
-    """Passes on what was read, as a catalogue of the generation that is read."""
+    """Turn rows read so far into a partial `Catalogue` for `told`."""
     generation, below = record.generation, record.below
 
     def make(rows: Callable[[], pa.Table]) -> Catalogue:
@@ -214,7 +214,7 @@ def _telling(
 def _find_changed(
     connection: sqlite3.Connection, record: IndexRow, since: Generation
 ) -> npt.NDArray[np.int64]:
-    """The ordinals that got a sketch after `since`."""
+    """Return the ordinals that got a sketch after `since`."""
     parts = {name.partition("_")[0] for name in record.fields}
     found = [
         table_of(connection, record, part, since=since)["ordinal"].to_numpy() for part in parts
@@ -225,9 +225,9 @@ def _find_changed(
 def _column(
     connection: sqlite3.Connection, record: IndexRow, name: str, ordinals: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """A SCALAR field or known flag of these ordinals (sorted); nulls where nobody wrote it."""
+    """Return a SCALAR field or known flag of these ordinals (sorted); null if it is not written."""
     if name in record.fields and not is_scalar(TYPES[record.fields[name]]):
-        raise StoreError(f"{name} is not a SCALAR field: a catalogue holds only those")
+        raise StoreError(f"{name} is not a SCALAR field, and only those can be read here")
     rows = table_of(connection, record, name.partition("_")[0])
     if name not in rows.schema.names or name not in record.fields:
         return pa.nulls(len(ordinals))
@@ -245,9 +245,9 @@ def sketch_fields(
     since: Generation | None = None,
     told: Told | None = None,
 ) -> Catalogue:
-    """`ordinal` and the SCALAR fields of a sketch, of all entries or of those changed `since`.
+    """Return `ordinal` and the SCALAR fields of a sketch: of all entries, or those changed `since`.
 
-    A TERMS field is there as how many terms a file has.
+    A TERMS field is the number of its terms.
     """
     gone = read_removed(connection, record)
 

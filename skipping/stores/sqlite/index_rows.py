@@ -1,9 +1,8 @@
-"""The row of an index in an SQLite store: what all the rest is verified against.
+"""The row of an index in an SQLite store, from which everything else is verified.
 
-Beside the definition, the state and the lease it has, for each part of the index (`runs`),
-the sum of the checksums of its runs, and the last generations; and a checksum of the row itself. So
-whatever a question reads is what one commit left, or is refused: pages of two copies, or of a file
-and a log that do not belong together, never agree on all of it.
+Besides its definition, state and lease, the row has a checksum for each part of the index
+(`segments`), the last generations, and a checksum of itself. So a reader gets exactly what one
+commit wrote, or an error: pages of two copies, or of a file and another file's log, never match.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class IndexRow(IndexRecord):
 
 
 def digest(*values: int | str | bytes | None) -> int:
-    """A checksum of 63 bits; of bytes, which may be many, 32."""
+    """Return a checksum of 63 bits; large `bytes` are summed with 32 bits first."""
     said = [(len(v), zlib.crc32(v)) if isinstance(v, bytes) else v for v in values]
     found = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
     return int.from_bytes(found, "little") >> 1
@@ -75,9 +74,9 @@ def _parse_row(row: tuple[Any, ...]) -> IndexRow:
     *columns, checksum = row
     name = f"{columns[1]!r:.100}"
     if sum(len(each) for each in columns if isinstance(each, str | bytes)) > _MOST:
-        raise Damaged(f"the row of index {name} is too large: create the indexes anew")
+        raise Damaged(f"the row of index {name} is too large: create the indexes again")
     if digest(*columns) != checksum:
-        raise Damaged(f"the row of index {name} is damaged: create the indexes anew")
+        raise Damaged(f"the row of index {name} is damaged: create the indexes again")
     *plain, generations, fields, sums = columns
     values = dict(zip(_PLAIN, plain, strict=True))
     past = array("q")
@@ -85,28 +84,28 @@ def _parse_row(row: tuple[Any, ...]) -> IndexRow:
         past.frombytes(generations)
         values |= {"fields": _object(fields, str), "sums": _object(sums, int)}
     except (TypeError, ValueError, RecursionError) as error:
-        # A checksum has no secret: whoever can write the file can give it any row.
-        raise Damaged(f"the row of index {name} is no index: create it anew") from error
+        # A checksum is not a secret: anyone who can write the file can forge a row.
+        raise Damaged(f"the row of index {name} is invalid: create the index again") from error
     values["dropped"] = bool(values["dropped"])
     return IndexRow(**values, generation=past[-1] if past else 0, recent=tuple(past))
 
 
 def _object(text: Any, type: type[_Value]) -> dict[str, _Value]:
-    """A JSON object whose values are of this type; raises TypeError or ValueError."""
+    """Parse a JSON object with values of this type; raise TypeError or ValueError."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(each, type) for each in found.values()):
-        raise ValueError("other values than were written")
+        raise ValueError("values of another type")
     return found
 
 
 def list_records(connection: sqlite3.Connection) -> list[IndexRow | tuple[IndexId, Damaged]]:
-    """Of every index that was not erased, as they came; of a damaged row its name and why."""
+    """Return every index that is not erased, by age; for a damaged row, its name and the error."""
     found: list[IndexRow | tuple[IndexId, Damaged]] = []
     last = 0
-    # Not fetchall: pages that refer to each other can give rows without end.
+    # Not fetchall: forged pages that refer to each other give endless rows.
     for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
         if row[0] <= last:
-            raise Damaged("an index is there twice: create the indexes anew")
+            raise Damaged("an index is there twice: create the indexes again")
         last = row[0]
         try:
             record = _parse_row(row)
@@ -126,7 +125,7 @@ def _find(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
 
 
 def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
-    """That of an index; None if it was erased or never was here. Raises Damaged."""
+    """Return the record of an index, or None if it does not exist; raise Damaged."""
     found = _find(connection, index)
     return None if found is None or found.definition is None else found
 
@@ -134,7 +133,7 @@ def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | No
 def read_record(
     connection: sqlite3.Connection, index: IndexId, *, erased: bool = False
 ) -> IndexRow:
-    """That of an index; raises Damaged, and StoreError if it was erased or never was here."""
+    """Return the record of an index; raise Damaged, and StoreError if it does not exist."""
     return require_record(_find(connection, index), index, erased=erased)
 
 
@@ -152,7 +151,7 @@ def save(connection: sqlite3.Connection, record: IndexRow) -> None:
 def define(
     connection: sqlite3.Connection, definition: Definition, expect: Revision | None
 ) -> Revision:
-    """Write a definition if its revision still is `expect`; raises Conflict if not."""
+    """Write a definition if its revision still is `expect`; raise Conflict if not."""
     table = definition.table
     key = json.dumps([table.format, table.id, table.root])
     record = _find(connection, definition.index)

@@ -1,12 +1,12 @@
-"""TERMS fields in an SQLite store: an inverted index in runs of blocks.
+"""TERMS fields in an SQLite store, as an inverted index in runs of blocks.
 
-A run has the distinct terms of its files in order, each with the ordinals of the files that have
-it, cut into blocks of some KiB; beside them stands the first term of each block. So a question
-reads of each run the blocks in which its keys would be, and a key that is in none of them is in no
-file: the blocks are verified whole (`runs`), a term cannot get lost from one.
+A run has the distinct terms of its files, sorted, each with the ordinals of the files that have it.
+It is split into blocks of some KiB, and `about` has the first term of each. So a test reads only
+the blocks that can contain its keys. A key that is not in them is in no file: blocks have checksums
+(`segments`), so none can lose a term.
 
-Runs are put together with what comes that has as much, so a field has few of them, however it was
-written: a question reads a block or so of each run for each of its keys.
+A new run is merged with earlier ones that are not larger, so a field has few runs and a test reads
+about one block of each run for each key.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
 
 _BLOCK = 1 << 14  # bytes of a block, about
-_MOST = 1 << 25  # pairs of term and file, and
-_MOST_BLOCKS = 1 << 15  # blocks, beyond which a run is not put together with others: half a GiB
-_HEADER = struct.Struct("<IIQ")  # of a block: terms, pairs, bytes of the terms
-_LOOK = 64  # blocks after which the clock is looked at
+_MOST = 1 << 25  # pairs of term and file above which a run is not merged
+_MOST_BLOCKS = 1 << 15  # blocks above which it is not merged: half a GiB
+_HEADER = struct.Struct("<IIQ")  # terms, pairs and bytes of the terms of a block
+_LOOK = 64  # blocks between two looks at the clock
 _MASK = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Distinct terms in order, and the files of term `i`: `ordinals[edges[i]:edges[i + 1]]`."""
+    """Sorted distinct terms; the files of term `i` are `ordinals[edges[i]:edges[i + 1]]`."""
 
     terms: pa.Array
     edges: _Numbers
@@ -63,7 +63,7 @@ class Postings:
 
     @classmethod
     def of(cls, terms: pa.Array, ordinals: _Numbers) -> Postings:
-        """Of pairs in any order, a pair more than once, too."""
+        """Return the postings of pairs in any order; duplicates are allowed."""
         encoded = terms.dictionary_encode()
         order = pc.sort_indices(encoded.dictionary).to_numpy()
         rank = np.empty(len(order), np.int64)
@@ -77,7 +77,7 @@ class Postings:
 
     @classmethod
     def merge(cls, parts: Sequence[Postings]) -> Postings:
-        """All of these, no two of which have a pair in common."""
+        """Merge postings that have no pair in common."""
         terms = pa.concat_arrays([part.terms for part in parts])
         ordinals = np.concatenate([part.ordinals for part in parts])
         lengths = np.concatenate([np.diff(part.edges) for part in parts])
@@ -86,7 +86,7 @@ class Postings:
         else:
             order = pc.sort_indices(terms).to_numpy()
         terms = terms.take(pa.array(order))
-        # Where the files of each term were, and where they come to be.
+        # The old and new positions of each term's files.
         starts, sizes = (np.cumsum(lengths) - lengths)[order], lengths[order]
         ends = np.cumsum(sizes)
         moved = np.repeat(starts - (ends - sizes), sizes) + np.arange(len(ordinals))
@@ -96,7 +96,7 @@ class Postings:
         return cls(terms.filter(pa.array(is_first)), edges, ordinals[moved])
 
     def pairs(self) -> tuple[pa.Array, _Numbers]:
-        """A term and an ordinal for each pair."""
+        """Return the term and the ordinal of each pair."""
         rows = np.repeat(np.arange(len(self.terms)), np.diff(self.edges))
         return self.terms.take(pa.array(rows)), self.ordinals.astype(np.int64)
 
@@ -109,7 +109,7 @@ def insert_terms(
     ordinals: _Numbers,
     lists: pa.Array,
 ) -> _Numbers:
-    """Store the lists of files (sorted ordinals); how many different terms each has."""
+    """Store the lists of files (sorted ordinals); return the number of distinct terms of each."""
     # Not pc.list_parent_indices: it counts what lies beneath null lists, list_flatten does not.
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     new = Postings.of(_plain(pc.list_flatten(lists)), np.repeat(ordinals, lengths))
@@ -119,7 +119,7 @@ def insert_terms(
         while sum(len(run.checksums) for run in old) > _MOST_BLOCKS:
             old = old[1:]
         parts = [*(_whole(connection, run, new.terms.type) for run in old), new]
-        # Of terms that are larger than blocks: Arrow's offsets end at 2 GiB.
+        # Terms can be larger than blocks, and Arrow's offsets end at 2 GiB.
         if old and sum(each.terms.nbytes for each in parts) <= PORTION:
             for run in old:
                 delete(connection, record, part, run)
@@ -129,7 +129,7 @@ def insert_terms(
 
 
 def _plain(terms: pa.Array) -> pa.Array:
-    """Text as its bytes, which sort alike."""
+    """Return text as bytes, which have the same order."""
     return terms.cast(pa.binary()) if terms.type == pa.string() else terms
 
 
@@ -190,7 +190,7 @@ def _block(data: bytes, type: pa.DataType) -> Postings:
     terms = _unpack(memoryview(data)[_HEADER.size : end], n, type)
     edges = np.frombuffer(data, "<u4", n + 1, end)
     if edges[0] != 0 or edges[-1] != pairs or np.any(edges[1:] < edges[:-1]):
-        raise Damaged("a block of terms names files that it does not have: create the indexes anew")
+        raise Damaged("a block of terms has invalid edges: create the indexes again")
     return Postings(terms, edges, np.frombuffer(data, "<u4", pairs, end + 4 * (n + 1)))
 
 
@@ -208,7 +208,7 @@ def _whole(connection: sqlite3.Connection, run: Run, type: pa.DataType) -> Posti
 def postings_of(
     connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType
 ) -> Iterator[Postings]:
-    """All there is of a field, text as its bytes, a run at a time."""
+    """Yield the postings of a field, a run at a time; text is bytes."""
     for run in runs(connection, record, part):
         yield _whole(connection, run, type)
 
@@ -216,7 +216,7 @@ def postings_of(
 def sweep_terms(
     connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType, live: BitMap
 ) -> None:
-    """Delete the pairs whose files are not live."""
+    """Delete the pairs of files that are not live."""
     alive = np.array(live, np.int64)
     for run in runs(connection, record, part):
         whole = _whole(connection, run, type)
@@ -230,13 +230,13 @@ def sweep_terms(
 
 
 class Keys:
-    """The distinct keys of a question, in order."""
+    """The sorted distinct keys of a test."""
 
     def __init__(self, keys: pa.Array) -> None:
         keys = _plain(keys.drop_null())
         if keys.type == pa.int64():
             numbers = keys.to_numpy()
-            # Mostly they are in order: of a million that is seen in a hundredth of the time.
+            # They are usually sorted; checking a million takes a hundredth of sorting them.
             self._numbers = numbers if np.all(numbers[1:] > numbers[:-1]) else np.unique(numbers)
         else:
             keys = pc.unique(keys)
@@ -246,7 +246,7 @@ class Keys:
         self._all = len(self._numbers) if self._fixed else len(keys)
 
     def places(self, firsts: pa.Array) -> list[int]:
-        """How many keys are before the first term of each block."""
+        """Return the number of keys before the first term of each block."""
         if self._fixed:
             places: list[int] = np.searchsorted(self._numbers, firsts.to_numpy()).tolist()
             return places
@@ -255,7 +255,7 @@ class Keys:
     def matching(
         self, connection: sqlite3.Connection, run: Run, type: pa.DataType
     ) -> Iterator[_Ordinals]:
-        """A file's ordinal for each of its terms that is among the keys."""
+        """Yield the ordinal of a file for each of its terms that is among the keys."""
         firsts = _unpack(run.about, len(run.checksums), type)
         starts = self.places(firsts)
         ends = [*starts[1:], self._all]
@@ -265,7 +265,7 @@ class Keys:
             yield _of(block, self._rows(block.terms, starts[number], ends[number]))
 
     def _rows(self, terms: pa.Array, start: int, end: int) -> _Numbers:
-        """Which terms are among the keys from `start` to `end`, where they are if at all."""
+        """Return the positions of terms that are among the keys from `start` to `end`."""
         if not self._fixed:
             some = self._array.slice(start, end - start)
             return np.flatnonzero(pc.is_in(terms, value_set=some).to_numpy(zero_copy_only=False))
@@ -296,7 +296,7 @@ def match_keys(
     keys: pa.Array,
     in_time: Callable[[], None],
 ) -> Iterator[_Ordinals]:
-    """The files that have some of the keys: an ordinal for each term that they have of them."""
+    """Yield the ordinal of a file for each of its terms that is among the keys."""
     asked = Keys(keys)
     for run in runs(connection, record, part):
         yield from _check_time(asked.matching(connection, run, type), in_time)
@@ -310,13 +310,13 @@ def match_range(
     test: ContainsRange,
     in_time: Callable[[], None],
 ) -> Iterator[_Ordinals]:
-    """The files that have a term within bounds, an ordinal for each such term."""
+    """Yield the ordinal of a file for each of its terms within the bounds."""
     low, high = (v.encode() if isinstance(v, str) else v for v in (test.low, test.high))
     above = bisect_left if test.includes_low else bisect_right
     below = bisect_right if test.includes_high else bisect_left
     for run in runs(connection, record, part):
         firsts: Sequence[object] = _unpack(run.about, len(run.checksums), type).to_pylist()
-        # The terms before the first that is within may be in the block before.
+        # The first matching term may be in the block before the first matching start.
         start = 0 if low is None else max(0, above(firsts, low) - 1)  # type: ignore[type-var]
         end = len(firsts) if high is None else below(firsts, high)  # type: ignore[type-var]
         found = (_block(data, type) for _, data in blocks(connection, run, range(start, end)))

@@ -1,12 +1,12 @@
-"""Who else could write the files of a store: then its answers cannot be trusted.
+"""Check that no untrusted user could have written the files of a store.
 
-SQLite replays what it finds beside a file under the names of its journal and its log, whoever made
-it. So a user who may only create files in the folder of a store could exchange all of it. Trusted
-are root, the user of this process, and those who share the folder with it by its group. Nobody
-else may write the folder, the file or what lies beside it, or own one of them.
+SQLite replays a journal or log next to a file, no matter who wrote it. So a user who can only
+create files in a store's folder could replace the whole store. Trusted users are root, the user of
+this process, and the members of the folder's group. No other user may be able to write the folder,
+the file or its side files, or own one of them.
 
-Folders above may belong to anybody, because whoever chose the path chose them, but one that every
-user may write has to be sticky, as /tmp is, and what lies in it has to be root's or our own.
+Parent folders can belong to anyone, because they were chosen with the path. But one that every user
+can write must be sticky, as /tmp is, and its entries on the path must belong to root or to us.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MOST_LINKS = 40
 
 
 def side_files(path: Path) -> list[Path]:
-    """The names of the files that SQLite has beside a file; they get its mode."""
+    """Return the paths of SQLite's side files, which get the mode of the file."""
     return [path.with_name(f"{path.name}-{side}") for side in ("wal", "shm", "journal")]
 
 
 def check_permissions(path: Path) -> None:
-    """Raise StoreError if somebody who is not trusted may write a store, or wrote beside it.
+    """Raise StoreError if an untrusted user can write a store, or owns one of its files.
 
-    Links are followed, as SQLite does. Raises OSError where something is not there.
+    Follows links, as SQLite does. Raises OSError if a folder or file does not exist.
     """
     path = _resolve(path)
     folder = _check_folder(path.parent)
@@ -43,11 +43,11 @@ def check_permissions(path: Path) -> None:
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(found.st_mode):
-            raise StoreError(f"{each} is beside a store, and no file: move it away")
+            raise StoreError(f"{each} is next to a store, and not a file: move it away")
         if found.st_mode & stat.S_IWOTH:
             raise StoreError(
-                f"every user may write {each}, so it is not trusted: check who did, or create the "
-                f"indexes anew, and chmod o-w {each}"
+                f"every user may write {each}, so it is not trusted: check who wrote it, or create "
+                f"the indexes again, and chmod o-w {each}"
             )
         shared = folder.st_mode & stat.S_IWGRP and _is_member(found, folder.st_gid)
         if found.st_uid not in owners and not shared:
@@ -58,12 +58,12 @@ def check_permissions(path: Path) -> None:
 
 
 def check_folder_permissions(folder: Path) -> None:
-    """As `check_permissions`, for the folder in which a store is to be made."""
+    """Check the folder of a new store as `check_permissions` does."""
     _check_folder(_resolve(folder, is_folder=True))
 
 
 def _check_folder(folder: Path) -> os.stat_result:
-    """The folder of a store, which has no links in its path."""
+    """Check the folder of a store; its path has no links."""
     found = folder.stat()
     if found.st_mode & stat.S_IWOTH:
         raise StoreError(
@@ -79,7 +79,7 @@ def _check_folder(folder: Path) -> os.stat_result:
 
 
 def _resolve(path: Path, *, is_folder: bool = False) -> Path:
-    """The path without links; raises StoreError where any user can exchange a folder of it."""
+    """Resolve links; raise StoreError if any user can replace a folder of the path."""
     here, left, links = Path(path.anchor), list(path.parts[1:]), 0
     while left:
         name = left.pop(0)
@@ -87,7 +87,7 @@ def _resolve(path: Path, *, is_folder: bool = False) -> Path:
             here = here.parent
             continue
         folder, found = here.stat(), (here / name).lstat()
-        # The file itself is not looked at: its own folder may not be open to every user at all.
+        # The file itself is checked elsewhere: its own folder must not be open to every user.
         if folder.st_mode & stat.S_IWOTH and (left or is_folder or stat.S_ISLNK(found.st_mode)):
             if not folder.st_mode & stat.S_ISVTX:
                 raise StoreError(
@@ -117,7 +117,7 @@ def _ours() -> tuple[int, int]:
 
 
 def _is_member(found: os.stat_result, group: int) -> bool:
-    """Whether the owner of a file is of a group."""
+    """Return whether the owner of a file is a member of the group."""
     try:
         owner = pwd.getpwuid(found.st_uid)
     except KeyError:  # as in containers, whose users have no names

@@ -1,18 +1,18 @@
-"""The SQLite file of a store: its tables, how it comes to be, and how it is opened.
+"""Create and open the SQLite file of a store.
 
-Nothing here reads or writes entries. The schema is fixed, no table is made for an index or a kind:
+The schema is fixed; an index has no tables of its own (docs/sqlite-format.md has a picture):
 
 =========== ========================================= =============================================
 table       one row                                   remark
 =========== ========================================= =============================================
-``index_``  an index; its definition is null once     the row stays, so that no id is used again;
-            it was erased                             all else is verified against it
-``entry``   a file                                    one identity once, a null stamp equals a null
-``run``     some files' share of a part of an index   never changed; with checksums of
+``index_``  an index; once it is erased, its          the row stays, so that no id is used again;
+            definition is null                        everything else is verified from it
+``entry``   a file                                    an identity is unique; null stamps are equal
+``run``     some files' share of a part of an index   never changed; has the checksums of its blocks
 ``block``   some KiB of a run
 =========== ========================================= =============================================
 
-What the parts of an index are, and how they are verified, stands in `runs`.
+`segments` describes the parts of an index, and how they are verified.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x736B6970
-"""In the file's header: "skip"."""
+"""The application id in the file's header: "skip"."""
 
 VERSION = 3
 """The format of the file, in its header. A file with any other is refused."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_TICK = 0.05  # seconds after which a file system surely stamps a change with another time
+_TICK = 0.05  # seconds after which a change gets another modification time
 _log = logging.getLogger(__name__)
 _open = Gate()
-_SHRUNK = 4_096  # pages of 4 KB, mostly, that are moved and cut off at a time
-_STEPS = 10_000  # SQLite's virtual machine asks that often whether time is up
-_LONGEST_WRITE = 600.0  # seconds that a transaction may take; some thousand files take one
+_SHRUNK = 4_096  # pages, usually of 4 KB, to free at a time
+_STEPS = 10_000  # steps of SQLite's virtual machine between two looks at the clock
+_LONGEST_WRITE = 600.0  # seconds of a transaction; a few thousand files take one
 
-# What a file may make SQLite do, where Python can set it (3.11): no release asks for more. With
-# older ones the schema alone is compared, and the time limited.
+# Limits for what a file can make SQLite do; no release needs more. Python sets them since 3.11;
+# with older versions the schema is compared and the time is limited.
 _LIMITS = {
     "SQLITE_LIMIT_SQL_LENGTH": 1 << 16,
     "SQLITE_LIMIT_COLUMN": 32,
@@ -102,14 +102,14 @@ CREATE TABLE block (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
 
 _ADVICE = (
-    ("database is locked", "another process has held it for longer than {wait:g} s: try again"),
+    ("database is locked", "another process has locked it for more than {wait:g} s: try again"),
     ("interrupted", "it did not answer within {limit:g} s"),
     (
         "not a database",
-        "it is something else, or damaged: move it away and create the indexes anew",
+        "it is something else, or damaged: move it away and create the indexes again",
     ),
-    ("malformed", "the file is damaged: move it away and create the indexes anew"),
-    ("no such", "the file is damaged: move it away and create the indexes anew"),
+    ("malformed", "the file is damaged: move it away and create the indexes again"),
+    ("no such", "the file is damaged: move it away and create the indexes again"),
     ("unable to open", "check that it and its folder may be read, and that it is no folder"),
     ("readonly", "this user may not write it: check the rights of the file and of its folder"),
     ("disk is full", "make room on the disk"),
@@ -123,17 +123,17 @@ _FOREIGN = (
 
 
 def create(path: Path) -> None:
-    """Make an empty store, or do nothing when there is one; raises StoreError when it cannot.
+    """Create an empty store unless there is one; raise StoreError if that fails.
 
-    It appears under its name only when it is complete: of several processes one succeeds, and
-    nobody ever reads half a schema.
+    The file gets its name when it is complete. Of several processes one succeeds, and no reader
+    sees an incomplete schema.
     """
     with _translate_errors(path), _open:
         _make_folder(path.parent)
         left = [each for each in side_files(path) if each.exists()]
         if left and not path.exists():
-            # SQLite would replay what a deleted store left behind into the new one.
-            raise StoreError(f"{left[0]} is left of a store that was deleted: delete it too")
+            # SQLite would replay the log of a deleted store into the new one.
+            raise StoreError(f"{left[0]} is left from a deleted store: delete it too")
         with _make_draft(path) as draft:
             _make(draft)
             _publish(draft, path)
@@ -150,30 +150,30 @@ def _make(draft: Path) -> None:
 
 @contextmanager
 def draft_store(path: Path) -> Iterator[Path]:
-    """An empty store that gets its name, `path`, at the end; raises StoreError if that is taken."""
+    """Create an empty store that gets its name at the end; raise StoreError if that is taken."""
     with _translate_errors(path):
         _make_folder(path.parent)
         for each in (path, *side_files(path)):
             if each.exists():
-                raise StoreError(f"{each} is there already: name another file, or delete it")
+                raise StoreError(f"{each} exists already: name another file, or delete it")
         with _make_draft(path) as draft:
             _make(draft)
             yield draft
             if not _publish(draft, path):
-                raise StoreError(f"{path} was made meanwhile: name another file")
+                raise StoreError(f"{path} was created by another process: name another file")
 
 
 def copy_into(
     draft: Path, source: sqlite3.Connection, progress: Callable[[int, int, int], object]
 ) -> None:
-    """Copy all that a transaction sees, page by page, over a store that nobody has open."""
+    """Copy what a transaction sees, page by page, into a store that no process has open."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as target:
         source.backup(target, pages=1_024, progress=progress)
         target.execute("PRAGMA journal_mode = WAL")
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that is not there, which no other user may write, whatever the umask."""
+    """Create a folder that other users cannot write, whatever the umask."""
     for each in reversed((folder, *folder.parents)):
         if not each.exists():
             each.mkdir(0o775, exist_ok=True)
@@ -182,7 +182,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _make_draft(path: Path) -> Iterator[Path]:
-    """An empty file beside a path, which nobody else may read, deleted at the end."""
+    """Create an empty private file next to a path, and delete it at the end."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -193,7 +193,7 @@ def _make_draft(path: Path) -> Iterator[Path]:
 
 
 def _publish(draft: Path, path: Path) -> bool:
-    """Give a finished file its name, unless that is taken; whether it was not."""
+    """Give a complete file its name; return False if the name is taken."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -206,7 +206,7 @@ def _publish(draft: Path, path: Path) -> bool:
 
 
 def _rename_draft(draft: Path, path: Path) -> bool:
-    """As `_publish`, where there are no hard links: a rename would replace what is there."""
+    """Publish without hard links, under a lock, because a rename would replace an existing file."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -219,11 +219,11 @@ def _rename_draft(draft: Path, path: Path) -> bool:
 
 
 def shrink(connection: sqlite3.Connection) -> bool:
-    """Cut some MB of unused pages off the file; whether there are more.
+    """Free some MB of unused pages at the end of the file; return whether there are more.
 
-    Called outside a transaction. A file that was not made by this release stays as large as it is.
+    Call it outside a transaction.
     """
-    # Not execute, which would do the first page only: this pragma gives a row for each.
+    # Not `execute`, which frees the first page only: this pragma returns a row for each page.
     connection.executescript(f"PRAGMA incremental_vacuum({_SHRUNK})")
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (kind,) = connection.execute("PRAGMA auto_vacuum").fetchone()
@@ -234,20 +234,20 @@ def shrink(connection: sqlite3.Connection) -> bool:
 def open_connection(
     path: Path, *, wait: float, write: bool = False
 ) -> Iterator[sqlite3.Connection]:
-    """A connection to a store that is there, within a transaction, closed at the end.
+    """Open an existing store in a transaction, and close it at the end.
 
-    Who writes commits. Waits `wait` seconds for locks; a connection that only reads is interrupted
-    after them, one that writes after ten minutes. Raises StoreError for everything that SQLite, the
-    file system or the file's content can do wrong.
+    A writer commits itself. Waits `wait` seconds for locks; a reader is interrupted after this
+    time, a writer after ten minutes. Raises StoreError for every error of SQLite, of the file
+    system and in the file's content.
     """
     limit = _LONGEST_WRITE if write else wait
     with _translate_errors(path, wait=wait, limit=limit), _open:
         if _open.is_carried:
-            raise StoreError(f"{path} was open while this process was forked: use another process")
+            raise StoreError(f"{path} was open when this process was forked: use another process")
         if not path.exists():
-            raise NoStore(f"the store {path} is not there: create the index anew")
+            raise NoStore(f"the store {path} is not there: create the index again")
         if not path.is_file():
-            raise StoreError(f"the store {path} is not a file: name one")
+            raise StoreError(f"the store {path} is not a file: name a file")
         check_permissions(path)
         mode = "rw" if os.access(path, os.W_OK) else "ro"
         before = None
@@ -256,8 +256,8 @@ def open_connection(
         try:
             connection = _connect(path, mode, wait, limit)
         except sqlite3.OperationalError as error:
-            # Even a reader shares its state through files beside the store. Who cannot make them
-            # may read a store that nobody has open, if it really stays like that meanwhile.
+            # A reader also creates side files. Without the right to do so, it can read a store that
+            # no process has open, provided that none opens it meanwhile.
             private = any(text in str(error) for text in ("unable to open", "readonly"))
             if write or not private or _wal(path).exists():
                 raise
@@ -276,7 +276,7 @@ def open_connection(
 
 
 def _close_to_others(path: Path) -> None:
-    """Take what everybody may do with a file of ours; what its group may, somebody has chosen."""
+    """Remove world permissions; keep the group permissions that an admin chose."""
     stat = path.stat()
     if stat.st_mode & 0o007 and stat.st_uid == os.geteuid():
         for each in (path, *side_files(path)):
@@ -286,7 +286,7 @@ def _close_to_others(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
-    # Of a store that nobody has open; what is left of a page SQLite would fill up with zeros.
+    # Only of a store that no process has open: SQLite would pad an incomplete page with zeros.
     size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
@@ -306,7 +306,7 @@ def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connec
                 f"{upgrade}move the file away and run CREATE SKIPPING INDEX again for each table"
             )
         if size % page:
-            raise Damaged("it is cut off: move it away, create the indexes anew")
+            raise Damaged("it is cut off: move it away and create the indexes again")
     except BaseException:
         connection.close()
         raise
@@ -314,7 +314,7 @@ def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connec
 
 
 def _restrict(connection: sqlite3.Connection) -> None:
-    """Let a file do no more than hold rows: whoever may write it is not trusted with more."""
+    """Restrict SQLite to plain rows, because others may have written the file."""
     if sys.version_info >= (3, 11):
         for name, most in _LIMITS.items():
             connection.setlimit(getattr(sqlite3, name), most)
@@ -324,13 +324,13 @@ def _restrict(connection: sqlite3.Connection) -> None:
 
 
 def _require_schema(connection: sqlite3.Connection) -> None:
-    """Raise Damaged for a view, a trigger, an index or a table that is not ours.
+    """Raise Damaged for a view, trigger, index or table that no release creates.
 
-    A view in the place of a table can be endless, and so can a trigger or an index of an
-    expression, which run when a row is written. Called in the transaction that reads the tables.
+    A view in the place of a table can be endless, and so can a trigger or an index on an expression
+    when a row is written. Call it in the transaction that reads the tables.
     """
     if _schema_of(connection) != _expected_schema():
-        raise Damaged("its tables are not those that a release makes: create the indexes anew")
+        raise Damaged("its tables are not those that a release makes: create the indexes again")
 
 
 def _schema_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
@@ -351,7 +351,7 @@ def _wal(path: Path) -> Path:
 
 
 def _wait_for_mtime(path: Path) -> tuple[int, int, int]:
-    """What changes with every write from now on: not within the tick of the last one."""
+    """Return inode, size and time of a file, at a time when a further write would change them."""
     if 0 <= time.time() - path.stat().st_mtime < _TICK:
         time.sleep(_TICK)
     return _stamp(path)
@@ -381,5 +381,5 @@ def _translate_errors(path: Path, *, wait: float = 0, limit: float = 0) -> Itera
     except MemoryError as error:
         raise StoreError(f"the store {path} needs more memory than there is") from error
     except _FOREIGN as error:
-        # SQLite does not check the type of what it stores: a damaged file shows up here.
-        raise Damaged(f"the store {path} holds what no release wrote: {error}") from error
+        # SQLite does not check the types of values, so a damaged file shows up here.
+        raise Damaged(f"the store {path} has values that no release writes: {error}") from error

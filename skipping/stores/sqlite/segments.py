@@ -1,13 +1,12 @@
-"""How an SQLite store keeps the parts of an index, so that what it reads can be verified.
+"""The parts of an index in an SQLite store, as runs of blocks with checksums.
 
-A part is what questions read by itself: the identities of the files, the numbers of those removed,
-the SCALAR fields of a sketch, the terms of a TERMS field, the bytes of a BYTES field. It consists
-of runs, each what one write brought (or what several small ones did, put together), and a run of
-blocks of some KiB. Nothing is changed in place: runs are added and deleted.
+A part is what a test reads separately: the identities of files, the removed ordinals, the SCALAR
+fields of a sketch, the terms of a TERMS field, or the bytes of a BYTES field. A part consists of
+runs, one for each write or for several small writes that were merged, and a run of blocks of some
+KiB. Runs are added and deleted, never changed.
 
-A run has the checksums of its blocks, the row of the index (`index_rows`) the sum of those of the
-runs. A block that is not what was written, a run too few or too many, a run of another commit: all
-are Damaged.
+A run has the checksums of its blocks; the row of the index (`index_rows`) has the sum of the runs'
+checksums. A changed block, a missing or additional run and a run of another commit are Damaged.
 """
 
 from __future__ import annotations
@@ -41,32 +40,32 @@ _AT_ONCE = 500  # rows of one statement
 
 @dataclass(slots=True)
 class _Room:
-    """The bytes that what is read of a part can have at most: those of the file.
+    """Limits the bytes read from a part to the size of the file.
 
-    Rows may share their pages in a forged file, so a few MB of it can be any number of GB.
+    In a forged file rows can share pages, so that a few MB read as any number of GB.
     """
 
     left: int
 
     @classmethod
     def of(cls, connection: sqlite3.Connection) -> _Room:
-        """That of a file."""
+        """Return the limit for the file of a connection."""
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         return cls(pages * size)
 
     def take(self, bytes: int) -> None:
-        """Raise Damaged if so many more are more than there can be."""
+        """Count these bytes; raise Damaged above the limit."""
         self.left -= bytes
         if self.left < 0:
-            raise Damaged("it has more bytes than its file: create the indexes anew")
+            raise Damaged("it has more bytes than its file: create the indexes again")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Blocks from number `first` on; `about` is what their part says of them.
+    """Blocks from number `first` on; the part defines `about` and the unit of `items`.
 
-    `items` is how much it has, in whatever the part counts; `generation` that of its newest item.
+    `generation` is that of the newest item.
     """
 
     id: int
@@ -93,7 +92,7 @@ def add(
     items: int,
     about: bytes = b"",
 ) -> None:
-    """Add a run to a part, which is made if need be; save the record then."""
+    """Add a run to a part, which may be new. The caller saves the record."""
     (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM run").fetchone()
     (first,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM block").fetchone()
     connection.executemany("INSERT INTO block (id, data) VALUES (?, ?)", enumerate(blocks, first))
@@ -108,9 +107,9 @@ def add(
 
 
 def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Run]:
-    """The runs of a part, oldest first; raises Damaged if they are not those of the record.
+    """Return the runs of a part, oldest first; raise Damaged if they do not match the record.
 
-    A part that the record no longer has, has none: `delete_orphans` deletes what is left of it.
+    A part that is not in the record has no runs; `delete_orphans` deletes what is left of it.
     """
     if part not in record.sums:
         return []
@@ -121,14 +120,14 @@ def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Ru
         " WHERE index_ = ? AND part = ? ORDER BY id",
         (record.id, part),
     ):
-        if rows and row[0] <= rows[-1][0]:  # pages that refer to each other: it would never end
-            raise Damaged(f"part {part} of index {record.index} has a run twice: create it anew")
+        if rows and row[0] <= rows[-1][0]:  # forged pages that refer to each other never end
+            raise Damaged(f"part {part} of index {record.index} has a run twice: create it again")
         room.take(len(row[4]) + len(row[5]))
         rows.append(row)
     if sum(_checksum(record, part, row) for row in rows) & _MASK != record.sums.get(part, 0):
         raise Damaged(
             f"part {part} of index {record.index} is not what was written: it is damaged, or a "
-            "copy made while it was written; create the indexes anew"
+            "copy made during a write; create the indexes again"
         )
     found = []
     for id, generation, items, first, packed, about in rows:
@@ -137,14 +136,14 @@ def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Ru
         found.append(Run(id, generation, items, first, checksums, about, room, read))
     end = 0
     for run in sorted(found, key=lambda run: run.first):
-        if run.first < end:  # a few blocks would be as many as the runs say
-            raise Damaged(f"part {part} of index {record.index} has a block twice: create it anew")
+        if run.first < end:  # a few shared blocks could have any size
+            raise Damaged(f"part {part} of index {record.index} has a block twice: create it again")
         end = run.first + len(run.checksums)
     return found
 
 
 def delete(connection: sqlite3.Connection, record: IndexRow, part: str, run: Run) -> None:
-    """Delete a run; save the record then."""
+    """Delete a run. The caller saves the record."""
     connection.execute(
         "DELETE FROM block WHERE id >= ? AND id < ?", (run.first, run.first + len(run.checksums))
     )
@@ -155,18 +154,18 @@ def delete(connection: sqlite3.Connection, record: IndexRow, part: str, run: Run
 
 
 def delete_orphans(connection: sqlite3.Connection, record: IndexRow, most: int) -> bool:
-    """Delete up to `most` blocks of parts that the record has no more; whether some may be left.
+    """Delete up to `most` blocks of parts that are not in the record; return whether some are left.
 
-    A run goes with the last of its blocks: their numbers are given anew, and what names them still
-    would delete those of another index.
+    A run is deleted with its last block: block numbers are used again, so a run that outlives its
+    blocks would later delete blocks of another index.
     """
     found: list[tuple[str, int, int, int]] = []
     for row in connection.execute(
         "SELECT part, id, first, length(checksums) / 4 FROM run WHERE index_ = ? ORDER BY part, id",
         (record.id,),
     ):
-        if found and row[:2] <= found[-1][:2]:  # pages that refer to each other: without end
-            raise Damaged(f"index {record.index} has a run twice: create it anew")
+        if found and row[:2] <= found[-1][:2]:  # forged pages that refer to each other never end
+            raise Damaged(f"index {record.index} has a run twice: create it again")
         found.append(row)
     for part, id, first, length in found:
         if part in record.sums:
@@ -188,7 +187,7 @@ def delete_orphans(connection: sqlite3.Connection, record: IndexRow, most: int) 
 def blocks(
     connection: sqlite3.Connection, run: Run, numbers: Sequence[int] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Blocks of a run with their numbers in it, all or these; raises Damaged."""
+    """Yield blocks of a run with their numbers, all or these; raise Damaged."""
     wanted = range(len(run.checksums)) if numbers is None else numbers
     for start in range(0, len(wanted), _AT_ONCE):
         some = wanted[start : start + _AT_ONCE]
@@ -199,21 +198,21 @@ def blocks(
         ):
             number = id - run.first
             if type(data) is not bytes or zlib.crc32(data) != run.checksums[number]:
-                raise Damaged(f"block {id} is not what was written: create the indexes anew")
+                raise Damaged(f"block {id} is not what was written: create the indexes again")
             if not run.read[number]:
                 run.read[number] = True
                 run.room.take(len(data))
             found += 1
             yield number, data
         if found != len(some):
-            raise Damaged(f"{len(some) - found} blocks are missing: create the indexes anew")
+            raise Damaged(f"{len(some) - found} blocks are missing: create the indexes again")
 
 
 def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
-    """The newest runs that are to be put together with so many new items, oldest first.
+    """Return the newest runs to merge with this number of new items, oldest first.
 
-    None has more than all that come after it, so an item is put together with others no more than
-    log2(`most`) times, and of runs that are smaller than `most` there are about as many.
+    None has more items than all later ones together, so an item is merged at most log2(`most`)
+    times, and there are about as many runs smaller than `most`.
     """
     chosen: list[Run] = []
     for run in reversed(found):
@@ -225,7 +224,7 @@ def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
 
 
 def count_bytes(connection: sqlite3.Connection, index: int) -> int:
-    """Bytes of the blocks of an index, and of the names of its files, which are there twice."""
+    """Return the bytes of an index's blocks, and of its file names, which are stored twice."""
     (blocks,) = connection.execute(
         "SELECT ifnull(sum(length(b.data)), 0) FROM run r"
         " JOIN block b ON b.id >= r.first AND b.id < r.first + length(r.checksums) / 4"

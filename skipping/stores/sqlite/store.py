@@ -1,7 +1,7 @@
-"""The embedded store: one SQLite file, for the threads and processes of one host.
+"""The embedded store: one SQLite file for the threads and processes of one host.
 
-Every operation opens the file and closes it again, so that nothing is held between operations and
-a deleted file is noticed. Writers queue up, readers never wait for them (WAL).
+Every operation opens and closes the file, so no lock stays between operations and a deleted file is
+noticed. Writers wait for each other, readers never wait for a writer (WAL).
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ __all__ = ["SqliteStore"]
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 30.0
-_RECLAIMING = 10.0  # seconds of a call, after its own work, that go into making the file smaller
+_RECLAIMING = 10.0  # seconds that a call spends on shrinking the file, after its own work
 
 
 class SqliteStore(RecordStore[IndexRow]):
-    """An `IndexStore` in one file, made by the first `define` of a new index.
+    """An `IndexStore` in one file, which the first `define` of a new index creates.
 
-    `patience` is how many seconds a lock of another process is waited for, `kept`, how many bytes
-    of fields are kept here.
+    `patience` is the time to wait for a lock of another process, in seconds; `kept` limits the
+    cache of fields, in bytes.
 
     >>> SqliteStore("/tmp/not there.db").definitions()
     Traceback (most recent call last):
-    providers.errors.NoStore: the store /tmp/not there.db is not there: create the index anew
+    providers.errors.NoStore: the store /tmp/not there.db is not there: create the index again
     """
 
     def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
@@ -74,7 +74,7 @@ class SqliteStore(RecordStore[IndexRow]):
         return f"sqlite:{self._path}"
 
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Every definition, dropped ones too until they are erased."""
+        """Return every definition; see `IndexStore`."""
         with self._reading(wait=timeout) as connection:
             rows = index_rows.list_records(connection)
         found = tuple(
@@ -89,7 +89,7 @@ class SqliteStore(RecordStore[IndexRow]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """That of an index; None if it was erased, or never was here."""
+        """Return the definition of an index; see `IndexStore`."""
         with self._reading(wait=timeout) as connection:
             try:
                 record = index_rows.find_record(connection, index)
@@ -98,7 +98,7 @@ class SqliteStore(RecordStore[IndexRow]):
         return None if record is None else record.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; raises Conflict if not."""
+        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         if expect is None and not self._path.exists():
             create(self._path)
         with self._writing() as connection:
@@ -133,7 +133,7 @@ class SqliteStore(RecordStore[IndexRow]):
         revision: Revision,
         token: int | None = None,
     ) -> None:
-        """Add entries and sketches, all or nothing, as `IndexStore.write` says."""
+        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
         with self._writing() as connection:
             record = read_record(connection, index)
@@ -149,10 +149,10 @@ class SqliteStore(RecordStore[IndexRow]):
             index_rows.save(connection, replace(record, below=placed.below))
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Forget entries; ordinals without an entry are passed over."""
+        """Remove entries; ignore ordinals without an entry."""
         with self._writing() as connection:
             record = read_record(connection, index)
-            # A dropped index has no parts any more: what is left of it goes as it is.
+            # A dropped index has no parts any more; `reclaim` deletes the rest of it.
             if not record.dropped and len(gone := take(connection, record, ordinals)):
                 generation = next_generation(record.generation)
                 append(connection, record, REMOVED, pa.table({"ordinal": gone}), generation)
@@ -163,7 +163,7 @@ class SqliteStore(RecordStore[IndexRow]):
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
-        """Forget a dropped index, again if need be; raises StoreError while it is live."""
+        """Delete a dropped index; raise StoreError while it is live."""
         with self._writing() as connection:
             record = read_record(connection, index, erased=True)
             index_rows.save(connection, replace(record.with_nothing(), fields={}, sums={}))
@@ -171,9 +171,9 @@ class SqliteStore(RecordStore[IndexRow]):
         self._reclaim(index)
 
     def _reclaim(self, index: IndexId) -> None:
-        """Make the file smaller by what was deleted, some MB at a time so that others can write.
+        """Shrink the file by what was deleted, some MB at a time so that others can write.
 
-        What is left, or cannot be done now, is done by the next call: the change itself is made.
+        The next call continues with the rest. Errors are logged: the change itself is committed.
         """
         until, wait, left = time.monotonic() + _RECLAIMING, min(1.0, self._patience), True
         try:
@@ -194,30 +194,30 @@ class SqliteStore(RecordStore[IndexRow]):
         timeout: float | None = None,
         told: Told | None = None,
     ) -> Catalogue:
-        """The entries in the order of their ordinals, or those changed after `since`."""
+        """Return the entries sorted by ordinal, or those changed after `since`."""
         with self._reading(wait=timeout) as connection:
             if told is not None:
-                connection.set_progress_handler(None, 0)  # nobody waits for all of it
+                connection.set_progress_handler(None, 0)  # no caller waits for all of it
             record = read_record(connection, index)
             if since is not None and not record.has_been(since):
                 raise rewound_error(self.location, index)
             return catalogue(connection, record, since=since, fields=fields, told=told)
 
     def size(self, index: IndexId) -> int | None:
-        """Bytes of its blocks, and of the names of its files."""
+        """Return the bytes of the blocks and of the file names."""
         with self._reading() as connection:
             return count_bytes(connection, read_record(connection, index).id)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Of each of these files the ordinal of its entry, or null."""
+        """Return the ordinal of each file, or null."""
         with self._reading() as connection:
             return find_holders(connection, read_record(connection, index), files)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """All entries with all their sketches, as `write` takes them."""
+        """Yield all entries with all their sketches."""
         with self._reading() as connection:
             record = read_record(connection, index)
-            bytes = count_bytes(connection, record.id)  # rows without end, if it is forged
+            bytes = count_bytes(connection, record.id)  # a forged file has endless rows
             connection.set_progress_handler(None, 0)  # it takes as long as it takes
             yield from entries_of(connection, record, bytes)
 
@@ -230,7 +230,7 @@ class SqliteStore(RecordStore[IndexRow]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """For each test the ordinals under `below` that it prunes; see `IndexStore`."""
+        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._load_fields(index, test.sketch, deadline) for test in tests}
         with self._reading(wait=deadline - time.monotonic()) as connection:
@@ -239,7 +239,7 @@ class SqliteStore(RecordStore[IndexRow]):
                 raise rewound_error(self.location, index)
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != record.generation:
-                    # What is still being read is brought up to date when all of it is there.
+                    # Partial fields are updated once they are complete.
                     held[sketch] = (
                         self._newest(connection, record, sketch, kept) if kept.whole else None
                     )
@@ -247,7 +247,7 @@ class SqliteStore(RecordStore[IndexRow]):
             return [snapshot.find_prunable(test) for test in tests]
 
     def _load_fields(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
-        """The fields of a sketch, as of now or earlier; what there is if that takes too long."""
+        """Return the fields of a sketch, current or older; partial ones if reading is slow."""
 
         def on_progress(partial: Callable[[], Catalogue]) -> None:
             self._fields.tell(index, sketch, partial)
@@ -265,7 +265,7 @@ class SqliteStore(RecordStore[IndexRow]):
     def _newest(
         self, connection: sqlite3.Connection, record: IndexRow, sketch: str, kept: Catalogue
     ) -> Catalogue:
-        """What is kept brought up to what a transaction sees."""
+        """Update cached fields to what a transaction sees."""
         if record.has_been(kept.generation):
             change = sketch_fields(connection, record, sketch, since=kept.generation)
             newest = apply_change(kept, change)
@@ -277,7 +277,7 @@ class SqliteStore(RecordStore[IndexRow]):
 
     @contextmanager
     def copy_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
-        """A copy of this moment, which becomes `target` at the end; nobody finds it before."""
+        """Copy the store as it is now; the copy becomes `target` at the end."""
         with target.create_draft() as draft:
             with (
                 open_connection(self._path, wait=self._patience) as connection,
@@ -294,7 +294,7 @@ class SqliteStore(RecordStore[IndexRow]):
 
     @contextmanager
     def create_draft(self) -> Iterator[SqliteStore]:
-        """An empty store that becomes this one at the end, unless something fails."""
+        """Create an empty store that becomes this one at the end, unless an error occurs."""
         with draft_store(self._path) as draft:
             yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
 

@@ -87,7 +87,7 @@ def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older:
 )
 def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
     wrong = replace(DEFINITION, columns=(replace(COMPOSITE, **part),))
-    with pytest.raises(StoreError, match=r"composite it says|a name in it"):
+    with pytest.raises(StoreError, match=r"does not match its parts|a name in it"):
         Definition.from_json(wrong.to_json())
 
 
@@ -96,7 +96,7 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("1", "holds a int"),
+        ("1", "has a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
         (changed(format=5), "format 5, this release reads format 4: upgrade, or run DROP"),
@@ -114,11 +114,11 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         (changed(options=[["a", {"b": 1}]]), "is not a parameter"),
         (changed(enabled="false"), "neither"),
         (changed(numbers=-1), "-1"),
-        (column(number=2), "two columns have one number"),
-        (column(number="1"), "no number"),
-        (column(number=True), "no number"),
+        (column(number=2), "two columns have the same number"),
+        (column(number="1"), "invalid number"),
+        (column(number=True), "invalid number"),
         (column(identity=7), "a name in it"),
-        (column(kind="os:system"), "no kind"),
+        (column(kind="os:system"), "invalid number or index type"),
         (column(surprise=1), "cannot be read"),
         (column(params=[["limit", [[[]]]]]), "is not a parameter"),
         (

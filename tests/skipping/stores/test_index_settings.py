@@ -114,7 +114,7 @@ def test_what_no_release_writes_is_not_handed_on(opensearch: str, prefix: str, s
     store = OpenSearchStore(f"http://{opensearch}", Access(prefix=prefix))
     store.define(definition(options=(("index_settings", stored),)), expect=None)
     store.reserve("i", 1)
-    with pytest.raises(StoreError, match="index_settings that no release writes: drop it"):
+    with pytest.raises(StoreError, match="invalid index_settings: run DROP"):
         store.write("i", entries([0], bounds([1])), revision=1)
 
 

@@ -340,8 +340,8 @@ def test_tls_and_passwords(opensearch: str, tmp_path: Path) -> None:
             (replace(good, password="wr0ng"), "does not accept the user or the password of me"),
             (replace(good, user=None, password=None), "does not accept"),
             (replace(good, ca=None), "not trusted"),
-            (replace(good, ca=str(key)), "cannot be asked|not trusted"),
-            (replace(good, ca="/nowhere.pem"), "cannot be asked|not trusted"),
+            (replace(good, ca=str(key)), "cannot be used|not trusted"),
+            (replace(good, ca="/nowhere.pem"), "cannot be used|not trusted"),
         ):
             with pytest.raises(StoreError, match=message) as raised:
                 OpenSearchStore(server, access).definitions()

@@ -79,7 +79,7 @@ def test_a_lookup_follows_into_no_other_past(reachable: IndexStore, ttl: float) 
     assert left(2) == ["lost2"]
     restore()
     write(store, [3, 2], name="new")  # the same ordinals, after as many changes
-    with pytest.raises(Rewound, match="ask again"):
+    with pytest.raises(Rewound, match="read its entries again"):
         left(2)
     assert left(2) == ["new3"]
     assert left(1, 3) == ["f1", "new2"]

@@ -303,12 +303,12 @@ def test_a_lock_is_waited_for_and_then_an_error(path: Path, every: bool) -> None
         assert holder.stdout.readline() == b"held\n"
         for use in changes(store) + readings(store)[: 3 * every]:
             start = time.monotonic()
-            with pytest.raises(StoreError, match="another process has held it"):
+            with pytest.raises(StoreError, match="another process has locked it"):
                 use()
             assert 0.2 < time.monotonic() - start < 5
         if every:
             start = time.monotonic()
-            with pytest.raises(StoreError, match="another process has held it"):
+            with pytest.raises(StoreError, match="another process has locked it"):
                 store.find_prunable("i", TESTS, below=10, timeout=0.2)
             assert time.monotonic() - start < 5
         else:
