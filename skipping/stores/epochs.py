@@ -12,7 +12,7 @@ import secrets
 from providers.errors import Rewound
 from skipping.stores import Generation
 
-__all__ = ["REMEMBERED", "alike", "empty_generation", "next_generation", "rewound_error"]
+__all__ = ["REMEMBERED", "empty_generation", "epoch_of", "next_generation", "rewound_error"]
 
 REMEMBERED = 64
 """The number of remembered generations. A reader further behind reads all entries again."""
@@ -26,7 +26,7 @@ def next_generation(generation: Generation) -> Generation:
     >>> 0 < next_generation(0) < next_generation(next_generation(0))
     True
     """
-    return alike(generation) + (1 << _DRAWN) + secrets.randbits(_DRAWN)
+    return epoch_of(generation) + (1 << _DRAWN) + secrets.randbits(_DRAWN)
 
 
 def empty_generation(generation: Generation) -> Generation:
@@ -35,13 +35,13 @@ def empty_generation(generation: Generation) -> Generation:
     >>> empty_generation(0) == empty_generation(5) == 1 << 31
     True
     """
-    return alike(generation) + (1 << _DRAWN)
+    return epoch_of(generation) + (1 << _DRAWN)
 
 
-def alike(generation: Generation) -> Generation:
+def epoch_of(generation: Generation) -> Generation:
     """Return the generation without its random half: the smallest with the same count.
 
-    >>> alike(0), alike(next_generation(0)) == 1 << 31
+    >>> epoch_of(0), epoch_of(next_generation(0)) == 1 << 31
     (0, True)
     """
     return generation >> _DRAWN << _DRAWN

@@ -23,7 +23,7 @@ from skipping.progress import progress
 from skipping.stores.copy import copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.samples import bounds, filled
+from tests.skipping.stores.samples import bounds, fill
 
 ROOT = Path(__file__).parents[2]
 WORK = """
@@ -133,7 +133,7 @@ def test_a_copy_says_how_far_it_is(
     monkeypatch.setattr("skipping.progress._EVERY", 0.0)
     caplog.set_level(logging.INFO, "skipping.progress")
     source = SqliteStore(tmp_path / "source.db")
-    filled(source, bounds([1, 2, 3]))
+    fill(source, bounds([1, 2, 3]))
     copy(source, SqliteStore(tmp_path / "target.db"))
     copy(source, MemoryStore("target"))
     said = "\n".join(record.getMessage() for record in caplog.records)
@@ -143,7 +143,7 @@ def test_a_copy_says_how_far_it_is(
 
 
 def test_the_command_prints_it(tmp_path: Path) -> None:
-    filled(SqliteStore(tmp_path / "source.db"), bounds([1, 2, 3]))
+    fill(SqliteStore(tmp_path / "source.db"), bounds([1, 2, 3]))
     code = (
         "import sys, skipping.progress as p; from skipping.__main__ import main\n"
         "p._EVERY = 0.0; sys.exit(main(['copy', *sys.argv[1:]]))"

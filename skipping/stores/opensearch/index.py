@@ -15,7 +15,7 @@ from providers.errors import Damaged, StoreError
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
-from skipping.stores.epochs import alike, rewound_error
+from skipping.stores.epochs import epoch_of, rewound_error
 from skipping.stores.opensearch.client import PAGE_SIZE, Body, Client, Refused
 from skipping.stores.opensearch.commits import LostHistory
 from skipping.stores.opensearch.documents import (
@@ -115,7 +115,7 @@ class Entries:
         Raises LostHistory if documents of this or a later change exist: then the registry is older
         than they are, and would give their numbers to other documents.
         """
-        newer: Body = {"filter": [{"range": {"generation": {"gte": alike(generation)}}}]}
+        newer: Body = {"filter": [{"range": {"generation": {"gte": epoch_of(generation)}}}]}
         if self.record.aborted:
             newer["must_not"] = [{"terms": {"generation": list(self.record.aborted)}}]
         body = {

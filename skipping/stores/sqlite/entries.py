@@ -24,7 +24,7 @@ from skipping.stores.sqlite.fields import (
     FILES,
     TYPES,
     append,
-    read_removed,
+    read_tombstones,
     replace_rows,
     table_of,
 )
@@ -93,7 +93,7 @@ def place(
         " path TEXT, size INTEGER, stamp INTEGER, removed INTEGER)"
     )
     columns = [entries[name].to_pylist() for name in IDENTITY.names[:4]]
-    gone = np.isin(entries["ordinal"].to_numpy(), read_removed(connection, record)).tolist()
+    gone = np.isin(entries["ordinal"].to_numpy(), read_tombstones(connection, record)).tolist()
     connection.executemany(
         "INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?)",
         zip(range(len(entries)), *columns, gone, strict=True),
@@ -222,7 +222,7 @@ def sweep(connection: sqlite3.Connection, record: IndexRow, removed: Numbers) ->
     (there,) = connection.execute(
         "SELECT count(*) FROM entry WHERE index_ = ?", (record.id,)
     ).fetchone()
-    if len(read_removed(connection, record, since=record.swept)) <= there:
+    if len(read_tombstones(connection, record, since=record.swept)) <= there:
         return False
     files = table_of(connection, record, FILES)["ordinal"].to_numpy()
     stay = np.setdiff1d(files, removed)
@@ -258,7 +258,7 @@ def reclaim(connection: sqlite3.Connection, record: IndexRow) -> bool:
 
 def entries_of(connection: sqlite3.Connection, record: IndexRow, bytes: int) -> Iterator[pa.Table]:
     """Yield complete entries, sorted, in tables of a few thousand; together they have `bytes`."""
-    gone = read_removed(connection, record)
+    gone = read_tombstones(connection, record)
     files = table_of(connection, record, FILES)
     # Each table reads all terms: with a million files, tables of 4,096 took an hour.
     most = max(_FILES, _TOGETHER * len(files) // (bytes + 1))

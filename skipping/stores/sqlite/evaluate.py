@@ -82,7 +82,7 @@ class Snapshot:
         there |= {n: t for n, t in self._types.items() if pa.types.is_large_binary(t)}
         if not can_answer(test, there):
             return BitMap()
-        files = self._select_known(test.sketch, held.files)
+        files = self._select_files(test.sketch, held.files)
         ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
             rows = ~self._terms_hold(test, files, ordinals)
@@ -98,7 +98,7 @@ class Snapshot:
         if time.monotonic() >= self._deadline:
             raise StoreError("the store did not answer in time")
 
-    def _select_known(self, sketch: str, files: pa.Table) -> pa.Table:
+    def _select_files(self, sketch: str, files: pa.Table) -> pa.Table:
         """Return the files under the bound whose sketch is known."""
         if sketch not in self._files:
             asked = pc.less(files["ordinal"], self._below)

@@ -34,7 +34,7 @@ __all__ = [
     "TYPES",
     "append",
     "catalogue",
-    "read_removed",
+    "read_tombstones",
     "replace_rows",
     "sketch_fields",
     "table_of",
@@ -150,7 +150,7 @@ def _sort_rows(record: IndexRow, part: str, found: Sequence[pa.Table]) -> pa.Tab
     return rows
 
 
-def read_removed(
+def read_tombstones(
     connection: sqlite3.Connection, record: IndexRow, *, since: Generation | None = None
 ) -> npt.NDArray[np.int64]:
     """Return the removed ordinals: all, or those removed after `since`."""
@@ -175,7 +175,7 @@ def catalogue(
     told: Told | None = None,
 ) -> Catalogue:
     """Return the entries; see `IndexStore.catalogue`."""
-    gone = read_removed(connection, record)
+    gone = read_tombstones(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).select(IDENTITY.names)
@@ -185,8 +185,8 @@ def catalogue(
         telling = None if told is None or fields else _telling(record, live, told)
         rows = table_of(connection, record, FILES, since=since, told=telling)
         if since is not None:
-            removed = pa.array(read_removed(connection, record, since=since))
-            touched = _find_changed(connection, record, since)
+            removed = pa.array(read_tombstones(connection, record, since=since))
+            touched = _find_changes(connection, record, since)
             if not np.isin(touched, rows["ordinal"].to_numpy()).all():
                 came = np.union1d(touched, rows["ordinal"].to_numpy())
                 rows = table_of(connection, record, FILES)
@@ -211,7 +211,7 @@ def _telling(
     return lambda rows: told(partial(make, rows))
 
 
-def _find_changed(
+def _find_changes(
     connection: sqlite3.Connection, record: IndexRow, since: Generation
 ) -> npt.NDArray[np.int64]:
     """Return the ordinals that got a sketch after `since`."""
@@ -249,7 +249,7 @@ def sketch_fields(
 
     A TERMS field is the number of its terms.
     """
-    gone = read_removed(connection, record)
+    gone = read_tombstones(connection, record)
 
     def live(rows: pa.Table) -> pa.Table:
         return _live(rows, gone).drop_columns("generation")
@@ -258,5 +258,5 @@ def sketch_fields(
     rows = live(table_of(connection, record, sketch, since=since, told=telling)).combine_chunks()
     removed: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     if since is not None:
-        removed = read_removed(connection, record, since=since)
+        removed = read_tombstones(connection, record, since=since)
     return Catalogue(record.generation, record.below, rows, pa.array(removed))

@@ -37,7 +37,7 @@ from skipping.stores.sqlite.entries import (
     take,
 )
 from skipping.stores.sqlite.evaluate import Snapshot
-from skipping.stores.sqlite.fields import REMOVED, append, catalogue, read_removed, sketch_fields
+from skipping.stores.sqlite.fields import REMOVED, append, catalogue, read_tombstones, sketch_fields
 from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
 from skipping.stores.sqlite.segments import count_bytes
@@ -157,7 +157,7 @@ class SqliteStore(RecordStore[IndexRow]):
                 generation = next_generation(record.generation)
                 append(connection, record, REMOVED, pa.table({"ordinal": gone}), generation)
                 record = record.with_generation(generation)
-                if sweep(connection, record, read_removed(connection, record)):
+                if sweep(connection, record, read_tombstones(connection, record)):
                     record = replace(record, swept=generation)
                 index_rows.save(connection, record)
         self._reclaim(index)

@@ -29,7 +29,7 @@ STORED = DEFINITION.to_json()
 FIRST = json.loads(STORED)["columns"][0]
 
 
-def changed(**parts: Any) -> str:
+def change(**parts: Any) -> str:
     return json.dumps({**json.loads(STORED), **parts})
 
 
@@ -63,7 +63,7 @@ def test_definition_with_a_composite_comes_back() -> None:
 
 @pytest.mark.parametrize("older", [1, 2, 3])
 def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older: int) -> None:
-    found = Definition.read(changed(format=older), "7d4d")
+    found = Definition.read(change(format=older), "7d4d")
     assert found.fault == (
         f"the definition of the index on spark_catalog.default.t has format {older}, this release "
         "reads format 4: run DROP SKIPPING INDEX ON spark_catalog.default.t, then CREATE SKIPPING "
@@ -99,21 +99,24 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         ("1", "has a int"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
-        (changed(format=5), "format 5, this release reads format 4: upgrade, or run DROP"),
-        (changed(format="1"), "format 1, this release"),
-        (changed(where="reflect('java.lang.System', 'exit') IS NULL"), "reflect is a function"),
-        (changed(where=["a"]), "cannot be read"),
-        (changed(name=""), "a name in it is empty"),
-        (changed(name="a\x1b[2Jb"), "control characters"),
-        (changed(name="\u202etxt"), "control characters"),
-        (changed(name="x" * 5_000), "a name in it"),
-        (changed(table={"format": "delta"}), "cannot be read"),
-        (changed(table={"format": "delta", "id": 1, "root": ""}), "a name in it"),
-        (changed(columns=[1]), "cannot be read"),
-        (changed(columns=None), "cannot be read"),
-        (changed(options=[["a", {"b": 1}]]), "is not a parameter"),
-        (changed(enabled="false"), "neither"),
-        (changed(numbers=-1), "-1"),
+        (change(format=5), "format 5, this release reads format 4: upgrade, or run DROP"),
+        (change(format="1"), "format 1, this release"),
+        (
+            change(where="reflect('java.lang.System', 'exit') IS NULL"),
+            "reflect is a function",
+        ),
+        (change(where=["a"]), "cannot be read"),
+        (change(name=""), "a name in it is empty"),
+        (change(name="a\x1b[2Jb"), "control characters"),
+        (change(name="\u202etxt"), "control characters"),
+        (change(name="x" * 5_000), "a name in it"),
+        (change(table={"format": "delta"}), "cannot be read"),
+        (change(table={"format": "delta", "id": 1, "root": ""}), "a name in it"),
+        (change(columns=[1]), "cannot be read"),
+        (change(columns=None), "cannot be read"),
+        (change(options=[["a", {"b": 1}]]), "is not a parameter"),
+        (change(enabled="false"), "neither"),
+        (change(numbers=-1), "-1"),
         (column(number=2), "two columns have the same number"),
         (column(number="1"), "invalid number"),
         (column(number=True), "invalid number"),
@@ -122,7 +125,7 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         (column(surprise=1), "cannot be read"),
         (column(params=[["limit", [[[]]]]]), "is not a parameter"),
         (
-            changed(columns=[{**FIRST, "number": n} for n in range(1, 2_002)]),
+            change(columns=[{**FIRST, "number": n} for n in range(1, 2_002)]),
             "at most 2,000 columns",
         ),
     ],
@@ -143,7 +146,7 @@ def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
 
 
 def test_one_with_a_fault_can_be_written_as_dropped() -> None:
-    found = Definition.read(changed(format=3), "7d4d")
+    found = Definition.read(change(format=3), "7d4d")
     assert (found.name, found.table) == (DEFINITION.name, DEFINITION.table)
     again = Definition.read(found.to_json(), "7d4d")
     assert again.fault is None

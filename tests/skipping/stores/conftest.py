@@ -134,7 +134,7 @@ def public() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def tidied(opensearch: str) -> Iterator[None]:
+def delete_indexes(opensearch: str) -> Iterator[None]:
     """What `cluster.make` made on the shared node is gone after the module."""
     yield
     request = urllib.request.Request(f"http://{opensearch}/faults-*", method="DELETE")

@@ -66,7 +66,7 @@ def bits(keys: Sequence[Sequence[int]], *, layout: int = 1, sketch: str = "s3") 
     return BitsSet("filter", "layout", ((layout, pa.array(keys, pa.list_(INTS, slices))),), sketch)
 
 
-def filled(store: IndexStore, values: Values, *, index: str = "i") -> range:
+def fill(store: IndexStore, values: Values, *, index: str = "i") -> range:
     """A new index with entries of these sketches."""
     n = len(next(iter(values.values())))
     store.define(definition(index, table=index), expect=None)

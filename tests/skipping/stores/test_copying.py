@@ -21,16 +21,16 @@ from tests.skipping.stores.samples import (
     bounds,
     definition,
     entries,
-    filled,
+    fill,
     filters,
 )
 from tests.skipping.stores.test_damaged import false_skips, grown
 
 
-def built(store: IndexStore) -> None:
+def build_store(store: IndexStore) -> None:
     values = bounds([1, None, 3], [True, False, True])
     values |= {"s2_known": [True] * 3, "s2_values": [["b", "a"], None, []]}
-    filled(store, values | filters([b"\0\xff", None, b"a"], [1, 2, None]))
+    fill(store, values | filters([b"\0\xff", None, b"a"], [1, 2, None]))
     store.reserve("i", 4)
     store.write("i", entries([6, 5], stamp=[7, None]), revision=1)
     store.remove("i", pa.array([5]))
@@ -49,11 +49,11 @@ def rows(store: IndexStore) -> list[dict[str, object]]:
 @pytest.mark.parametrize("source", ["memory", "sqlite"])
 @pytest.mark.parametrize("target", ["memory", "sqlite"])
 def test_all_of_it(source: str, target: str, tmp_path: Path) -> None:
-    def made(kind: str, name: str) -> IndexStore:
+    def make_store(kind: str, name: str) -> IndexStore:
         return MemoryStore(name) if kind == "memory" else SqliteStore(tmp_path / f"{name}.db")
 
-    one, other = made(source, "one"), made(target, "other")
-    built(one)
+    one, other = make_store(source, "one"), make_store(target, "other")
+    build_store(one)
     assert copy(one, other) == CopyResult(1, 4)
     assert rows(other) == rows(one)
     assert [row["ordinal"] for row in rows(other)] == [0, 1, 2, 6]
@@ -91,8 +91,8 @@ def test_while_it_is_written(tmp_path: Path) -> None:
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     one, other = SqliteStore(tmp_path / "one.db"), SqliteStore(tmp_path / "other.db")
-    built(one)
-    built(other)
+    build_store(one)
+    build_store(other)
     before = (tmp_path / "other.db").read_bytes()
     for target in (other, one):
         with pytest.raises(StoreError, match="name an"):
@@ -127,7 +127,7 @@ def test_of_a_damaged_store_there_is_no_copy(target: str, tmp_path: Path) -> Non
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    built(SqliteStore(tmp_path / "one.db"))
+    build_store(SqliteStore(tmp_path / "one.db"))
 
     def run(target: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "skipping", "copy", str(tmp_path / "one.db"), target]

@@ -113,7 +113,7 @@ def false_skips(path: Path, keys: range = range(0, SPAN, 7)) -> int:
     )
 
 
-def tried(path: Path, keys: range = range(0, SPAN, 40)) -> str:
+def run_damaged(path: Path, keys: range = range(0, SPAN, 40)) -> str:
     try:
         return "WRONG" if false_skips(path, keys) else "right"
     except Damaged:
@@ -131,7 +131,7 @@ def made(tmp_path: Path) -> Path:
     return path
 
 
-def flipped(made: Path, flips: int) -> Counter[str]:
+def flip_bytes(made: Path, flips: int) -> Counter[str]:
     whole, chosen, seen = made.read_bytes(), random.Random(7), Counter[str]()
     place = made.with_name("flipped.db")
     for n in range(flips):
@@ -140,12 +140,12 @@ def flipped(made: Path, flips: int) -> Counter[str]:
         at = (n * len(whole) // flips + chosen.randrange(64)) % len(whole)
         data[at] ^= 1 << chosen.randrange(8)
         place.write_bytes(data)
-        seen[tried(place)] += 1
+        seen[run_damaged(place)] += 1
     return seen
 
 
 def test_flipped_bits(made: Path) -> None:
-    seen = flipped(made, 300)
+    seen = flip_bytes(made, 300)
     assert seen["WRONG"] == 0
     assert seen["damaged"] > 100
     assert seen["damaged"] + seen["refused"] + seen["right"] == 300
@@ -153,7 +153,7 @@ def test_flipped_bits(made: Path) -> None:
 
 @pytest.mark.soak
 def test_many_flipped_bits(made: Path) -> None:
-    assert flipped(made, 10_000)["WRONG"] == 0
+    assert flip_bytes(made, 10_000)["WRONG"] == 0
 
 
 def test_pages_of_two_copies(made: Path) -> None:
@@ -169,10 +169,10 @@ def test_pages_of_two_copies(made: Path) -> None:
             data = bytearray(base)
             data[there] = other[there]
             place.write_bytes(data)
-            seen[tried(place)] += 1
+            seen[run_damaged(place)] += 1
     for cut in range(1, pages, max(1, pages // 30)):
         place.write_bytes(older[: cut * size] + newer[cut * size :])
-        seen[tried(place)] += 1
+        seen[run_damaged(place)] += 1
     assert seen["WRONG"] == 0
     assert seen["damaged"] > 10
 
@@ -183,7 +183,7 @@ def test_cut_off(made: Path) -> None:
     for size in range(0, len(whole), len(whole) // 40):
         for cut in (size, size // 4_096 * 4_096):
             place.write_bytes(whole[:cut])
-            seen[tried(place)] += 1
+            seen[run_damaged(place)] += 1
     assert seen["WRONG"] == seen["right"] == 0
 
 
@@ -227,7 +227,7 @@ def test_a_copy_taken_while_it_is_written(made: Path, writer: subprocess.Popen[b
             while part := source.read(1 << 15):
                 target.write(part)
                 time.sleep(chosen.choice([0, 0, 0.003]))
-        seen[tried(place)] += 1
+        seen[run_damaged(place)] += 1
         for each in made.parent.glob("copy.db*"):
             each.unlink()
     assert writer.poll() is None
@@ -249,7 +249,7 @@ def test_a_backup_put_beside_a_log_that_was_left(made: Path) -> None:
                 shutil.copy(f"{path}{side}", made.with_name(f"kept{side}"))
         shutil.copy(made, path)
         shutil.copy(made.with_name("kept-wal"), f"{path}-wal")
-        seen[tried(path)] += 1
+        seen[run_damaged(path)] += 1
     assert seen["WRONG"] == 0
 
 

@@ -27,7 +27,7 @@ from skipping.stores.fork_safety import Gate, Lock, reset_after_fork
 from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.samples import bounds, definition, entries, filled
+from tests.skipping.stores.samples import bounds, definition, entries, fill
 
 # Python says of every fork beside threads that it may hang: that it does not is what is shown.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.nightly]
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), py
 FILES, CHILDREN, QUESTIONS = 200, 4, 2_000
 
 
-def forked(work: Callable[[], object], *, timeout: float = 120) -> Callable[[], object]:
+def run_in_fork(work: Callable[[], object], *, timeout: float = 120) -> Callable[[], object]:
     """Begin some work in a child of this process; what it gives, or said when it failed."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -84,7 +84,7 @@ def wrong(store: IndexStore, questions: int, seed: int) -> Counter[str]:
 def numbered(store: IndexStore) -> IndexStore:
     """File f has the bounds f and f, and the term t<f>."""
     values = {"s2_known": [True] * FILES, "s2_values": [[f"t{f}"] for f in range(FILES)]}
-    filled(store, bounds(range(FILES)) | values)
+    fill(store, bounds(range(FILES)) | values)
     return store
 
 
@@ -102,7 +102,8 @@ def test_children_ask_what_the_parent_opened(numbered: IndexStore) -> None:
         thread.start()
     try:
         results = [
-            forked(lambda seed=seed: wrong(numbered, QUESTIONS, seed)) for seed in range(CHILDREN)
+            run_in_fork(lambda seed=seed: wrong(numbered, QUESTIONS, seed))
+            for seed in range(CHILDREN)
         ]
     finally:
         ended.set()
@@ -118,24 +119,24 @@ def test_a_lookup_made_before(numbered: IndexStore) -> None:
     lookup = Lookup(numbered, ttl=3_600)
     columns = {"col-1": QueryColumn("x", Domain("integer", pa.int64()), "bigint")}
 
-    def left(key: int) -> int:
+    def remaining(key: int) -> int:
         found = lookup.ask(made, Compare("col-1", "=", key), columns, timeout=60)
         return FILES - len(found.pruned)
 
-    assert left(1) == 1
-    results = [forked(lambda key=key: left(key)) for key in range(4)]
+    assert remaining(1) == 1
+    results = [run_in_fork(lambda key=key: remaining(key)) for key in range(4)]
     assert [result() for result in results] == [1] * 4
 
 
 def test_both_write_after_a_fork(reachable: IndexStore) -> None:
-    filled(reachable, bounds(range(FILES)))
+    fill(reachable, bounds(range(FILES)))
 
     def write() -> int:
         ordinals = reachable.reserve("i", 5)
         reachable.write("i", entries(ordinals, bounds([1] * 5)), revision=1)
         return ordinals.start
 
-    results = [forked(write) for _ in range(3)]
+    results = [run_in_fork(write) for _ in range(3)]
     starts = [write(), *(result() for result in results)]
     there = reachable.catalogue("i").files["ordinal"].to_pylist()
     assert sorted(map(str, starts)) == [str(FILES + 5 * n) for n in range(4)]
@@ -145,7 +146,7 @@ def test_both_write_after_a_fork(reachable: IndexStore) -> None:
 def test_a_load_under_way_is_the_parents() -> None:
     loading, go = SingleFlight[str](), threading.Event()
     assert loading.result("key", lambda: str(go.wait(60)), timeout=0) is None
-    result = forked(lambda: loading.result("key", lambda: "mine", timeout=60), timeout=20)
+    result = run_in_fork(lambda: loading.result("key", lambda: "mine", timeout=60), timeout=20)
     assert result() == "mine"
     go.set()
     assert loading.result("key", lambda: "again", timeout=60) in ("True", "again")
@@ -166,7 +167,7 @@ def test_a_lock_is_free_in_a_child() -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    assert forked(take, timeout=20)() == "taken"
+    assert run_in_fork(take, timeout=20)() == "taken"
     go.set()
     thread.join()
     with lock:
@@ -184,13 +185,13 @@ def test_what_is_gone_is_not_called() -> None:
     for each in (kept, kept, gone):
         reset_after_fork(each)
     del gone, each
-    assert forked(lambda: Counted.calls)() == 1
+    assert run_in_fork(lambda: Counted.calls)() == 1
     assert Counted.calls == 0
 
 
 def test_a_fork_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(tmp_path / "store.db")
-    filled(store, bounds([1, 2]))
+    fill(store, bounds([1, 2]))
     gate = Gate(patience=0.5)
     monkeypatch.setattr(sqlite_schema, "_open", gate)
     opened = threading.Event()
@@ -200,7 +201,7 @@ def test_a_fork_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.Monke
             opened.set()
             time.sleep(seconds)
 
-    def asked() -> int:
+    def query_store() -> int:
         return len(store.definitions())
 
     for seconds, said in (
@@ -212,9 +213,9 @@ def test_a_fork_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.Monke
         thread.start()
         opened.wait()
         start = time.monotonic()
-        result = forked(asked)
+        result = run_in_fork(query_store)
         assert 0.1 < time.monotonic() - start < 1.5
         found = result()
         assert found == said if said == 1 else "was forked" in str(found)
-        assert asked() == 1
+        assert query_store() == 1
         thread.join()

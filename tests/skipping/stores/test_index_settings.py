@@ -32,7 +32,7 @@ def prefix(opensearch: str) -> Iterator[str]:
     urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=60).close()
 
 
-def made_with(opensearch: str, prefix: str) -> dict[str, Any]:
+def make_with(opensearch: str, prefix: str) -> dict[str, Any]:
     """The settings of the one index with entries, as the server has them."""
     with urllib.request.urlopen(f"http://{opensearch}/{prefix}*/_settings", timeout=60) as answer:
         found = json.loads(answer.read())
@@ -59,7 +59,7 @@ def test_the_index_has_them_and_answers_alike(opensearch: str, prefix: str) -> N
             store.write("i", entries(range(start, start + 20), part), revision=1)
         store.remove("i", pa.array([3, 33, 53]))
     cluster, memory = stores
-    settings = made_with(opensearch, prefix)
+    settings = make_with(opensearch, prefix)
     assert (settings["number_of_shards"], settings["number_of_replicas"]) == ("3", "0")
     assert "auto_expand_replicas" not in settings
 
@@ -92,7 +92,7 @@ def test_without_them_there_is_one_shard_and_replicas_follow_the_nodes(
     assert store.size("i") == 0
     store.reserve("i", 1)
     store.write("i", entries([0], bounds([1])), revision=1)
-    settings = made_with(opensearch, prefix)
+    settings = make_with(opensearch, prefix)
     assert (settings["number_of_shards"], settings["auto_expand_replicas"]) == ("1", "0-1")
 
 
@@ -126,5 +126,5 @@ def test_shards_follow_the_files_of_the_first_build(
     store.define(definition(), expect=None)
     store.reserve("i", files)
     store.write("i", entries([0, files - 1], bounds([1, 2])), revision=1)
-    assert made_with(opensearch, prefix)["number_of_shards"] == shards
+    assert make_with(opensearch, prefix)["number_of_shards"] == shards
     assert ask(store, FieldCompare("low", ">", 1, "s1")) == [0]

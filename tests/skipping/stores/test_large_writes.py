@@ -27,7 +27,7 @@ def write(store: IndexStore, lists: pa.ChunkedArray) -> int:
     return n
 
 
-def checked(store: IndexStore, n: int) -> None:
+def check_rows(store: IndexStore, n: int) -> None:
     assert ask(store, Overlaps("low", "high", pa.array([1, n - 1]), "s1")) == [0, *range(2, n - 1)]
     assert ask(store, Contains("values", pa.array(["own 1", f"own {n - 1}"]), "s2")) == [
         0,
@@ -46,7 +46,7 @@ def test_more_than_one_chunk_takes(
     rows = [["all", f"own {n}"] for n in range(60)]
     size = len(rows) // chunks
     parts = [pa.array(rows[a : a + size], type) for a in range(0, len(rows), size)]
-    checked(store, write(store, pa.chunked_array(parts)))
+    check_rows(store, write(store, pa.chunked_array(parts)))
     store.remove("i", pa.array([5]))
     assert ask(store, Contains("values", pa.array(["none"]), "s2")) == [*range(5), *range(6, 60)]
 

@@ -15,7 +15,7 @@ from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.stores import IndexStore, slices
 from skipping.stores.memory import store as memory
 from skipping.stores.memory.store import MemoryStore
-from tests.skipping.stores.samples import ask, definition, entries, filled, filters
+from tests.skipping.stores.samples import ask, definition, entries, fill, filters
 from tests.skipping.stores.small import DEFINITION, TESTS, bit, bits_of
 
 FILES, NOISE = 4, 5_000
@@ -26,7 +26,7 @@ def store_terms(store: IndexStore, terms: list[list[object]], type: pa.DataType)
         "s1_known": pa.array([True] * len(terms)),
         "s1_values": pa.array(terms, pa.list_(type)),
     }
-    filled(store, values)
+    fill(store, values)
 
 
 @pytest.mark.parametrize("each", [2, 2_000], ids=["few terms", "many terms"])
@@ -40,16 +40,16 @@ def test_keys_among_noise(store: IndexStore, type: pa.DataType, each: int) -> No
     store_terms(store, [[term(number) for number in file] for file in files], type)
     noise = [term(-2 - n) for n in range(NOISE)]
 
-    def asked(test: type[Test], *numbers: int) -> list[int]:
+    def query_store(test: type[Test], *numbers: int) -> list[int]:
         keys = [*noise, *map(term, numbers), *map(term, numbers), None]
         return ask(store, test("values", pa.array(keys, type), "s1"))
 
-    assert asked(Contains, each, 3 * each) == [0, 2]
-    assert asked(Contains) == [0, 1, 2, 3]
-    assert asked(Contains, -1) == []
-    assert asked(ContainsOther, *files[1]) == [1]
-    assert asked(ContainsOther, *files[1][1:]) == []
-    assert asked(ContainsOther, *files[0], *files[3]) == [0, 3]
+    assert query_store(Contains, each, 3 * each) == [0, 2]
+    assert query_store(Contains) == [0, 1, 2, 3]
+    assert query_store(Contains, -1) == []
+    assert query_store(ContainsOther, *files[1]) == [1]
+    assert query_store(ContainsOther, *files[1][1:]) == []
+    assert query_store(ContainsOther, *files[0], *files[3]) == [0, 3]
 
 
 @pytest.mark.parametrize("least", [-(2**63), -2_000, 0])

@@ -98,7 +98,7 @@ def session(**start: str) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf))
 
 
-def opened(spark: Any, **said: str) -> Access:
+def open_address(spark: Any, **said: str) -> Access:
     """What goes to the store of a session that says this."""
     start = dict(spark.sparkContext._conf.getAll())
     said = {f"spark.skipping.{key.replace('_', '.')}": value for key, value in said.items()}
@@ -112,8 +112,8 @@ def test_opened_by_the_settings_of_a_session() -> None:
     named |= {"certificate": "c.pem", "key": "k.pem"}
     said = {f"opensearch_{key}": value for key, value in named.items()}
     said["store"] = "opensearch+https://search.example"
-    assert opened(session(), **said) == Access(**named)
-    assert opened(session(**said)) == Access(**named)
+    assert open_address(session(), **said) == Access(**named)
+    assert open_address(session(**said)) == Access(**named)
 
 
 HOME, EVIL = "opensearch+https://home.example", "opensearch+https://evil.example"
@@ -131,15 +131,15 @@ def test_credentials_go_to_the_server_of_start_up_only(
         spark = session(store=HOME, opensearch_user="svc", opensearch_password="s3cret")
     pair = {"opensearch_user": "me", "opensearch_password": "0wn"}
     mine = Access(user="me", password="0wn")
-    assert opened(spark) == Access(user="svc", password="s3cret")
-    assert opened(spark, **pair) == mine
+    assert open_address(spark) == Access(user="svc", password="s3cret")
+    assert open_address(spark, **pair) == mine
     for other in (EVIL, HOME.replace("+https", ""), f"{HOME}:9201"):
-        assert opened(spark, store=other) == Access(withheld=True)
+        assert open_address(spark, store=other) == Access(withheld=True)
         assert open_store(other)._access == Access(withheld=by == "environment")  # type: ignore[attr-defined]
-    assert opened(spark, store=EVIL, **pair) == mine
-    assert opened(spark, opensearch_ca="mine.pem") == Access(ca="mine.pem", withheld=True)
+    assert open_address(spark, store=EVIL, **pair) == mine
+    assert open_address(spark, opensearch_ca="mine.pem") == Access(ca="mine.pem", withheld=True)
     with pytest.raises(SettingError, match="go together"):
-        opened(spark, store=EVIL, opensearch_user="me")
+        open_address(spark, store=EVIL, opensearch_user="me")
 
 
 def test_start_up_is_known_by_other_spellings(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_start_up_is_known_by_other_spellings(tmp_path: Path) -> None:
     spark = session(store=HOME, opensearch_ca=str(tmp_path / "ca.pem"), **named, **files)
     nothing = Access(ca=str(tmp_path / "ca.pem"), withheld=True)
     said = {"store": EVIL, "opensearch_user": "svc"}
-    assert opened(spark, **said, opensearch_password=" s3cret\t") == nothing
+    assert open_address(spark, **said, opensearch_password=" s3cret\t") == nothing
     for certificate, key in (
         ("./c.pem", "k.pem"),
         ("c.pem", "mine.pem"),
@@ -162,14 +162,14 @@ def test_start_up_is_known_by_other_spellings(tmp_path: Path) -> None:
     ):
         pair = {"certificate": f"{tmp_path}/{certificate}", "key": f"{tmp_path}/{key}"}
         other = {f"opensearch_{name}": path for name, path in pair.items()}
-        assert opened(spark, store=EVIL, **other) == nothing
+        assert open_address(spark, store=EVIL, **other) == nothing
     mine = {f"opensearch_{name}": f"{tmp_path}/mine.pem" for name in ("certificate", "key")}
-    assert opened(spark, store=EVIL, **mine).certificate == f"{tmp_path}/mine.pem"
-    again = opened(spark, opensearch_ca=f"{tmp_path}/./ca.pem")
+    assert open_address(spark, store=EVIL, **mine).certificate == f"{tmp_path}/mine.pem"
+    again = open_address(spark, opensearch_ca=f"{tmp_path}/./ca.pem")
     assert (again.user, again.certificate) == ("svc", f"{tmp_path}/c.pem")
 
 
-def prefixed(n: int) -> Callable[[str], Access]:
+def open_with_prefix(n: int) -> Callable[[str], Access]:
     return lambda _: Access(prefix=f"p{n}-")
 
 
@@ -177,7 +177,7 @@ def test_few_stores_are_open_at_once() -> None:
     """Anybody may SET a prefix, a user or an address, again and again."""
     first = open_store("opensearch://127.0.0.1")
     for n in range(40):
-        found = {open_store("opensearch://127.0.0.1", access=prefixed(n)) for _ in range(2)}
+        found = {open_store("opensearch://127.0.0.1", access=open_with_prefix(n)) for _ in range(2)}
         assert len(found) == 1
     assert open_store("opensearch://127.0.0.1") is not first
 
@@ -187,15 +187,15 @@ def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = {"store": "opensearch://plain.example", **pair}
     given = Access(user="me", password="0wn")
     with pytest.raises(SettingError, match=r"plain HTTP.*opensearch\.insecure") as raised:
-        opened(session(), **plain)
+        open_address(session(), **plain)
     assert "0wn" not in str(raised.value)
     for host in ("127.0.0.1", "[::1]", "localhost"):
-        assert opened(session(), **{**plain, "store": f"opensearch://{host}"}) == given
-    assert opened(session(opensearch_insecure="true"), **plain) == given
+        assert open_address(session(), **{**plain, "store": f"opensearch://{host}"}) == given
+    assert open_address(session(opensearch_insecure="true"), **plain) == given
     with pytest.raises(SettingError, match="counts only"):
-        opened(session(), opensearch_insecure="true", **plain)
+        open_address(session(), opensearch_insecure="true", **plain)
     monkeypatch.setenv(INSECURE, "true")
-    assert opened(session(), **plain) == given
+    assert open_address(session(), **plain) == given
 
 
 @pytest.mark.parametrize(

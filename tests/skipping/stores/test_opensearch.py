@@ -22,7 +22,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
 
-pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
+pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_capabilities_are_probed_again_after_a_refused_search(
 def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:
     store = make(mortal.address, files=10_100)
     with front(mortal.address) as between:
-        between.rule = _altered(
+        between.rule = _alter(
             lambda answer: answer["_shards"].update(failed=1), body=b'"search_after"'
         )
         with pytest.raises(StoreError, match="shards"):
@@ -159,7 +159,7 @@ def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:
 # In part
 
 
-def _altered(change: Callable[[Any], object], *, body: bytes = b"scripted_metric") -> Any:
+def _alter(change: Callable[[Any], object], *, body: bytes = b"scripted_metric") -> Any:
     """A rule that changes the answers to searches with these words in them."""
 
     def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
@@ -191,7 +191,7 @@ def test_an_answer_in_part_is_no_answer(
 ) -> None:
     store = at(make(opensearch), between.address)
     assert answers(store) == EXPECTED
-    between.rule = _altered(change)
+    between.rule = _alter(change)
     with pytest.raises(StoreError):
         answers(store)
 

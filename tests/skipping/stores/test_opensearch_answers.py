@@ -39,9 +39,9 @@ from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request, front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
-from tests.skipping.stores.test_copying import built, rows
+from tests.skipping.stores.test_copying import build_store, rows
 
-pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
+pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
 
 # Forked
 
@@ -149,7 +149,7 @@ def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.Monke
     store = make(opensearch, files=0)
     fields = ["s1_known", "s1_low", "s2_known", "s3_raw", "s3_known", "s9_none"]
 
-    def seen() -> pa.Table:
+    def compare_reads() -> pa.Table:
         """By pages, and the same without."""
         kept = store._entries(store._registry.read("i"))
         packed = kept._read_pages(fields)
@@ -168,18 +168,18 @@ def test_pages_say_what_documents_say(opensearch: str, monkeypatch: pytest.Monke
 
     identity = entries(store.reserve("i", 10))
     store.write("i", identity.select(IDENTITY.names), revision=1)
-    assert seen()["s1_low"].null_count == 10
+    assert compare_reads()["s1_low"].null_count == 10
     store.write("i", identity.slice(3, 6), revision=1)  # they get sketches
-    assert seen()["s1_known"].to_pylist() == [None] * 3 + [True] * 6 + [None]
+    assert compare_reads()["s1_known"].to_pylist() == [None] * 3 + [True] * 6 + [None]
     raw = pa.array([b"\x00\xff", None, b"y" * 40_000])
     some = entries(store.reserve("i", 3)).append_column("s3_known", pa.array([True] * 3))
     store.write("i", some.append_column("s3_raw", raw), revision=1)
-    assert seen()["s3_raw"].to_pylist()[10:] == [b"\x00\xff", None, None]
-    assert seen()["s3_known"].to_pylist()[10:] == [True, True, False]
+    assert compare_reads()["s3_raw"].to_pylist()[10:] == [b"\x00\xff", None, None]
+    assert compare_reads()["s3_known"].to_pylist()[10:] == [True, True, False]
     store.remove("i", pa.array([0, 4, 12]))
-    assert seen()["ordinal"].to_pylist() == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
+    assert compare_reads()["ordinal"].to_pylist() == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
     store.remove("i", pa.array(range(13)))
-    assert len(seen()) == 0
+    assert len(compare_reads()) == 0
 
 
 @pytest.mark.parametrize("damage", ["", "bm8=", None])
@@ -310,7 +310,7 @@ def _pair(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def _guarded(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+def _require_login(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
     # me:s3cr\u20act, as UTF-8
     if request.headers.get("authorization") == "Basic bWU6czNjcuKCrHQ=":
         return to_node(request.body)
@@ -330,7 +330,7 @@ def test_tls_and_passwords(opensearch: str, tmp_path: Path) -> None:
         key=str(key),
     )
     with front(opensearch, tls=tls) as between:
-        between.rule = _guarded
+        between.rule = _require_login
         server = f"https://{between.address}"
         store = OpenSearchStore(server, good)
         store.define(DEFINITION, expect=None)
@@ -367,7 +367,7 @@ def test_a_store_that_is_named_later_is_told_nothing(
 ) -> None:
     monkeypatch.setenv(USER, "svc")
     monkeypatch.setenv(PASSWORD, "s3cret")
-    between.rule = _guarded
+    between.rule = _require_login
     store = open_store(f"opensearch://{between.address}")
     with pytest.raises(StoreError, match=f"named at start-up, in {STORE}") as raised:
         store.definitions()
@@ -378,7 +378,7 @@ def test_a_store_that_is_named_later_is_told_nothing(
 
 def test_a_copy_there_and_back(opensearch: str, tmp_path: Path) -> None:
     one = SqliteStore(tmp_path / "one.db")
-    built(one)
+    build_store(one)
     access = Access(prefix=f"copy-{uuid.uuid4().hex[:12]}-")
     there = OpenSearchStore(f"http://{opensearch}", access, kept=0)
     assert copy(one, there) == CopyResult(1, 4)

@@ -14,7 +14,7 @@ from tests.skipping.stores.cluster import answers, at, make
 from tests.skipping.stores.proxy import Answer, Front, Request
 from tests.skipping.stores.small import EXPECTED, TESTS, bit, bits_of
 
-pytestmark = pytest.mark.usefixtures("tidied")
+pytestmark = pytest.mark.usefixtures("delete_indexes")
 
 
 def _scripts(between: Front) -> int:

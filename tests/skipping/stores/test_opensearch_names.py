@@ -15,14 +15,14 @@ from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import at, make
 from tests.skipping.stores.samples import bounds, entries
 
-pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
+pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
 
 
 def column(number: int, name: str, kind: str = "MIN_MAX", **more: Any) -> IndexedColumn:
     return IndexedColumn(number, name, f"col-{name}", "bigint", kind, **more)
 
 
-def named(columns: Sequence[IndexedColumn], fields: dict[str, str]) -> dict[str, str]:
+def name_columns(columns: Sequence[IndexedColumn], fields: dict[str, str]) -> dict[str, str]:
     """Each alias by its full name."""
     found: dict[str, str] = {}
 
@@ -127,21 +127,21 @@ LISTED = {"s2_known": "bool", "s2_values": "list<string>", "s2_nulls": "int64"}
 def test_names(
     columns: list[IndexedColumn], fields: dict[str, str], expected: dict[str, str]
 ) -> None:
-    assert named(columns, fields) == expected
+    assert name_columns(columns, fields) == expected
 
 
 def test_names_leave_room_for_columns_to_come() -> None:
     columns = [column(n, f"c{n}") for n in range(1, 200)]
-    few = named(columns[:50], fields_of(*range(1, 51)))
+    few = name_columns(columns[:50], fields_of(*range(1, 51)))
     assert len(few) == 100
-    many = named(columns, fields_of(*range(1, 200)))
+    many = name_columns(columns, fields_of(*range(1, 200)))
     assert len(many) == 0
-    some = named(columns[:90], fields_of(*range(1, 91)))
+    some = name_columns(columns[:90], fields_of(*range(1, 91)))
     assert 0 < len(some) < 180
     assert "columns.c1.min" in some
 
 
-def found(store: OpenSearchStore, query: Any) -> list[int]:
+def search_ordinals(store: OpenSearchStore, query: Any) -> list[int]:
     """Ordinals of the documents that a search selects, as somebody without us would say it."""
     name = store._registry.read("i").entries
     body = {"query": query, "sort": ["ordinal"], "_source": False, "size": 100}
@@ -149,14 +149,14 @@ def found(store: OpenSearchStore, query: Any) -> list[int]:
     return [hit["sort"][0] for hit in hits]
 
 
-def defined(*columns: IndexedColumn) -> Definition:
+def define_columns(*columns: IndexedColumn) -> Definition:
     return Definition("i", TableId("delta", "t", "file:/t"), "default.t", columns)
 
 
 def test_a_search_by_names(opensearch: str) -> None:
     store = make(opensearch, files=0)
     columns = column(1, "price"), column(2, "price", "VALUE_LIST"), column(4, "seller.name")
-    assert store.define(defined(*columns), expect=1) == 2
+    assert store.define(define_columns(*columns), expect=1) == 2
     values = {
         **bounds([10, 20, 30]),
         "s2_known": [True] * 3,
@@ -166,10 +166,10 @@ def test_a_search_by_names(opensearch: str) -> None:
         "s4_high": pa.array(["x", "y", "z"]),
     }
     store.write("i", entries(list(store.reserve("i", 3)), values), revision=2)
-    assert found(store, {"range": {"columns.price.min": {"gte": 20}}}) == [1, 2]
-    assert found(store, {"term": {"columns.price.values": "c"}}) == [1, 2]
-    assert found(store, {"query_string": {"query": "columns.seller.name.max:y"}}) == [1]
-    assert found(store, {"exists": {"field": "columns.price.max"}}) == [0, 1, 2]
+    assert search_ordinals(store, {"range": {"columns.price.min": {"gte": 20}}}) == [1, 2]
+    assert search_ordinals(store, {"term": {"columns.price.values": "c"}}) == [1, 2]
+    assert search_ordinals(store, {"query_string": {"query": "columns.seller.name.max:y"}}) == [1]
+    assert search_ordinals(store, {"exists": {"field": "columns.price.max"}}) == [0, 1, 2]
     name = store._registry.read("i").entries
     counted = {"size": 0, "aggs": {"v": {"terms": {"field": "columns.price.values"}}}}
     buckets = store._client.call("POST", f"/{name}/_search", counted)["aggregations"]["v"]
@@ -177,17 +177,17 @@ def test_a_search_by_names(opensearch: str) -> None:
 
     # Names follow the definition, whoever writes next.
     renamed = replace(columns[0], name="amount"), replace(columns[1], name="amount"), columns[2]
-    assert store.define(defined(*renamed), expect=2) == 3
-    assert found(store, {"term": {"columns.amount.values": "c"}}) == [1, 2]
-    assert found(store, {"range": {"columns.amount.min": {"lt": 20}}}) == [0]
+    assert store.define(define_columns(*renamed), expect=2) == 3
+    assert search_ordinals(store, {"term": {"columns.amount.values": "c"}}) == [1, 2]
+    assert search_ordinals(store, {"range": {"columns.amount.min": {"lt": 20}}}) == [0]
     # A column of a name that was another's: it is what the name means now.
     again = replace(columns[0], number=5, identity="col-new")
-    assert store.define(defined(*renamed, again), expect=3) == 4
+    assert store.define(define_columns(*renamed, again), expect=3) == 4
     more = {"s5_known": pa.array([True]), "s5_low": pa.array([7]), "s5_high": pa.array([8])}
     store.write("i", entries(list(store.reserve("i", 1)), more), revision=4)
-    assert found(store, {"term": {"columns.price.max": 8}}) == [3]
-    assert found(store, {"term": {"columns.amount.max": 20}}) == [1]
-    assert found(store, {"term": {"columns.price.min": 10}}) == []
+    assert search_ordinals(store, {"term": {"columns.price.max": 8}}) == [3]
+    assert search_ordinals(store, {"term": {"columns.amount.max": 20}}) == [1]
+    assert search_ordinals(store, {"term": {"columns.price.min": 10}}) == []
 
 
 @pytest.mark.parametrize(
@@ -208,34 +208,34 @@ def test_a_search_by_names(opensearch: str) -> None:
 )
 def test_a_server_takes_every_name(opensearch: str, name: str) -> None:
     store = make(opensearch, files=0)
-    store.define(defined(column(1, name)), expect=1)
+    store.define(define_columns(column(1, name)), expect=1)
     store.write("i", entries(list(store.reserve("i", 2)), bounds([1, 2])), revision=2)
-    (alias,) = (a for a in named([column(1, name)], fields_of(1)) if a.endswith(".min"))
-    assert found(store, {"term": {alias: 2}}) == [1]
+    (alias,) = (a for a in name_columns([column(1, name)], fields_of(1)) if a.endswith(".min"))
+    assert search_ordinals(store, {"term": {alias: 2}}) == [1]
 
 
 def test_what_cannot_be_named_is_in_nobodys_way(opensearch: str) -> None:
     """An alias that was there before cannot become an object: the others get their names."""
     store = make(opensearch, files=0)
-    store.define(defined(column(1, "a")), expect=1)
+    store.define(define_columns(column(1, "a")), expect=1)
     store.write("i", entries(list(store.reserve("i", 2)), bounds([1, 2])), revision=2)
-    store.define(defined(column(6, "a.min"), column(7, "b")), expect=2)
+    store.define(define_columns(column(6, "a.min"), column(7, "b")), expect=2)
     more = {f"s{n}_{part}": pa.array([n]) for n in (6, 7) for part in ("low", "high")}
     flags = {f"s{n}_known": pa.array([True]) for n in (6, 7)}
     store.write("i", entries(list(store.reserve("i", 1)), {**flags, **more}), revision=3)
-    assert found(store, {"term": {"columns.b.min": 7}}) == [2]
+    assert search_ordinals(store, {"term": {"columns.b.min": 7}}) == [2]
     assert store.catalogue("i").files.num_rows == 3
 
 
 def test_an_index_of_an_earlier_release_gets_names(opensearch: str) -> None:
     store = make(opensearch, files=0)
-    store.define(defined(column(1, "x")), expect=1)
+    store.define(define_columns(column(1, "x")), expect=1)
     store._named = Everything()  # type: ignore[assignment]
     store.write("i", entries(list(store.reserve("i", 2)), bounds([1, 2])), revision=2)
-    assert found(store, {"term": {"columns.x.min": 2}}) == []
+    assert search_ordinals(store, {"term": {"columns.x.min": 2}}) == []
     later = at(store, opensearch)
     later.write("i", entries(list(later.reserve("i", 1)), bounds([2])), revision=2)
-    assert found(store, {"term": {"columns.x.min": 2}}) == [1, 2]
+    assert search_ordinals(store, {"term": {"columns.x.min": 2}}) == [1, 2]
 
 
 class Everything(set[Any]):

@@ -66,7 +66,7 @@ def as_user(node: SecuredNode, name: str, **other: Any) -> OpenSearchStore:
     return OpenSearchStore(node.server, replace(access, **other))
 
 
-def refused(use: Callable[[], object], message: str) -> str:
+def expect_refusal(use: Callable[[], object], message: str) -> str:
     """All that anybody could print of an error."""
     with pytest.raises(StoreError, match=message) as raised:
         use()
@@ -97,26 +97,32 @@ def test_roles_and_certificates(
     assert reader.state("secured") == State("active")
 
     said = [
-        refused(lambda: reader.reserve("secured", 1), "does not allow reader"),
-        refused(lambda: reader.remove("secured", pa.array([0])), "does not allow reader"),
-        refused(lambda: reader.define(replace(made, dropped=True), expect=1), "not allow reader"),
+        expect_refusal(lambda: reader.reserve("secured", 1), "does not allow reader"),
+        expect_refusal(lambda: reader.remove("secured", pa.array([0])), "does not allow reader"),
+        expect_refusal(
+            lambda: reader.define(replace(made, dropped=True), expect=1), "not allow reader"
+        ),
     ]
     dropped = replace(made, dropped=True)
     assert writer.define(dropped, expect=1) == 2
-    said.append(refused(lambda: writer.erase("secured"), "does not allow writer"))
+    said.append(expect_refusal(lambda: writer.erase("secured"), "does not allow writer"))
     keeper.erase("secured")
     assert list(keeper.definitions()) == []
 
     # Nobody else is let in, and who asks is told why.
     wrong = as_user(node, "reader", password=SECRETS["writer"])
-    said.append(refused(wrong.definitions, "does not accept the user or the password of reader"))
+    said.append(
+        expect_refusal(wrong.definitions, "does not accept the user or the password of reader")
+    )
     nobody = OpenSearchStore(node.server, Access(prefix=PREFIX, ca=str(node.ca)))
-    said.append(refused(nobody.definitions, "does not accept"))
-    said.append(refused(as_user(node, "reader", ca=None).definitions, "not trusted.*opensearch.ca"))
+    said.append(expect_refusal(nobody.definitions, "does not accept"))
+    said.append(
+        expect_refusal(as_user(node, "reader", ca=None).definitions, "not trusted.*opensearch.ca")
+    )
     other = OpenSearchStore(node.server, replace(reader._access, prefix="others-"))
-    said.append(refused(other.definitions, "does not allow reader"))
+    said.append(expect_refusal(other.definitions, "does not allow reader"))
     plain = OpenSearchStore(node.server.replace("https", "http"), reader._access)
-    said.append(refused(plain.definitions, "cannot be reached"))
+    said.append(expect_refusal(plain.definitions, "cannot be reached"))
 
     # A certificate instead of a password.
     pair = {"certificate": str(node.certificate), "key": str(node.key)}

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.nightly
 SLACK = 1.0  # seconds, on a machine that is busy with other tests
 
 
-def held(address: str) -> int:
+def hold_response(address: str) -> int:
     """Sockets of this process to a server."""
     gc.collect()
     port = int(address.rpartition(":")[2])
@@ -41,7 +41,7 @@ def wire(address: str, scheme: str = "http") -> Wire:
     return Wire(f"{scheme}://{address}", ca=None, certificate=None, key=None)
 
 
-def asked(line: Wire, seconds: float) -> float:
+def query_store(line: Wire, seconds: float) -> float:
     """Seconds that an exchange took in vain."""
     began = time.monotonic()
     with pytest.raises(StoreError):
@@ -53,11 +53,11 @@ def asked(line: Wire, seconds: float) -> float:
 def test_an_exchange_ends_by_its_deadline(how: str) -> None:
     with rogue(how) as address:
         line = wire(address, "https" if how == "mute handshake" else "http")
-        asked(line, 0.1)
-        before = held(address)
+        query_store(line, 0.1)
+        before = hold_response(address)
         for _ in range(8):
-            assert 0.1 <= asked(line, 0.1) < 0.1 + SLACK
-        assert held(address) <= before
+            assert 0.1 <= query_store(line, 0.1) < 0.1 + SLACK
+        assert hold_response(address) <= before
 
 
 WRONG = {
@@ -89,9 +89,9 @@ def test_an_answer_that_is_none(how: str, monkeypatch: pytest.MonkeyPatch) -> No
                 client.search("x", {})
 
         ask()
-        before = held(address)
+        before = hold_response(address)
         ask()
-        assert held(address) <= before
+        assert hold_response(address) <= before
 
 
 @pytest.mark.parametrize("how", ["drips", "silent", "drips headers", "endless", "resets"])
@@ -106,19 +106,19 @@ def test_two_hundred_questions_do_not_each_wait(how: str) -> None:
             return time.monotonic() - began
 
         ask(0)
-        before = held(address)
+        before = hold_response(address)
         began = time.monotonic()
         with ThreadPoolExecutor(8) as pool:
             assert max(pool.map(ask, range(200))) < 0.4 + SLACK
         assert time.monotonic() - began < 12  # 10 s in turns of eight, were each to wait
-        assert held(address) <= before
+        assert hold_response(address) <= before
 
 
 def test_more_questions_than_connections_wait_no_longer() -> None:
     with rogue("silent") as address:
         line = wire(address)
         with ThreadPoolExecutor(40) as pool:
-            took = list(pool.map(lambda _: asked(line, 0.5), range(40)))
+            took = list(pool.map(lambda _: query_store(line, 0.5), range(40)))
         assert max(took) < 0.5 + SLACK
 
 
@@ -136,7 +136,7 @@ def test_a_name_that_is_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None
     before = threading.active_count()
     try:
         lines = [wire(f"stalls{n}.example:9") for n in range(20)]
-        took = [asked(line, 0.05) for line in [*lines, *lines]]
+        took = [query_store(line, 0.05) for line in [*lines, *lines]]
         assert max(took) < 0.05 + SLACK
         assert threading.active_count() <= before + opensearch_http._LOOKUPS
         with pytest.raises(StoreError, match="lookups are still running"):
@@ -147,7 +147,7 @@ def test_a_name_that_is_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None
         lines[0].exchange("GET", "/x", None, {}, deadline=time.monotonic() + 5)
 
 
-def moved(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def move_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """What moves the clock on."""
     now = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -159,7 +159,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_pauses_grow_and_one_question_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    move = moved(monkeypatch)
+    move = move_clock(monkeypatch)
     breaker = CircuitBreaker("http://host")
     waited = []
     for _ in range(7):
@@ -189,7 +189,7 @@ def test_pauses_grow_and_one_question_goes_through(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_store_that_answers_others_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    move = moved(monkeypatch)
+    move = move_clock(monkeypatch)
     breaker = CircuitBreaker("http://host")
     began = time.monotonic()
     move(1)

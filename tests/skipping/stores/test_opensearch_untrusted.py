@@ -25,7 +25,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front, Request
 from tests.skipping.stores.small import DEFINITION, EXPECTED, bit, bits_of, entries
 
-pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
+pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
 
 OTHER = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
 

@@ -21,7 +21,7 @@ from tests.skipping.stores.cluster import answers, at, make, ordinals
 from tests.skipping.stores.proxy import Answer, Front
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 
-pytestmark = [pytest.mark.usefixtures("tidied"), pytest.mark.nightly]
+pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
 
 # Writers that die, sleep or come too late
 
@@ -211,7 +211,9 @@ def test_catalogue_deleted_under_who_asks(opensearch: str) -> None:
     assert store.define(replace(DEFINITION, index="j"), expect=None) == 1
 
 
-def said(store: OpenSearchStore, change: Callable[[Any], object], *, id: str = "") -> None:
+def alter_registry(
+    store: OpenSearchStore, change: Callable[[Any], object], *, id: str = ""
+) -> None:
     """Change what stands in the catalogue about index i, or copy it so under another id."""
     name, key = f"{store._access.prefix}catalogue", store._registry._keys["i"]
     found = store._client.document(name, key)["_source"]
@@ -228,7 +230,7 @@ def test_what_a_newer_release_wrote(opensearch: str) -> None:
     store = make(opensearch)
     other = replace(DEFINITION, index="j", table=TableId("delta", "u", "file:/u"), name="u")
     store.define(other, expect=None)
-    said(store, lambda source: source.update(format=99))
+    alter_registry(store, lambda source: source.update(format=99))
     for use in (lambda: answers(store), lambda: store.reserve("i", 1)):
         with pytest.raises(StoreError, match=r"format 99.*upgrade"):
             use()
@@ -241,7 +243,7 @@ def test_what_a_newer_release_wrote(opensearch: str) -> None:
 
 def test_registry_document_of_an_older_format_names_the_command(opensearch: str) -> None:
     store = make(opensearch)
-    said(store, lambda source: source.update(format=0))
+    alter_registry(store, lambda source: source.update(format=0))
     with pytest.raises(StoreError, match=r"format 0, .*: name another.*CREATE SKIPPING INDEX"):
         answers(at(store, opensearch))
     assert len(store.definitions()) == len(faults(store)) == 1
@@ -256,7 +258,7 @@ def test_only_indices_of_a_derived_name_are_deleted(
     store = at(make(opensearch), between.address)
     store.define(replace(DEFINITION, dropped=True), expect=1)
     name = store._registry.read("i").entries
-    said(store, lambda source: source["heads"]["i"].update(entries=entries))
+    alter_registry(store, lambda source: source["heads"]["i"].update(entries=entries))
     between.seen.clear()
     with pytest.raises(StoreError, match=r"document '[0-9a-f]{64}'"):
         store.erase("i")
@@ -264,7 +266,7 @@ def test_only_indices_of_a_derived_name_are_deleted(
     assert not any(r.method == "DELETE" for r in between.seen)
     with pytest.raises(StoreError, match="is not the path of an index"):
         store._client.call("DELETE", f"/{entries}" if entries != "payroll" else "/payroll,x")
-    said(store, lambda source: source["heads"]["i"].update(entries=name))
+    alter_registry(store, lambda source: source["heads"]["i"].update(entries=name))
     store.erase("i")
     (deleted,) = (r.path for r in between.seen if r.method == "DELETE")
     assert deleted.startswith(f"/{name}?expand_wildcards=none")
@@ -286,7 +288,7 @@ def test_only_indices_of_a_derived_name_are_deleted(
 )
 def test_what_nobody_writes_is_left_alone(opensearch: str, change: Callable[[Any], object]) -> None:
     store = make(opensearch)
-    said(store, change)
+    alter_registry(store, change)
     with pytest.raises(StoreError, match="has values that no release writes"):
         answers(store)
     (fault,) = faults(store)
@@ -296,7 +298,7 @@ def test_what_nobody_writes_is_left_alone(opensearch: str, change: Callable[[Any
 def test_an_index_claimed_by_a_foreign_document(opensearch: str) -> None:
     for id in ("payroll", "f" * 64):
         store = make(opensearch)
-        said(store, lambda source: source.update(key="0"), id=id)
+        alter_registry(store, lambda source: source.update(key="0"), id=id)
         kept = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
         store._client.call("DELETE", kept, refresh="true")
         with pytest.raises(StoreError, match=r"not an index of ours|not one of ours"):
@@ -305,6 +307,6 @@ def test_an_index_claimed_by_a_foreign_document(opensearch: str) -> None:
 
 def test_types_of_a_newer_release(opensearch: str) -> None:
     store = make(opensearch)
-    said(store, lambda source: source["heads"]["i"]["fields"].update(s9_x="decimal"))
+    alter_registry(store, lambda source: source["heads"]["i"]["fields"].update(s9_x="decimal"))
     with pytest.raises(StoreError, match=r"decimal.*upgrade"):
         answers(store)

@@ -39,16 +39,16 @@ FILES = 30
 def test_ranges_are_asked_as_the_reference_says(store: IndexStore, type: pa.DataType) -> None:
     rng = random.Random(4)
 
-    def spelled(numbers: Sequence[int]) -> list[Any]:
+    def to_text(numbers: Sequence[int]) -> list[Any]:
         return list(numbers) if type == pa.int64() else [f"{number:06}" for number in numbers]
 
     # Clusters in some places of a hundred; a file has from none to five of them.
     files = [
-        spelled([1000 * c + rng.randrange(9) for c in rng.sample(range(100), f % 6) * 4])
+        to_text([1000 * c + rng.randrange(9) for c in rng.sample(range(100), f % 6) * 4])
         for f in range(FILES)
     ]
     some = [value for each in files for value in each[:1]]
-    (low, high), many = spelled([4_000, 5_500]), spelled(range(0, 100_000, 50))
+    (low, high), many = to_text([4_000, 5_500]), to_text(range(0, 100_000, 50))
     leaves: list[Leaf] = [Compare("x", "=", value) for value in some[:4]]
     leaves += [Compare("x", op, high) for op in ("!=", "<", "<=", ">", ">=")]
     leaves += [Between("x", low, high), In.of("x", pa.array(some[:3])), IsNull("x")]
@@ -60,7 +60,9 @@ def test_ranges_are_asked_as_the_reference_says(store: IndexStore, type: pa.Data
     domain = domain_of(type)
     assert domain is not None
     provider = Ranges.of((Column("x", domain),), {"n": 3 if type == pa.string() else 16})
-    assert skipped(store, provider, [pa.array(each, type) for each in files], leaves) > 5 * FILES
+    assert (
+        count_skipped(store, provider, [pa.array(each, type) for each in files], leaves) > 5 * FILES
+    )
 
 
 @pytest.mark.parametrize("junk", [[], ["-"]], ids=["addresses", "mixed"])
@@ -73,10 +75,10 @@ def test_addresses_are_asked_as_the_reference_says(store: IndexStore, junk: list
     domain = domain_of(pa.string())
     assert domain is not None
     provider = Addresses.of((Column("x", domain),), {"n": 2})
-    assert skipped(store, provider, [pa.array(each) for each in files], leaves) > 5 * FILES
+    assert count_skipped(store, provider, [pa.array(each) for each in files], leaves) > 5 * FILES
 
 
-def skipped(
+def count_skipped(
     store: IndexStore, provider: SkippingProvider, files: Sequence[pa.Array], leaves: list[Leaf]
 ) -> int:
     """How many files in all are pruned for the leaves; each answer is the reference's."""

@@ -69,20 +69,20 @@ def test_a_lookup_follows_into_no_other_past(reachable: IndexStore, ttl: float) 
     lookup = Lookup(store, ttl=ttl)
     columns = {"x": QueryColumn("x", LONG, "bigint")}
 
-    def left(*keys: int) -> list[str]:
+    def list_files(*keys: int) -> list[str]:
         asked = In("x", pa.array([*keys, *range(1_000, 1_000 + KEYS)], pa.int64()))
         found = lookup.ask(made, asked, columns, timeout=30)
         files = lookup.catalogue("i").files
         names = zip(files["ordinal"].to_pylist(), files["path"].to_pylist(), strict=True)
         return [path for ordinal, path in names if ordinal not in found.pruned]
 
-    assert left(2) == ["lost2"]
+    assert list_files(2) == ["lost2"]
     restore()
     write(store, [3, 2], name="new")  # the same ordinals, after as many changes
     with pytest.raises(Rewound, match="read its entries again"):
-        left(2)
-    assert left(2) == ["new3"]
-    assert left(1, 3) == ["f1", "new2"]
+        list_files(2)
+    assert list_files(2) == ["new3"]
+    assert list_files(1, 3) == ["f1", "new2"]
 
 
 def test_a_past_that_never_was(store: IndexStore) -> None:

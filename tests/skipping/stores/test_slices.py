@@ -38,7 +38,7 @@ def laid(generation: int, files: dict[int, tuple[int, bytes]]) -> Slices:
     return Slices(generation, tuple(blocks))
 
 
-def expected(test: BitsSet, files: dict[int, tuple[int, bytes]], below: int) -> list[int]:
+def evaluate_reference(test: BitsSet, files: dict[int, tuple[int, bytes]], below: int) -> list[int]:
     table = pa.table(
         {
             "s3_known": pa.array([True] * len(files)),
@@ -74,7 +74,7 @@ def test_what_came_and_went(seed: int) -> None:
         kept = kept.after(laid(generation, came), removed)
         test, below = question(random), int(random.integers(0, end + 2))
         found = list(kept.find_prunable(test, below=below, in_time=lambda: None))
-        assert found == expected(test, files, below)
+        assert found == evaluate_reference(test, files, below)
         skipped += len(found)
         assert kept.generation == generation
     assert skipped
@@ -94,7 +94,7 @@ def test_many_small_changes_are_put_together() -> None:
     assert kept.nbytes <= 2.5 * (own + ordinals)
     test = bits([[0, 1, 2, 3]], layout=2)
     found = list(kept.find_prunable(test, below=10**6, in_time=lambda: None))
-    assert found == expected(test, files, 10**6) != []
+    assert found == evaluate_reference(test, files, 10**6) != []
 
 
 def test_most_files_gone_leave_no_room_behind() -> None:
@@ -111,7 +111,7 @@ def test_turned_round_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = laid(1, files).after(Slices(2), range(2_000))
     files = {o: v for o, v in files.items() if o >= 2_000}
     test = bits([[0, 1, 2, 3], [300, 301, 302, 303]], layout=3)
-    assert list(kept.find_prunable(test, below=9_999, in_time=lambda: None)) == expected(
+    assert list(kept.find_prunable(test, below=9_999, in_time=lambda: None)) == evaluate_reference(
         test, files, 9_999
     )
 

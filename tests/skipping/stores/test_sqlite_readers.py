@@ -184,7 +184,7 @@ def test_a_writer_closes_it_to_everybody_but_the_group(
 # Who else could write it
 
 
-def trusted(path: Path) -> list[str]:
+def expect_trust(path: Path) -> list[str]:
     """What a store, which was in use before, says of itself; nothing if it is trusted."""
     store, found = SqliteStore(path), set[str]()
     for use in [*readings(store), *changes(store)[:2]]:
@@ -199,22 +199,22 @@ def trusted(path: Path) -> list[str]:
 def test_a_folder_that_every_user_may_write_is_refused(path: Path, folder: int) -> None:
     make(path)
     path.parent.chmod(folder)
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert f"chmod o-w {path.parent}" in text
     with pytest.raises(StoreError, match="chmod o-w"):
         SqliteStore(path.with_name("new.db")).define(DEFINITION, expect=None)
     assert os.listdir(path.parent) == [path.name]
     path.parent.chmod(0o775)
-    assert trusted(path) == []
+    assert expect_trust(path) == []
 
 
 def test_a_file_that_every_user_may_write_is_refused(path: Path) -> None:
     make(path)
     path.chmod(0o666)
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert f"chmod o-w {path}" in text
     path.chmod(0o660)
-    assert trusted(path) == []
+    assert expect_trust(path) == []
 
 
 @root_only
@@ -226,11 +226,11 @@ def test_what_belongs_to_another_user_is_refused(public: Path, name: str) -> Non
     found = path.parent / name
     found.touch()
     os.chown(found, NOBODY, NOBODY)
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert str(found) in text
     assert "belongs to another user (nobody)" in text
     os.chown(found, 0, 0)
-    assert trusted(path) == [] or name == "store.db-wal"
+    assert expect_trust(path) == [] or name == "store.db-wal"
 
 
 @root_only
@@ -239,7 +239,7 @@ def test_a_side_file_that_is_a_link_is_refused(public: Path) -> None:
     make(path)
     (public / "other").touch()
     (public / "store.db-journal").symlink_to(public / "other")
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert "no file" in text
 
 
@@ -249,11 +249,11 @@ def test_members_of_the_group_share_a_folder(public: Path) -> None:
     make(path)
     os.chown(path, NOBODY, NOBODY)
     os.chown(public, 0, NOBODY)
-    assert len(trusted(path)) == 1
+    assert len(expect_trust(path)) == 1
     public.chmod(0o775)
-    assert trusted(path) == []
+    assert expect_trust(path) == []
     os.chown(public, 0, 1)  # a group that nobody is not of
-    assert len(trusted(path)) == 1
+    assert len(expect_trust(path)) == 1
 
 
 @root_only
@@ -277,16 +277,16 @@ def test_folders_above_are_not_for_others_to_exchange(tmp_path: Path) -> None:
     path = above / "folder" / "store.db"
     make(path)
     above.chmod(0o777)
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert f"chmod o-w {above}" in text
     with pytest.raises(StoreError, match=f"chmod o-w {above}"):
         SqliteStore(path.with_name("new.db")).define(DEFINITION, expect=None)
     with pytest.raises(StoreError, match="chmod o-w"):
         SqliteStore(above / "new" / "store.db").define(DEFINITION, expect=None)
     above.chmod(0o1777)  # as /tmp is
-    assert trusted(path) == []
+    assert expect_trust(path) == []
     os.chown(path.parent, NOBODY, 0)
-    (text,) = trusted(path)
+    (text,) = expect_trust(path)
     assert "made by another user (nobody)" in text
 
 
@@ -298,16 +298,16 @@ def test_links_are_followed_if_nobody_can_exchange_them(tmp_path: Path) -> None:
     (above / "link").symlink_to("../folder")
     (above / "file").symlink_to(above / "link" / "store.db")
     for each in (above / "link" / "store.db", above / "file", above / ".." / "above" / "file"):
-        assert trusted(each) == []
+        assert expect_trust(each) == []
     above.chmod(0o1777)
-    assert trusted(above / "file") == []
+    assert expect_trust(above / "file") == []
     os.chown(above / "link", NOBODY, NOBODY, follow_symlinks=False)
     for each in (above / "link" / "store.db", above / "file"):
-        assert "made by another user (nobody)" in trusted(each)[0]
+        assert "made by another user (nobody)" in expect_trust(each)[0]
     (above / "link").unlink()
-    assert "is not there" in trusted(above / "file")[0]
+    assert "is not there" in expect_trust(above / "file")[0]
     (above / "loop").symlink_to("loop")
-    assert len(trusted(above / "loop")) == 1
+    assert len(expect_trust(above / "loop")) == 1
 
 
 def test_a_folder_is_made_for_its_user_whatever_the_umask(tmp_path: Path) -> None:

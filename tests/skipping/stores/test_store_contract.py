@@ -25,7 +25,7 @@ from tests.skipping.stores.samples import (
     bounds,
     definition,
     entries,
-    filled,
+    fill,
     filters,
     outcome,
     race,
@@ -118,7 +118,7 @@ def test_state_is_what_was_reported_last(store: IndexStore) -> None:
 
 
 def test_erased_is_gone_for_good(store: IndexStore) -> None:
-    filled(store, bounds([1, 2]))
+    fill(store, bounds([1, 2]))
     with pytest.raises(StoreError, match="drop it"):
         store.erase("i")
     store.define(definition(table="i", dropped=True), expect=1)
@@ -143,7 +143,7 @@ def test_erased_is_gone_for_good(store: IndexStore) -> None:
     ):
         with pytest.raises(StoreError):
             use()
-    assert filled(store, bounds([1]), index="next") == range(1)
+    assert fill(store, bounds([1]), index="next") == range(1)
 
 
 def test_an_index_nobody_made(store: IndexStore) -> None:
@@ -259,7 +259,7 @@ def test_ordinals_of_files(store: IndexStore) -> None:
 
 
 def test_ordinals_of_many_files(store: IndexStore) -> None:
-    ordinals = filled(store, bounds([1] * 1_200))
+    ordinals = fill(store, bounds([1] * 1_200))
     assert store.ordinals("i", entries(ordinals)).to_pylist() == list(ordinals)
 
 
@@ -279,7 +279,7 @@ def test_reserved_by_processes_never_overlaps(
 
 
 def test_ordinals_are_not_used_again(store: IndexStore) -> None:
-    filled(store, bounds([1, 2, 3]))
+    fill(store, bounds([1, 2, 3]))
     store.remove("i", pa.array([2, 0, 77]))
     assert store.reserve("i", 2) == range(3, 5)
     assert store.reserve("i", 0) == range(5, 5)
@@ -351,7 +351,7 @@ def test_what_was_sketched_for_another_definition_is_refused(store: IndexStore) 
 
 @pytest.mark.smoke
 def test_an_entry_is_created_once(store: IndexStore) -> None:
-    filled(store, bounds([1, 2]))
+    fill(store, bounds([1, 2]))
     generation = store.catalogue("i").generation
     late = store.reserve("i", 2)
     lost = entries(late, bounds([8, 9]), path=["f0", "f1"], size=[100, 101])
@@ -393,7 +393,7 @@ def test_racing_writers_create_each_file_once(store: IndexStore) -> None:
 
 
 def test_sketches_are_added_and_never_changed(store: IndexStore) -> None:
-    filled(store, bounds([1, 2, 3], [True, False, None]))
+    fill(store, bounds([1, 2, 3], [True, False, None]))
     assert ask(store, FieldCompare("low", ">", 9, "s1")) == [0]
     more = bounds([7, 7, 7]) | {"s2_known": [True, None, False], "s2_values": [["a"], ["b"], []]}
     store.write("i", entries([0, 1, 2], more), revision=1)
@@ -437,7 +437,7 @@ def test_an_empty_catalogue(store: IndexStore) -> None:
 
 
 def test_a_catalogue_and_what_changed_since(store: IndexStore) -> None:
-    filled(store, bounds([1, 2, 3]))
+    fill(store, bounds([1, 2, 3]))
     first = store.catalogue("i", fields=["s1_low", "s1_known", "s7_low"])
     assert first.below == 3
     assert first.files.drop_columns("s7_low").equals(
@@ -470,7 +470,7 @@ def test_a_catalogue_and_what_changed_since(store: IndexStore) -> None:
 
 
 def test_what_changes_nothing_makes_no_generation(store: IndexStore) -> None:
-    filled(store, bounds([1, 2]))
+    fill(store, bounds([1, 2]))
     generation = store.catalogue("i").generation
     store.write("i", entries([0, 1], bounds([8, 9])), revision=1)
     store.remove("i", pa.array([7], INTS))
@@ -479,13 +479,13 @@ def test_what_changes_nothing_makes_no_generation(store: IndexStore) -> None:
 
 
 def test_a_catalogue_has_no_terms(store: IndexStore) -> None:
-    filled(store, {"s2_known": [True], "s2_values": [["a"]]})
+    fill(store, {"s2_known": [True], "s2_values": [["a"]]})
     with pytest.raises(StoreError, match="SCALAR"):
         store.catalogue("i", fields=["s2_values"])
 
 
 def test_a_catalogue_has_no_bytes(store: IndexStore) -> None:
-    filled(store, filters([b"a"], [1]))
+    fill(store, filters([b"a"], [1]))
     assert store.catalogue("i", fields=["s3_layout"]).files["s3_layout"].to_pylist() == [1]
     with pytest.raises(StoreError, match="SCALAR"):
         store.catalogue("i", fields=["s3_filter"])

@@ -39,7 +39,7 @@ from tests.skipping.stores.samples import (
     bounds,
     definition,
     entries,
-    filled,
+    fill,
     filters,
 )
 
@@ -134,24 +134,24 @@ def test_pruned_is_what_the_reference_says(
 
 @pytest.mark.smoke
 def test_both_ends_of_a_range_are_in_or_out(store: IndexStore) -> None:
-    filled(store, {"s2_known": [True] * 4, "s2_values": [["a"], ["a\0"], ["c"], ["d"]]})
+    fill(store, {"s2_known": [True] * 4, "s2_values": [["a"], ["a\0"], ["c"], ["d"]]})
 
-    def pruned_by(low: str | None, high: str | None, *ends: bool) -> list[int]:
+    def prune(low: str | None, high: str | None, *ends: bool) -> list[int]:
         return ask(store, ContainsRange("values", low, high, *ends, sketch="s2"))
 
-    assert pruned_by("a", "c", True, True) == [3]
-    assert pruned_by("a", "c", False, True) == [0, 3]
-    assert pruned_by("a", "c", True, False) == [2, 3]
-    assert pruned_by("a", "c", False, False) == [0, 2, 3]
-    assert pruned_by(None, "c", True, False) == [2, 3]
-    assert pruned_by("c", None, False, True) == [0, 1, 2]
+    assert prune("a", "c", True, True) == [3]
+    assert prune("a", "c", False, True) == [0, 3]
+    assert prune("a", "c", True, False) == [2, 3]
+    assert prune("a", "c", False, False) == [0, 2, 3]
+    assert prune(None, "c", True, False) == [2, 3]
+    assert prune("c", None, False, True) == [0, 1, 2]
 
 
 @pytest.mark.smoke
 def test_bytes_come_back_as_they_were(store: IndexStore) -> None:
     """Every bit of some files, and of one that is larger than whatever a store reads at once."""
     kept = [bytes(range(256)), b"", b"\0" * 5, b"\xff" * (5 << 20), b"\0\x80"]
-    filled(store, filters([*kept, None], [1] * 6))
+    fill(store, filters([*kept, None], [1] * 6))
     for bit in (0, 7, 8, 15, 39, 2_047):
         expected = [
             i
@@ -165,7 +165,7 @@ def test_bytes_come_back_as_they_were(store: IndexStore) -> None:
 
 
 def test_bytes_of_several_writes_and_sketches(store: IndexStore) -> None:
-    filled(store, filters([b"\0", b"\1"], [1, 1]))
+    fill(store, filters([b"\0", b"\1"], [1, 1]))
     store.reserve("i", 4)
     later = filters([b"\1", b"\0", b"\0"], [1, 1, 2])
     store.write("i", entries([5, 3, 4], later), revision=1)
@@ -182,7 +182,7 @@ def test_bytes_of_several_writes_and_sketches(store: IndexStore) -> None:
 
 
 def test_only_entries_under_the_bound_are_answered_for(store: IndexStore) -> None:
-    filled(store, bounds([1, 2, 3, 4]) | {"s2_known": [True] * 4, "s2_values": [[]] * 4})
+    fill(store, bounds([1, 2, 3, 4]) | {"s2_known": [True] * 4, "s2_values": [[]] * 4})
     for test in (FieldCompare("low", ">", 9, "s1"), Contains("values", pa.array(["a"]), "s2")):
         assert [ask(store, test, below=b) for b in (0, 1, 3, 9)] == [
             [],
@@ -193,7 +193,7 @@ def test_only_entries_under_the_bound_are_answered_for(store: IndexStore) -> Non
 
 
 def test_what_was_removed_is_never_reported(store: IndexStore) -> None:
-    filled(store, bounds([1] * 6) | {"s2_known": [True] * 6, "s2_values": [["a"]] * 6})
+    fill(store, bounds([1] * 6) | {"s2_known": [True] * 6, "s2_values": [["a"]] * 6})
     tests = [FieldCompare("low", ">", 9, "s1"), Contains("values", pa.array(["b"]), "s2")]
     store.remove("i", pa.array([0, 3, 4, 5]))
     for test in tests:
@@ -205,7 +205,7 @@ def test_what_was_removed_is_never_reported(store: IndexStore) -> None:
 
 def test_a_test_that_cannot_be_answered_prunes_nothing(store: IndexStore) -> None:
     values = bounds([1, 2]) | {"s2_known": [True] * 2, "s2_values": [["a"], []]}
-    filled(store, values | filters([b"\0", b"\0"], [1, 1]))
+    fill(store, values | filters([b"\0", b"\0"], [1, 1]))
     ints, texts = pa.array([5]), pa.array(["b"])
     nobody: list[Test] = [
         FieldCompare("low", ">", 9, "s7"),
@@ -240,7 +240,7 @@ def test_a_test_that_cannot_be_answered_prunes_nothing(store: IndexStore) -> Non
 def test_unknown_empty_and_absent_are_three_things(store: IndexStore) -> None:
     """Rule 7. Three files: s1 unknown, s1 known without values, s1 not looked at; s2 says no."""
     values = bounds([None] * 3, [False, True, None])
-    filled(store, values | {"s2_known": [True] * 3, "s2_values": [["a"]] * 3})
+    fill(store, values | {"s2_known": [True] * 3, "s2_values": [["a"]] * 3})
     unknown = FieldCompare("low", "=", 5, "s1")
     false = Contains("values", pa.array(["b"]), "s2")
     true = Contains("values", pa.array(["a"]), "s2")
@@ -259,7 +259,7 @@ def test_many_keys(store: IndexStore) -> None:
     texts = pa.array([[f"{2 * i:07}\0"] for i in range(50)], pa.list_(pa.string()))
     columns = {"s3_known": pa.array([True] * 50), "s3_values": numbers}
     columns |= {"s4_known": pa.array([True] * 50), "s4_values": texts}
-    filled(store, columns | bounds([2 * i for i in range(50)]))
+    fill(store, columns | bounds([2 * i for i in range(50)]))
     keys = pa.array(range(1, 400_001, 2))
     some = pa.array([f"{i:07}\0" for i in range(20, 200_020)])
     assert ask(store, Contains("values", keys, "s3")) == list(range(50))
@@ -273,10 +273,10 @@ def test_many_keys(store: IndexStore) -> None:
 def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool) -> None:
     """Asked again and again, while this or another copy of the store changes the entries."""
     store = pickle.loads(pickle.dumps(reachable)) if copied else reachable
-    filled(reachable, bounds([1, 2, 3], [True, False, None]))
+    fill(reachable, bounds([1, 2, 3], [True, False, None]))
     keys = pa.array(range(100, 200_000))
 
-    def found(below: int = 99) -> list[list[int]]:
+    def find_files(below: int = 99) -> list[list[int]]:
         tests: list[Test] = [
             FieldCompare("low", ">", 2, "s1"),
             Overlaps("low", "high", keys, "s1"),
@@ -285,27 +285,27 @@ def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool
         ]
         return [list(a) for a in reachable.find_prunable("i", tests, below=below, timeout=60)]
 
-    assert found() == found() == [[0], [0], [], []]
+    assert find_files() == find_files() == [[0], [0], [], []]
     store.reserve("i", 3)
     store.write("i", entries([4, 5], bounds([100, 5])), revision=1)
-    assert found() == [[0], [0, 5], [], []]
+    assert find_files() == [[0], [0, 5], [], []]
     more = {"s2_known": [True, True, False], "s2_values": [["a"], ["b"], []], "s2_nulls": [0, 1, 0]}
     store.write("i", entries([2, 0, 4], more | bounds([9, 9, 9])), revision=1)
-    assert found() == [[0], [0, 2, 5], [2], [2]]
-    assert found(below=3) == [[0], [0, 2], [2], [2]]
+    assert find_files() == [[0], [0, 2, 5], [2], [2]]
+    assert find_files(below=3) == [[0], [0, 2], [2], [2]]
     store.remove("i", pa.array([0]))
-    assert found() == [[], [2, 5], [2], [2]]
+    assert find_files() == [[], [2, 5], [2], [2]]
     store.write("i", entries([3], bounds([0])), revision=1)
-    assert found() == [[3], [2, 3, 5], [2], [2]]
+    assert find_files() == [[3], [2, 3, 5], [2], [2]]
 
 
 def test_no_tests(store: IndexStore) -> None:
-    filled(store, bounds([1]))
+    fill(store, bounds([1]))
     assert list(store.find_prunable("i", [], below=9, timeout=60)) == []
 
 
 def test_an_empty_budget_is_an_error(store: IndexStore) -> None:
-    filled(store, bounds([1]))
+    fill(store, bounds([1]))
     with pytest.raises(StoreError, match=r"answer|locked"):
         store.find_prunable("i", [FieldCompare("low", ">", 9, "s1")], below=9, timeout=0)
     assert len(store.definitions(timeout=60)) == len(store.catalogue("i", timeout=60).files) == 1

@@ -26,7 +26,7 @@ FILES = pa.table(
 )
 
 
-def packed(table: pa.Table, compression: str | None = None) -> bytes:
+def pack(table: pa.Table, compression: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -39,7 +39,7 @@ def packed(table: pa.Table, compression: str | None = None) -> bytes:
 def test_read_stream_reads_what_was_written(compression: str | None) -> None:
     chunks = pa.concat_tables([FILES, FILES.slice(5, 100), FILES.slice(0, 0)])
     for table in (FILES, chunks, FILES.slice(0, 0)):
-        read = read_stream(packed(table, compression), most=1 << 20)
+        read = read_stream(pack(table, compression), most=1 << 20)
         assert read.equals(table)
         assert read.schema.equals(table.schema)
 
@@ -61,12 +61,12 @@ def test_read_stream_reads_what_was_written(compression: str | None) -> None:
 )
 def test_read_stream_refuses_types_that_no_store_keeps(column: pa.Array) -> None:
     with pytest.raises(Damaged, match=r"type that no store uses|holds a"):
-        read_stream(packed(pa.table({"x": column})), most=1 << 20)
+        read_stream(pack(pa.table({"x": column})), most=1 << 20)
 
 
 def test_read_stream_refuses_what_unpacks_to_more_than_its_budget() -> None:
     table = pa.table({"path": ["\0" * (1 << 20)] * 20})
-    bomb = packed(table, "zstd")
+    bomb = pack(table, "zstd")
     assert len(bomb) < 1 << 16
     assert read_stream(bomb, most=21 << 20).equals(table)
     before = pa.default_memory_pool().bytes_allocated()
@@ -78,11 +78,11 @@ def test_read_stream_refuses_what_unpacks_to_more_than_its_budget() -> None:
 
 
 def test_read_stream_reads_what_is_not_packed_in_its_own_size() -> None:
-    plain = packed(FILES)
+    plain = pack(FILES)
     assert read_stream(plain, most=len(plain)).equals(FILES)
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1" * 50, packed(FILES)[:300], packed(FILES)[400:]])
+@pytest.mark.parametrize("data", [b"", b"PAR1" * 50, pack(FILES)[:300], pack(FILES)[400:]])
 def test_read_stream_refuses_what_is_no_stream(data: bytes) -> None:
     with pytest.raises(Damaged):
         read_stream(data, most=1 << 20)
@@ -92,7 +92,7 @@ def test_read_stream_counts_columns_that_share_a_buffer() -> None:
     """Fields and buffers are named by offsets, so a small block can name one a thousand times."""
     one = pa.array(range(1_000), pa.int64())
     table = pa.table({f"c{n}": one for n in range(9)})
-    whole = packed(table)
+    whole = pack(table)
     with pytest.raises(Damaged, match="more bytes than allowed"):
         read_stream(whole, most=8 * 8_000)
     assert read_stream(whole, most=9 * 8_000).equals(table)
@@ -135,13 +135,13 @@ from collections import Counter
 import pyarrow as pa, pyarrow.compute as pc
 from providers.errors import Damaged
 from skipping.stores.untrusted import read_stream
-from tests.skipping.stores.test_untrusted import FILES, packed
+from tests.skipping.stores.test_untrusted import FILES, pack
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 chosen, seen = random.Random(int(sys.argv[1])), Counter()
 words = [b"\\xff\\xff\\xff\\x7f", b"\\0\\0\\0\\x80", b"\\xff" * 8, b"\\0" * 8, b"\\0\\x10\\0\\0"]
 words += [(2**62).to_bytes(8, "little"), (2_000_000_000).to_bytes(4, "little")]
 for compression in (None, "zstd", "lz4"):
-    whole = packed(FILES, compression)
+    whole = pack(FILES, compression)
     for _ in range(int(sys.argv[2])):
         data = bytearray(whole)
         for _ in range(chosen.choice((1, 1, 2, 4))):
