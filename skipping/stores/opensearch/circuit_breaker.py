@@ -37,8 +37,8 @@ class CircuitBreaker:
             now = time.monotonic()
             if self._pause and now < self._until:
                 raise StoreError(
-                    f"{self._server} did not answer in time; the next request is sent in "
-                    f"{self._until - now:.1f} s"
+                    f"{self._server} did not answer within the deadline; the next "
+                    f"request is sent in {self._until - now:.1f} s"
                 )
             self._until = now + max(self._pause, timeout)
 

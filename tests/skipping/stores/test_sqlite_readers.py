@@ -240,7 +240,7 @@ def test_a_side_file_that_is_a_link_is_refused(public: Path) -> None:
     (public / "other").touch()
     (public / "store.db-journal").symlink_to(public / "other")
     (text,) = expect_trust(path)
-    assert "no file" in text
+    assert "not a file" in text
 
 
 @root_only
