@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from providers.errors import SkippingError
 from rewrite.services import Address, Connect, Health, Service, Thrift, fix_settings
 from rewrite.session import session
+from skipping.index import SkippingIndex
 from skipping.streaming.jobs import keep_all, leave_all
 
 __all__ = ["main"]
@@ -245,7 +246,7 @@ def _start(spark: SparkSession, given: argparse.Namespace, services: list[Servic
 def _resume(spark: SparkSession) -> None:
     """Keep the indexes that follow their tables, which an earlier server left."""
     try:
-        keep_all(spark)
+        keep_all(spark, SkippingIndex.on)
     except SkippingError as error:
         log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
 

@@ -15,11 +15,11 @@ require_own("providers")
 from providers.errors import SkippingError  # noqa: E402
 
 if TYPE_CHECKING:
-    from skipping.commands.execute import schema, sql
+    from skipping.commands.execute import schema, sql, streams
+    from skipping.index import SkippingIndex
     from skipping.lookup.scan_plan import ScanPlan
     from skipping.parser.networks import in_network
-    from skipping.skipping_index import SkippingIndex
-    from skipping.streaming.jobs import Stream, streams
+    from skipping.streaming.jobs import Stream
 
 __all__ = [
     "ScanPlan",
@@ -34,12 +34,12 @@ __all__ = [
 
 _HOME = {
     "ScanPlan": "skipping.lookup.scan_plan",
-    "SkippingIndex": "skipping.skipping_index",
+    "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
     "in_network": "skipping.parser.networks",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",
-    "streams": "skipping.streaming.jobs",
+    "streams": "skipping.commands.execute",
 }
 
 _OF_SPARK = {"Stream", "schema", "sql", "streams"}

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from providers.errors import NoStore, SkippingError
 from skipping.config.settings import PREFIX, Settings
+from skipping.index import SkippingIndex
 from skipping.model.definition import Definition
 from skipping.requirements import require_own, require_spark
-from skipping.skipping_index import SkippingIndex
 from skipping.stores import IndexStore
 from skipping.stores.copy import copy
 from skipping.stores.open import open_store

@@ -1,10 +1,8 @@
-"""A skipping index of one table: the Python twin of the SQL statements."""
+"""The index of one table: what the SQL statements do, in Python."""
 
 from __future__ import annotations
 
-import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -12,35 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from providers.errors import (
-    Conflict,
-    DefinitionError,
-    NoIndex,
-    NoStore,
-    SkippingError,
-    TableError,
-)
-from providers.predicate import And, In, Predicate
+from providers.base import Param
+from providers.errors import Conflict, DefinitionError, SkippingError, TableError
+from providers.predicate import Predicate
 from skipping.config.options import IndexOptions
 from skipping.indexing.definitions import (
     add_columns,
     alter_definition,
     carry_over,
+    define_index,
     drop_columns,
     dropped_error,
-    find_live_index,
-    find_moved_index,
-    moved_hint,
-    number_columns,
-    own_pruning,
+    find_index,
     reload_definition,
-    require_answerable,
-    require_readable,
+    warn_of_own_pruning,
 )
 from skipping.indexing.describe import as_html, describe, is_replaced, standing
 from skipping.indexing.refresh import Pending, find_gaps, find_pending, list_files, refresh
 from skipping.indexing.vacuum import vacuum
-from skipping.lookup.composites import joined_tuples
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import IndexQuery
 from skipping.lookup.scan_plan import ScanPlan
@@ -54,7 +41,6 @@ from skipping.scans.open import open_scan
 from skipping.sources.base import Source
 from skipping.sources.open import open_source
 from skipping.stores import IDENTITY, IndexStore, identities
-from skipping.stores.open import missing_folder
 from skipping.tables import Table
 
 if TYPE_CHECKING:
@@ -72,15 +58,21 @@ if TYPE_CHECKING:
     from skipping.scans.join import Joined
     from skipping.scans.verification import Verification
 
-__all__ = ["Index"]
-
-log = logging.getLogger("skipping")
+__all__ = ["SkippingIndex"]
 
 
-class Index:
-    """The index of one table in one store: asked, refreshed and altered.
+class SkippingIndex:
+    """The index of one table in one store.
 
-    `skipping.SkippingIndex` is one that can be created with a stream, too.
+    >>> index = SkippingIndex.on(spark, "flights")  # doctest: +SKIP
+    >>> print(index.lookup(Compare("tailnum", "=", "N201AA")))  # doctest: +SKIP
+
+    PyIceberg tables, delta-rs tables (`DeltaTable`) and folders of Parquet files (a path, or a
+    `Dataset` of pyarrow) need neither Spark nor a JVM; for these, name the store:
+
+    >>> flights = catalog.load_table("db.flights")  # doctest: +SKIP
+    >>> index = SkippingIndex.on(flights, store="sqlite:/data/skipping.sqlite")  # doctest: +SKIP
+    >>> index.scan("tailnum = 'N201AA'").to_pandas()  # doctest: +SKIP
     """
 
     def __init__(
@@ -88,9 +80,71 @@ class Index:
     ) -> None:
         self._source = source
         self._definition = definition
-        self._pending: Pending | None = None  # what the next refresh need not find again
+        self._pending: Pending | None = None  # spares the next refresh the search
         self.table: Table = source.table
         self.store = store
+
+    @classmethod
+    def create(
+        cls,
+        source: SparkSession | PyIceberg | DeltaTable | Dataset | str | PathLike[str],
+        table: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        *,
+        where: str | None = None,
+        build: bool = True,
+        store: IndexStore | str | PathLike[str] | None = None,
+        timeout: float | None = None,
+        if_not_exists: bool = False,
+        options: Mapping[str, Param] | None = None,
+    ) -> Self:
+        """Define an index and build it.
+
+        Args:
+            source: a Spark session, or a table that is opened without Spark.
+            table: the name of the table, only with a Spark session.
+            columns: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"` as in SQL, or a list of such
+                texts. Without Spark they follow the table: `create(flights, "tailnum VALUE_LIST")`.
+            where: as WHERE of CREATE SKIPPING INDEX.
+            build: whether to index the existing files now.
+            store: where the index is stored; by default as the settings say.
+            timeout: as in `on`.
+            if_not_exists: return the index that the table has already, unchanged.
+            options: those of WITH: `{"auto_refresh": True}` starts a stream in this session.
+
+        Raises StatementError, DefinitionError, TableError, and Conflict if the table has an index.
+
+        """
+        name, columns = (None, table) if columns is None else (table, columns)
+        if columns is None:
+            raise DefinitionError(
+                'name the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
+                'without Spark create(flights, "tailnum VALUE_LIST")'
+            )
+        text = columns if isinstance(columns, str) else ", ".join(columns)
+        specs, chosen = column_specs(text), IndexOptions.of(options or {})
+        session: Any = source
+        if chosen.streamed or chosen.checkpoint_location is not None:
+            if name is None:
+                raise DefinitionError("a stream needs a Spark session: leave out auto_refresh")
+            from skipping.streaming.checkpoints import require_checkpoint  # imports Spark
+
+            require_checkpoint(session, chosen)
+        try:
+            index = cls.define(
+                source, name, specs, where=where, options=chosen, store=store, timeout=timeout
+            )
+        except Conflict:
+            if not if_not_exists:
+                raise
+            return cls.on(source, name, store=store, timeout=timeout)
+        if build and chosen.build:
+            index.refresh()
+        if chosen.streamed:
+            from skipping.streaming.jobs import keep
+
+            keep(session, index.store, index.table.name, open_index=cls.on)
+        return index
 
     @classmethod
     def define(
@@ -104,36 +158,22 @@ class Index:
         store: IndexStore | str | PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """Define one with parsed columns, without building it."""
+        """Define an index of parsed columns, without building it; raises as `create`."""
         given = open_source(source, table).within(timeout)
-        store, opened = given.kept_in(store), given.table
-        there_are = opened.columns()
-        indexed = number_columns(columns, there_are, given.settings().providers)
+        store = given.kept_in(store)
         if where is not None and given.spark is not None:
-            require_same_strings(where, _strings(given.spark))
-        require_answerable(opened, where)
-        there = find_live_index(store, opened, timeout=timeout)
-        if there is not None:
-            require_readable(there.value)
-            # Also one of the table's earlier incarnation: REFRESH carries it over.
-            raise Conflict(
-                f"there is an index on {shown_name(opened.name)} already: if_not_exists=True takes "
-                "it as it is, SkippingIndex.on(...) opens it for add, refresh or drop"
-            )
-        pairs = () if options is None else options.pairs()
-        if dict(pairs).get("index_settings") and not getattr(store, "has_index_settings", False):
-            raise DefinitionError(
-                f"index_settings are those of an index in OpenSearch, and {store.location} is none",
-                about="with.index_settings",
-            )
-        definition = Definition(str(uuid.uuid4()), opened.id, opened.name, indexed, where, pairs)
-        definition.require_sound()
-        if folder := missing_folder(store):
-            log.warning("the folder of the index store does not exist: created=%s", folder)
-        revision = store.define(definition, expect=None)
+            require_same_strings(where, _read_string_rules(given.spark))
+        definition = define_index(
+            store,
+            given.table,
+            columns,
+            providers=given.settings().providers,
+            where=where,
+            options=options,
+            timeout=timeout,
+        )
         invalidate(store)
-        _say(own_pruning(indexed, there_are))
-        return cls(given, store, Versioned(definition, revision))
+        return cls(given, store, definition)
 
     @classmethod
     def on(
@@ -145,35 +185,23 @@ class Index:
         likely: IndexId | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """The index that a table has; raises DefinitionError if it has none.
+        """Open the index of a table; raises DefinitionError if the table has none.
 
-        A question takes `timeout` seconds at most, and so does this one; unless given, a question
-        takes what the settings say: the session's, or without Spark the environment's
-        (`SKIPPING_TIMEOUT`).
-        A table that was replaced (CREATE OR REPLACE, or dropped and made again) still has the index
-        that was defined under its name; the next `refresh` builds it for what the table is now.
-        `likely` is the id that it had a moment ago, if that is known: looked at before all others.
+        A table that was replaced (CREATE OR REPLACE, or dropped and created again) keeps the index
+        that was defined under its name; the next `refresh` builds it for the new table.
+
+        Args:
+            source: as in `create`.
+            table: as in `create`.
+            store: as in `create`.
+            timeout: seconds for this call and for each lookup; by default those of the settings:
+                of the session, or without Spark of the environment (`SKIPPING_TIMEOUT`).
+            likely: the id that the index had a moment ago, which is tried first.
+
         """
         given = open_source(source, table).within(timeout)
-        store, opened = given.kept_in(store), given.table
-        found = find_live_index(store, opened, likely=likely, timeout=timeout)
-        if found is None:
-            name = shown_name(opened.name)
-            try:
-                moved = find_moved_index(store, opened, timeout=timeout)
-            except NoStore:
-                moved = None
-            todo = f"CREATE SKIPPING INDEX ON {name} (column KIND)"
-            if moved is not None:
-                todo = (
-                    f"that of {shown_name(moved.name)} is of this table before it was renamed or "
-                    f"copied, at {moved.table.root}. If it was renamed: {moved_hint(moved, name)}"
-                )
-            raise NoIndex(
-                f"{name} has no skipping index in {store.location}: {todo}", about="table"
-            )
-        require_readable(found.value)
-        return cls(given, store, found)
+        store = given.kept_in(store)
+        return cls(given, store, find_index(store, given.table, likely=likely, timeout=timeout))
 
     @staticmethod
     def analyze(
@@ -310,10 +338,9 @@ class Index:
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
         """Index more columns, or columns with more kinds, and build what is new."""
         specs, providers = column_specs(columns), self._source.settings().providers
-        there_are, before = self.table.columns(), self.definition.columns
-        self.alter(lambda d: add_columns(d, specs, there_are, providers))
-        new = [i for i in self.definition.columns if i not in before]
-        _say(own_pruning(new, there_are))
+        available, before = self.table.columns(), self.definition.columns
+        self.alter(lambda d: add_columns(d, specs, available, providers))
+        warn_of_own_pruning([i for i in self.definition.columns if i not in before], available)
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
@@ -427,29 +454,11 @@ class Index:
         then the dimension's but its keys, with the suffix where the table has that name. Takes what
         `scan` does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
         """
-        from skipping.scans.join import Joined, as_table
+        from skipping.scans.join import join  # imports NumPy
 
-        names = {on: on} if isinstance(on, str) else on
-        pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        table = as_table(dimension, keys=pairs.values())
-        for name in pairs.values():
-            if name not in table.column_names:
-                there = ", ".join(table.column_names)
-                raise DefinitionError(f"the dimension has no column {name}: it has {there}")
-        if not pairs:
-            raise DefinitionError("a join is on one column at least")
-        selected, limit = options.pop("selected_fields", ("*",)), options.pop("limit", None)
-        given = {name: table[other] for name, other in pairs.items()}
-        fact = self.scan(row_filter, keys=given, **options)
-        tests = fact.key_tests()
-        keys = {test.name: test.keys for test in tests}
-        indexed = {test.name for test in tests if isinstance(test.asked, In)}
-        known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in indexed}
-        tuples = joined_tuples(self.definition, known)
-        fact = fact.narrowed(fact.arrow_schema.names, And(tuples))
-        drop = set(pairs.values())
-        joined = Joined.of(fact, table, keys, drop=drop, suffix=suffix, limit=limit)
-        return joined if "*" in selected else joined.select(*selected)
+        return join(
+            self._query, self.table, dimension, on, row_filter=row_filter, suffix=suffix, **options
+        )
 
     def describe(self) -> dict[str, str | None]:
         """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.
@@ -479,11 +488,10 @@ class Index:
         if spark is None:
             return IndexQuery(self.store, self.definition, settings)
         zone = spark.conf.get("spark.sql.session.timeZone")
-        return IndexQuery(self.store, self.definition, settings, zone, _strings(spark))
+        return IndexQuery(self.store, self.definition, settings, zone, _read_string_rules(spark))
 
 
-def _strings(spark: SparkSession) -> Strings:
-    """How a session's Spark reads strings."""
+def _read_string_rules(spark: SparkSession) -> Strings:
 
     def is_on(key: str) -> bool:
         return (spark.conf.get(f"spark.sql.{key}") or "").strip().lower() == "true"
@@ -492,8 +500,3 @@ def _strings(spark: SparkSession) -> Strings:
         stand=is_on("parser.escapedStringLiterals"),
         name=is_on("ansi.enabled") and is_on("ansi.doubleQuotedIdentifiers"),
     )
-
-
-def _say(notes: Iterable[str]) -> None:
-    for note in notes:
-        log.warning("%s", note)

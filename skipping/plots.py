@@ -18,7 +18,7 @@ from skipping.lookup.format import format_value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from skipping.index import Index
+    from skipping.index import SkippingIndex
 
 __all__ = ["KEPT", "PRUNED", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
@@ -61,7 +61,7 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def file_map(
-    index: Index,
+    index: SkippingIndex,
     column: str,
     predicate: Predicate | str | None = None,
     *,
@@ -77,7 +77,7 @@ def file_map(
     return draw_files(_mapped(index, column, predicate), column, ax=ax)
 
 
-def _mapped(index: Index, column: str, predicate: Predicate | str | None) -> FileMap:
+def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
     found = index.table.columns().resolve(column)
     work = list_kinds(found, ())[:1]
     if not work:

@@ -26,6 +26,7 @@ from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, file_rows
 from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
+from skipping.index import SkippingIndex
 from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State, Versioned
@@ -61,16 +62,16 @@ from skipping.parser import (
 )
 from skipping.parser.literals import split_parts
 from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
-from skipping.skipping_index import SkippingIndex
 from skipping.sources.rows import frame_of_rows
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import folder_exists, stored_name
 from skipping.stores import IndexStore
+from skipping.streaming import jobs
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.jobs import job_name, keep, leave, recover, streams
+from skipping.streaming.jobs import job_name, leave
 from skipping.tables.open import open_table
 
-__all__ = ["schema", "sql"]
+__all__ = ["schema", "sql", "streams"]
 
 log = logging.getLogger("skipping")
 
@@ -91,6 +92,11 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     statement = _parsed(text)
     with _pointing_into(text, statement):
         return frame_of_rows(spark, statement.schema, _run(spark, statement))
+
+
+def streams(spark: SparkSession) -> tuple[jobs.Stream, ...]:
+    """Return the state of every index in the session's store that a stream maintains."""
+    return jobs.streams(spark, SkippingIndex.on)
 
 
 def _parsed(text: str) -> Statement:
@@ -141,7 +147,7 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
         case Alter():
             return _alter(spark, statement)
         case RecoverJob(job):
-            recover(spark, job)
+            jobs.recover(spark, job, SkippingIndex.on)
             return []
         case DescribeFiles(table, where):
             return _describe_files(spark, table, where)
@@ -195,7 +201,7 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     if options.build:
         index.refresh()
     if options.streamed:
-        keep(spark, index.store, index.table.name)
+        jobs.keep(spark, index.store, index.table.name, open_index=SkippingIndex.on)
     return []
 
 
@@ -237,7 +243,13 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
         case SetOptions(options):
             index.alter(lambda definition: _optioned(spark, definition, options))
             if index.options.streamed:
-                keep(spark, index.store, index.definition.name, table=index.table.name)
+                jobs.keep(
+                    spark,
+                    index.store,
+                    index.definition.name,
+                    open_index=SkippingIndex.on,
+                    table=index.table.name,
+                )
             else:
                 leave(index.store, index.definition.name)
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from providers.base import Param
-from providers.errors import Conflict, DefinitionError, NoStore
+from providers.errors import Conflict, DefinitionError, NoIndex, NoStore
 from providers.registry import find
 from skipping.config.options import IndexOptions
 from skipping.model.definition import (
@@ -26,6 +27,7 @@ from skipping.parser import ColumnSpec
 from skipping.parser.literals import join_name, split_parts
 from skipping.parser.statements import ColumnDrop
 from skipping.stores import IndexStore
+from skipping.stores.open import missing_folder
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import by_name, combine
 
@@ -33,20 +35,83 @@ __all__ = [
     "add_columns",
     "alter_definition",
     "carry_over",
+    "define_index",
     "drop_columns",
     "drop_kind",
     "dropped_error",
+    "find_index",
     "find_live_index",
-    "find_moved_index",
-    "moved_hint",
     "number_columns",
     "orphan_hint",
-    "own_pruning",
     "reload_definition",
-    "require_answerable",
-    "require_readable",
     "set_options",
+    "warn_of_own_pruning",
 ]
+
+log = logging.getLogger("skipping")
+
+
+def define_index(
+    store: IndexStore,
+    table: Table,
+    specs: Sequence[ColumnSpec],
+    *,
+    providers: Sequence[str],
+    where: str | None = None,
+    options: IndexOptions | None = None,
+    timeout: float | None = None,
+) -> Versioned[Definition]:
+    """Store the definition of a new index, without entries.
+
+    Raises DefinitionError, and Conflict if the table has an index.
+    """
+    columns = table.columns()
+    indexed = number_columns(specs, columns, providers)
+    _require_answerable(table, where)
+    if (old := find_live_index(store, table, timeout=timeout)) is not None:
+        _require_readable(old.value)
+        # Also an index of a table that was replaced since: REFRESH carries it over.
+        raise Conflict(
+            f"{shown_name(table.name)} already has an index: if_not_exists=True takes "
+            "it as it is, SkippingIndex.on(...) opens it for add, refresh or drop"
+        )
+    pairs = () if options is None else options.pairs()
+    if dict(pairs).get("index_settings") and not getattr(store, "has_index_settings", False):
+        raise DefinitionError(
+            f"index_settings requires a store in OpenSearch; this store is {store.location}",
+            about="with.index_settings",
+        )
+    definition = Definition(str(uuid.uuid4()), table.id, table.name, indexed, where, pairs)
+    definition.require_sound()
+    if folder := missing_folder(store):
+        log.warning("the folder of the index store does not exist: created=%s", folder)
+    revision = store.define(definition, expect=None)
+    warn_of_own_pruning(indexed, columns)
+    return Versioned(definition, revision)
+
+
+def find_index(
+    store: IndexStore,
+    table: Table,
+    *,
+    likely: IndexId | None = None,
+    timeout: float | None = None,
+) -> Versioned[Definition]:
+    """Return what `find_live_index` finds; raise NoIndex, with the statement to run, for none."""
+    found = find_live_index(store, table, likely=likely, timeout=timeout)
+    if found is not None:
+        _require_readable(found.value)
+        return found
+    name, moved = shown_name(table.name), None
+    with suppress(NoStore):
+        moved = _find_moved_index(store, table, timeout=timeout)
+    todo = f"CREATE SKIPPING INDEX ON {name} (column KIND)"
+    if moved is not None:
+        todo = (
+            f"that of {shown_name(moved.name)} is of this table before it was renamed or "
+            f"copied, at {moved.table.root}. If it was renamed: {_moved_hint(moved, name)}"
+        )
+    raise NoIndex(f"{name} has no skipping index in {store.location}: {todo}", about="table")
 
 
 def number_columns(
@@ -86,16 +151,13 @@ def _meant(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
     return columns.resolve(given.name)
 
 
-def own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> Iterator[str]:
-    """What the table prunes by itself of the columns that are to be indexed, a sentence for each.
-
-    `PARTITION` is of partition columns, and says nothing new.
-    """
+def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> None:
+    """Log a warning for each column by which the table itself prunes files."""
     there = {column.identity: column for column in columns.values()}
     identities = (
         identity
         for i in indexed
-        if i.kind != "PARTITION"
+        if i.kind != "PARTITION"  # which says nothing new: it requires a partition column
         for identity in ([read for _, read in i.expression.reads] if i.expression else [i.identity])
     )
     for identity in dict.fromkeys(identities):
@@ -103,15 +165,17 @@ def own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> Iterator[
         if column is None:
             continue
         if column.partition:
-            yield f"{column.name} is a partition column: the table itself skips by it"
+            log.warning("%s is a partition column: the table itself skips by it", column.name)
         for made in column.divided_by:
-            yield (
-                f"the table is partitioned by {made}: it skips by itself for some conditions on "
-                f"{column.name}, and an index adds what is within a partition. ANALYZE measures it"
+            log.warning(
+                "the table is partitioned by %s: it skips by itself for some conditions on "
+                "%s, and an index adds what is within a partition. ANALYZE measures it",
+                made,
+                column.name,
             )
 
 
-def require_answerable(table: Table, where: str | None) -> None:
+def _require_answerable(table: Table, where: str | None) -> None:
     """Raise DefinitionError for what is no condition on the table; None is none at all."""
     try:
         if where is not None:
@@ -150,7 +214,7 @@ def find_live_index(
     return next(chain(now, before, faulty), None)
 
 
-def find_moved_index(
+def _find_moved_index(
     store: IndexStore, table: Table, *, timeout: float | None = None
 ) -> Definition | None:
     """Return the index that a table had at another root, before it was renamed or copied.
@@ -167,12 +231,12 @@ def find_moved_index(
 def orphan_hint(definition: Definition) -> str:
     """Return what to do about an index whose table is not there under its name."""
     return (
-        f"If the table was renamed: {moved_hint(definition, '<its new name>')}. If it is gone: "
+        f"If the table was renamed: {_moved_hint(definition, '<its new name>')}. If it is gone: "
         f"DROP SKIPPING INDEX ON {shown_name(definition.name)}"
     )
 
 
-def moved_hint(definition: Definition, new: str) -> str:
+def _moved_hint(definition: Definition, new: str) -> str:
     """Return the statements that give a renamed table the index that it had under its old name."""
     listed = ", ".join(_column_sql(column) for column in definition.columns)
     old = shown_name(definition.name)
@@ -201,7 +265,7 @@ def _is_sound(definition: Definition) -> bool:
     return not definition.dropped and definition.fault is None
 
 
-def require_readable(definition: Definition) -> None:
+def _require_readable(definition: Definition) -> None:
     """Raise DefinitionError for what a store holds in place of a definition."""
     if definition.fault is not None:
         raise DefinitionError(
@@ -216,7 +280,7 @@ def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versione
     found = store.definition(old.value.index)
     if found is None:
         raise dropped_error(old.value)
-    require_readable(found.value)
+    _require_readable(found.value)
     return found
 
 

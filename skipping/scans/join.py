@@ -13,16 +13,53 @@ import pyarrow as pa
 
 from providers.errors import DefinitionError
 from providers.keys import Keys, of_pandas
-from providers.predicate import And, Predicate
+from providers.predicate import And, In, Predicate
 from providers.values import encode
+from skipping.lookup.composites import joined_tuples
+from skipping.lookup.query import IndexQuery
 from skipping.parser.literals import split_parts
 from skipping.scans.engines import EngineScan
+from skipping.scans.open import open_scan
 from skipping.scans.row_filters import leaf_values
-from skipping.tables import TableColumn
+from skipping.tables import Table, TableColumn
 
-__all__ = ["Joined", "as_table"]
+__all__ = ["Joined", "as_table", "join"]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def join(
+    query: IndexQuery,
+    table: Table,
+    dimension: Any,
+    on: str | Sequence[str] | Mapping[str, str],
+    *,
+    suffix: str,
+    selected_fields: Sequence[str] = ("*",),
+    limit: int | None = None,
+    **options: Any,
+) -> Joined:
+    """Return the scan of `SkippingIndex.join`; `options` are those of its scan of the table."""
+    names = {on: on} if isinstance(on, str) else on
+    pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+    rows = as_table(dimension, keys=pairs.values())
+    for name in pairs.values():
+        if name not in rows.column_names:
+            there = ", ".join(rows.column_names)
+            raise DefinitionError(f"the dimension has no column {name}: it has {there}")
+    if not pairs:
+        raise DefinitionError("a join is on one column at least")
+    given = {name: rows[other] for name, other in pairs.items()}
+    fact = open_scan(query, table, keys=given, **options)
+    tests = fact.key_tests()
+    keys = {test.name: test.keys for test in tests}
+    indexed = {test.name for test in tests if isinstance(test.asked, In)}
+    known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in indexed}
+    tuples = joined_tuples(query.definition, known)
+    fact = fact.narrowed(fact.arrow_schema.names, And(tuples))
+    drop = set(pairs.values())
+    joined = Joined.of(fact, rows, keys, drop=drop, suffix=suffix, limit=limit)
+    return joined if "*" in selected_fields else joined.select(*selected_fields)
 
 
 def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:

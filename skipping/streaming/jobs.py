@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from providers.errors import DefinitionError, NoStore, SkippingError, TableError
 from skipping.config.options import IndexOptions
-from skipping.index import Index
 from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
 from skipping.sources.spark import settings_of, store_of
@@ -21,6 +20,7 @@ from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import LEAVING, Maintainer
+from skipping.streaming.protocols import OpenIndex
 
 __all__ = [
     "Stream",
@@ -65,7 +65,14 @@ class Stream:
     error: str | None
 
 
-def keep(spark: SparkSession, store: IndexStore, name: str, *, table: str | None = None) -> None:
+def keep(
+    spark: SparkSession,
+    store: IndexStore,
+    name: str,
+    *,
+    open_index: OpenIndex,
+    table: str | None = None,
+) -> None:
     """Keep the index of a name from here on, or look after it at once where that is so.
 
     `table` is what the session calls the table, where another catalog had the index made.
@@ -79,7 +86,8 @@ def keep(spark: SparkSession, store: IndexStore, name: str, *, table: str | None
         if there is not None:
             there.stop()  # of an earlier session
         lasting = _lasting(spark)
-        _maintainers[key] = maintainer = Maintainer(lasting, store, name, table=table)
+        maintainer = Maintainer(lasting, store, name, open_index=open_index, table=table)
+        _maintainers[key] = maintainer
         maintainer.start()
 
 
@@ -117,7 +125,7 @@ def leave_all() -> None:
         maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def keep_all(spark: SparkSession) -> None:
+def keep_all(spark: SparkSession, open_index: OpenIndex) -> None:
     """Keep every index of the session's store that follows its table.
 
     Those that another process keeps are kept from here on when it leaves or dies.
@@ -130,10 +138,10 @@ def keep_all(spark: SparkSession) -> None:
             except TableError as error:
                 log.warning("the skipping index of an earlier session is not maintained: %s", error)
             else:
-                keep(spark, store, definition.name)
+                keep(spark, store, definition.name, open_index=open_index)
 
 
-def recover(spark: SparkSession, job: str) -> None:
+def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
     """Keep an index again, by the name of its job; raises DefinitionError for none that follows.
 
     The name is the index's id, or what Flint would call it (`job_name`).
@@ -151,7 +159,7 @@ def recover(spark: SparkSession, job: str) -> None:
             require_checkpoint(spark, options)
             stored_name(spark, definition)  # raises for one that this session does not open
             leave(store, definition.name)
-            keep(spark, store, definition.name)
+            keep(spark, store, definition.name, open_index=open_index)
             return
     raise DefinitionError(f"no skipping index has the job {job}", about="job")
 
@@ -169,11 +177,13 @@ def job_name(name: str) -> str:
     return "_".join(["flint", *(part for part in (catalog, first, rest) if part), "skipping_index"])
 
 
-def streams(spark: SparkSession) -> tuple[Stream, ...]:
+def streams(spark: SparkSession, open_index: OpenIndex) -> tuple[Stream, ...]:
     """Every index of the session's store that follows its table by a stream, and how it stands."""
     store = store_of(spark, settings_of(spark))
     return tuple(
-        _stream(spark, store, definition) for definition in _live(store) if _is_streamed(definition)
+        _stream(spark, store, definition, open_index)
+        for definition in _live(store)
+        if _is_streamed(definition)
     )
 
 
@@ -191,7 +201,9 @@ def _live(store: IndexStore) -> list[Definition]:
         return []
 
 
-def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> Stream:
+def _stream(
+    spark: SparkSession, store: IndexStore, definition: Definition, open_index: OpenIndex
+) -> Stream:
     state, lease = store.state(definition.index), store.lease(definition.index)
     maintainer = _maintainers.get((store.location, definition.name))
     here = maintainer is not None and maintainer.serves(spark) and maintainer.owns
@@ -205,7 +217,7 @@ def _stream(spark: SparkSession, store: IndexStore, definition: Definition) -> S
             table = maintainer.table
         else:
             table = stored_name(spark, definition)
-        index = Index.on(spark, table, store=store)
+        index = open_index(spark, table, store=store)
         counted = index.table.has_log
         version, files = index.table.version(), len(index.pending())
         if counted and state.covered is not None and not index.replaced:

@@ -23,12 +23,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from providers.errors import Conflict, DefinitionError, SkippingError, StoreError, TableError
 from skipping.config.options import IndexOptions
-from skipping.index import Index
 from skipping.model.definition import Definition, IndexId, Versioned
 from skipping.model.lease import PATIENCE, Lease, Watch, owner_of
 from skipping.parser.errors import mask_controls
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import checkpoint_of
+from skipping.streaming.protocols import MaintainedIndex, OpenIndex
 from skipping.streaming.scheduler import Keeper
 from skipping.streaming.source import FileEvents
 
@@ -71,6 +71,7 @@ class Maintainer:
         store: IndexStore,
         name: str,
         *,
+        open_index: OpenIndex,
         table: str | None = None,
         patience: float = PATIENCE,
     ) -> None:
@@ -80,6 +81,7 @@ class Maintainer:
         self._spark = spark
         self._store = store
         self._name = name
+        self._open_index = open_index
         self.table = table or name
         self.patience = patience
         self.due = 0.0
@@ -105,7 +107,7 @@ class Maintainer:
         self._unread: str | None = None  # the checkpoint that the query has yet to go on from
         self._spoilt: str | None = None  # one that a query could not go on from
         self._temporary: str | None = None
-        self._last: tuple[float, Index] | None = None  # opened, and when
+        self._last: tuple[float, MaintainedIndex] | None = None  # opened, and when
         self.query: StreamingQuery | None = None
         self.error: str | None = None
 
@@ -329,12 +331,12 @@ class Maintainer:
                 self._spoilt,
             )
 
-    def _opened(self) -> Index:
-        index = Index.on(self._spark, self.table, store=self._store, likely=self._index)
+    def _opened(self) -> MaintainedIndex:
+        index = self._open_index(self._spark, self.table, store=self._store, likely=self._index)
         self._last = time.monotonic(), index
         return index
 
-    def _glimpsed(self) -> Index:
+    def _glimpsed(self) -> MaintainedIndex:
         """For a look: with the definition of now, of a table that was found some time ago.
 
         Nearly all looks find nothing new, and to find a table by its name is most of what they

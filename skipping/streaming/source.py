@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
-from skipping.index import Index
 from skipping.sources.rows import frame_of_rows
+from skipping.streaming.protocols import MaintainedIndex
 
 __all__ = ["FileEvents"]
 
@@ -49,8 +49,8 @@ class FileEvents:
         self,
         spark: SparkSession,
         name: str,
-        index: Callable[[], Index],
-        glimpse: Callable[[], Index],
+        index: Callable[[], MaintainedIndex],
+        glimpse: Callable[[], MaintainedIndex],
         guard: Callable[[], AbstractContextManager[None]],
         *,
         limit: int | None,
@@ -70,7 +70,7 @@ class FileEvents:
         self._limit = limit
         self.until = 0
         """The table version that the last batch is about."""
-        self.opened: Index | None = None
+        self.opened: MaintainedIndex | None = None
         """The index as it was when the events of the last batch were asked for."""
         self._given = deque[Any](maxlen=_GIVEN)
         # Made before there is anything to interrupt.

@@ -43,7 +43,7 @@ from providers import BloomFilter, Column, Domain
 from rewrite.bridge.callbacks import Answers, table_key
 from rewrite.bridge.protocol import CURRENT
 from skipping.config.settings import Settings
-from skipping.index import Index
+from skipping.index import SkippingIndex
 from skipping.indexing.refresh import refresh
 from skipping.indexing.sketch import Work
 from skipping.indexing.vacuum import vacuum
@@ -268,7 +268,7 @@ def _keep(store: IndexStore, files: int) -> Row:
     """DESCRIBE, and VACUUM that finds a hundredth of the files gone."""
     grown = Synthetic(files, NEW * (ROUNDS - 1), NEW)
     source = Source(grown, grown.build, lambda: Settings.of(PATIENT), lambda: store)
-    index = Index(source, store, _definition(store))
+    index = SkippingIndex(source, store, _definition(store))
     clock = _Clock()
     assert index.describe()["files"] == str(files + NEW * ROUNDS)
     described = clock.read()

@@ -372,12 +372,12 @@ class TestOptions:
         for options, says in (
             ({"auto_refesh": True}, "did you mean auto_refresh"),
             ({"index_mappings": "{}"}, "index_mappings has no meaning here"),
-            ({"index_settings": settings}, "in OpenSearch, and memory:twin is none"),
+            ({"index_settings": settings}, "in OpenSearch; this store is memory:twin"),
             ({"checkpoint_location": "/elsewhere"}, "under no folder"),
         ):
             with pytest.raises(DefinitionError, match=says):
                 SkippingIndex.create(spark, t, "id MIN_MAX", store=store, options=options)
-        with pytest.raises(StatementError, match=r"and sqlite:.* is none") as error:
+        with pytest.raises(StatementError, match=r"this store is sqlite:.*") as error:
             spark.sql(
                 f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (index_settings = '{settings}')"
             )

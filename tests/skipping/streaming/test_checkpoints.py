@@ -170,7 +170,7 @@ def test_a_stored_one_ends_its_stream_and_nothing_else(
     store = store_of(spark, settings_of(spark))
     pairs = IndexOptions(auto_refresh=True, checkpoint_location=str(tmp_path / "c")).pairs()
     index.alter(lambda definition: replace(definition, options=pairs))
-    keeper = Maintainer(spark, store, index.definition.name)
+    keeper = Maintainer(spark, store, index.definition.name, open_index=SkippingIndex.on)
     with caplog.at_level(logging.WARNING, "skipping"):
         keeper.start()
         until(lambda: not keeper.serves(spark), seconds=20)

@@ -61,7 +61,8 @@ def test_kill_9(spark: SparkSession, tmp_path: Path, place: Path, point: str) ->
         plan = index.lookup(Compare("id", "=", value))
         assert match <= plan.kept <= match + plan.unknown
 
-    keeper = Maintainer(spark, store, index.definition.name, patience=2.0)
+    name = index.definition.name
+    keeper = Maintainer(spark, store, name, open_index=SkippingIndex.on, patience=2.0)
     keeper.start()
     try:
         until(lambda: keeper.owns)

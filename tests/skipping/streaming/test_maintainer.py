@@ -63,7 +63,8 @@ def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Maintainer]]:
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
     options = {"auto_refresh": True, "refresh_interval": "100ms"}
     index.alter(lambda definition: set_options(definition, options))
-    kept = Maintainer(spark, store, index.definition.name, patience=3.0)
+    name = index.definition.name
+    kept = Maintainer(spark, store, name, open_index=SkippingIndex.on, patience=3.0)
     kept.start()
     until(lambda: kept.query is not None)
     assert kept.query is not None
@@ -154,7 +155,7 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
     name = index.definition.name
     index.alter(lambda d: set_options(d, {"auto_refresh": True, "refresh_interval": "100ms"}))
-    jobs.keep(spark, store, name)
+    jobs.keep(spark, store, name, open_index=SkippingIndex.on)
     kept = jobs._maintainers[store.location, name]
     try:
         until(lambda: kept.query is not None)
