@@ -13,7 +13,7 @@ from providers.errors import StatementError
 from skipping.parser import literals
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import point_at
-from skipping.parser.expressions import MARK, one_line
+from skipping.parser.lexer import one_line
 from skipping.parser.literals import join_name
 from skipping.parser.statements import (
     Action,
@@ -244,10 +244,9 @@ class Reader:
         """
         if item.data == "composite":
             return (), False, tuple(self._path(path) for path in _parts(item))
-        first = _tokens(item)[0]
-        if MARK in self._text or not first.startswith(f"`{MARK}"):
+        if item.data == "path":
             return self._path(item), False, ()
-        return (one_line(self._text[item.meta.start_pos : item.meta.end_pos]),), True, ()
+        return (one_line(_tokens(item)[0]),), True, ()
 
     def _path(self, node: Tree[Token]) -> Name:
         return tuple(self._name(token) for token in _tokens(node) if token.type != "DOT")

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from importlib.resources import files
 from ipaddress import IPv6Network
 from typing import Literal, TypeAlias
 
-from lark import Lark, Token, Tree
+from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from skipping.parser import literals
 from skipping.parser.errors import point_at
-from skipping.parser.lexer import Unclosed, blank_comments
+from skipping.parser.grammar import parse_tree
+from skipping.parser.lexer import Unclosed, tokenize
 from skipping.parser.networks import network_of, pattern_of, read_network, texts_of
 
 __all__ = [
@@ -180,7 +180,6 @@ _TYPED: dict[str, Typed] = {
     "TIMESTAMP_NTZ": "timestamp_ntz",
     "TIMESTAMP_LTZ": "timestamp_ltz",
 }
-_WORD = re.compile(r"\w+|\S")
 
 
 def parse_condition(text: str, *, within: str | None = None, position: int = 0) -> Condition:
@@ -216,8 +215,10 @@ def require_same_strings(text: str, strings: Strings) -> None:
     parse_condition(text)
     if strings == Strings():
         return
-    for each in _grammar().parse(blank_comments(text)).scan_values(_is_string):
-        at = each.start_pos or 0
+    for token in tokenize(text):
+        each, at = token[0], token.start()
+        if each[-1] not in "'\"":
+            continue
         if strings.name and each[0] == '"':
             raise point_at(
                 text,
@@ -233,10 +234,6 @@ def require_same_strings(text: str, strings: Strings) -> None:
                 f"spark.sql.parser.escapedStringLiterals is true, and Spark reads {each} as it "
                 "stands: write it as r'...' or r\"...\", which every session reads alike",
             )
-
-
-def _is_string(token: object) -> bool:
-    return isinstance(token, Token) and token.type == "STRING"
 
 
 class _Wrong(Exception):
@@ -258,31 +255,25 @@ def _parsed(text: str) -> Condition:
     if len(text) > LONGEST:
         raise _Wrong(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
     try:
-        tree = _grammar().parse(blank_comments(text))
+        tokens = tokenize(text)
+        tree = parse_tree("condition.lark", text, tokens)
     except Unclosed as error:
         raise _Wrong(error.position, str(error)) from None
     except UnexpectedInput as error:
-        at = error.pos_in_stream
-        end = len(blank_comments(text).rstrip())
-        at = end if at is None or getattr(error, "token", None) == "" else min(at, end)
-        raise _unexpected(text, at) from None
+        is_end = getattr(error, "token", None) == ""
+        raise _unexpected(text, None if is_end else error.pos_in_stream, tokens) from None
     (top,) = _trees(tree)  # parentheses are tokens beside it
     return _Reader().condition(top)
 
 
-def _unexpected(text: str, position: int) -> _Wrong:
-    word = _WORD.match(text, position)
-    if word is None:
-        return _Wrong(position, f"the condition ends too early: {_TAKES}")
+def _unexpected(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
+    if position is None:
+        end = tokens[-1].end() if tokens else 0
+        return _Wrong(end, f"the condition ends too early: {_TAKES}")
+    word = next(token for token in tokens if token.start() == position)
     if word[0] == "(" and (function := re.search(r"\w+\s*\Z", text[:position])):
         return _Wrong(function.start(), f"{function[0].strip()} is a function: {_TAKES}")
     return _Wrong(position, f"{word[0]} cannot stand here: {_TAKES}")
-
-
-@lru_cache(maxsize=1)
-def _grammar() -> Lark:
-    grammar = files("skipping.parser").joinpath("condition.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", propagate_positions=True, g_regex_flags=re.ASCII)
 
 
 class _Reader:

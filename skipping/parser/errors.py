@@ -7,11 +7,10 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 from providers.errors import StatementError
+from skipping.parser.lexer import TOKEN, tokenize
 
 __all__ = ["describe_unexpected", "mask_controls", "point_at"]
 
-_WORD = re.compile(r"""\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|=>|.""", re.DOTALL)
-_LAST = re.compile(r"(\w+|\S)\s*\Z")
 _MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _WINDOW = 88
 """Characters shown of a longer line."""
@@ -28,7 +27,10 @@ _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE")
 _SIGNS = {"LPAR": "an opening (", "RPAR": "a closing )", "COMMA": "a comma", "EQ": "="}
 _CONDITION = ("WORD", "QUOTED", "OTHER")
 # Possible after every name or statement, so naming them would only hide what is missing.
-_SILENT = ("DOT", "SEMICOLON", "ARROW", "PARAM", "IDENTIFIER", "TABLE_WORD", "$END")
+_SILENT = (
+    *("DOT", "SEMICOLON", "ARROW", "PARAM", "IDENTIFIER", "TABLE_WORD", "$END"),
+    *("EXPRESSION", "DROPPED_EXPRESSION"),
+)
 _NO_KEYWORDS = {*_NAMES, *_VALUES, *_SIGNS, *_CONDITION, *_SILENT}
 
 
@@ -47,7 +49,7 @@ def point_at(text: str, position: int, message: str) -> StatementError:
     first = max(0, column - _WINDOW // 2) if len(line) > _WINDOW else 0
     shown = line[first : first + _WINDOW]
     before = shown[: column - first]
-    word = _WORD.match(line, column)
+    word = TOKEN.match(line, column)
     mark = "^" * max(1, min(word.end() - column if word else 1, len(shown) - len(before)))
     # A tab stays a tab below, or the mark would stand elsewhere.
     lead = "".join("\t" if character == "\t" else " " for character in before)
@@ -69,22 +71,15 @@ def mask_controls(text: str) -> str:
     return _MOVES.sub("?", text)
 
 
-def describe_unexpected(
-    text: str, position: int, expected: Collection[str], before: str
-) -> StatementError:
-    """What stands at `position` is none of the expected terminals.
+def describe_unexpected(text: str, position: int, expected: Collection[str]) -> StatementError:
+    """Return the error for a token at `position` that is none of the `expected` terminals.
 
-    `before` is the text up to there with its comments blanked. A position at the end means that
-    the text ends too early.
+    A position at the end means that the text ends too early.
     """
-    last = _LAST.search(before)
-    previous = last[1].upper() if last else ""
-    match = _WORD.match(text, position)
+    before = tokenize(text[:position])
+    previous = before[-1][0].upper() if before else ""
+    match = TOKEN.match(text, position)
     found = match[0] if match else ""
-    if not found.isascii() and (begun := re.search(r"\w+\Z", before)):
-        # The grammar took a part of the word for a name; the reader sees one word.
-        position = begun.start()
-        found = begun[0] + found
     if found == ")" and "OTHER" in expected:
         return point_at(text, position, "this ) closes nothing that the condition opened")
     if previous == ";":

@@ -1,27 +1,37 @@
-"""What is done to a text before the grammar sees it: whose it is, and where its comments are.
+"""The tokens of a text, for all who read one; and which statements are ours.
 
-The rule of `is_ours`, for twins in other languages (`leading_words` is the whole of it):
+The rule of `is_ours`, for twins in other languages (`leading_words` implements it):
 
 1. Skip a gap: white space, comments from `--` to the end of the line, and comments `/* ... */`,
    which nest. A comment that never ends, and a hint `/*+`, is no gap. A backslash at the end of a
    `--` line takes the next line into the comment.
 2. Read a word, the longest run of A-Z, a-z, 0-9 and _; put it in upper case (ASCII only).
-3. Do so up to four times, stopping where no word stands, and compare with `is_ours`.
+3. Repeat this up to four times, stop where there is no word, and compare with `is_ours`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "TOKEN",
     "Unclosed",
     "after_gap",
     "after_words",
-    "blank_comments",
     "first_line",
     "is_ours",
     "leading_words",
+    "one_line",
+    "tokenize",
 ]
+
+TOKEN = re.compile(
+    r"""[rR]'[^']*'|[rR]"[^"]*"|(?:'(?:[^'\\]|\\.)*')+|(?:"(?:[^"\\]|\\.)*")+|`(?:[^`]|``)*`"""
+    r"""|[0-9]+\.[eE][0-9]+[A-Za-z]*|\w+|<=>|<=|>=|<>|!=|==|=>|.""",
+    re.DOTALL,
+)
+"""A string, a name in backticks, a word or a sign. Of strings, a pair of quotes is one quote."""
 
 # White space as Spark's lexer has it; Python's \s differs in both directions.
 SPACE = "\t\n\x0b\f\r \xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
@@ -29,13 +39,7 @@ _SPACES = re.compile(f"[{SPACE}]+")
 _LINE_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
-# A word before a quote is part of no string, but for the lone r of a raw one.
-_OPAQUE = re.compile(
-    r"""[rR]'[^']*'|[rR]"[^"]*"|[0-9]+\.[eE][0-9]+[A-Za-z]*|[A-Za-z0-9_]+"""
-    r"""|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""",
-    re.DOTALL,
-)
-_NUMBER = re.compile(r"\?(?:\.\?)+")  # 2.5 is two words
+_NUMBER = re.compile(r"\?(?:\.\?)+")  # 2.5 is three tokens
 _LINE = 100  # characters of a statement in reports
 _REPORTS = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
 _MAKERS = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
@@ -49,11 +53,25 @@ class Unclosed(Exception):
         self.position = position
 
 
-def is_ours(text: str) -> bool:
-    r"""Whether a text is a statement of ours, right or wrong; Spark gets the others untouched.
+def tokenize(text: str) -> Sequence[re.Match[str]]:
+    """Return the tokens of a text, without white space and comments; raises Unclosed."""
+    tokens = []
+    position = after_gap(text, 0)
+    while token := TOKEN.match(text, position):
+        if token[0] in ("'", '"', "`"):
+            raise Unclosed(position, token[0])
+        if text.startswith("/*", position) and not text.startswith("/*+", position):
+            raise Unclosed(position, "/*")
+        tokens.append(token)
+        position = after_gap(text, token.end())
+    return tokens
 
-    Looks at no more than four words. `DESC skipping index` with nothing after it, or with AS JSON,
-    is Spark's: the column `index` of a table `skipping`; and so with `files`.
+
+def is_ours(text: str) -> bool:
+    r"""Return whether a text is a statement of ours, right or wrong; the rest belongs to Spark.
+
+    Reads at most four words. `DESC skipping index` with nothing after it, or with AS JSON, is
+    Spark's: it describes the column `index` of a table `skipping`. So is `DESC skipping files`.
 
     >>> is_ours("-- daily\ncreate skipping /* sic */ index broken")
     True
@@ -79,7 +97,7 @@ def is_ours(text: str) -> bool:
 
 
 def leading_words(text: str, limit: int) -> list[str]:
-    """The words a text begins with, at most `limit`, in upper case."""
+    """Return the words that a text begins with, at most `limit`, in upper case."""
     found: list[str] = []
     position = 0
     while len(found) < limit:
@@ -92,7 +110,7 @@ def leading_words(text: str, limit: int) -> list[str]:
 
 
 def after_words(text: str, count: int) -> int:
-    """Where the text goes on after so many leading words and the gap behind them."""
+    """Return where the text goes on after `count` leading words and the gap behind them."""
     position = after_gap(text, 0)
     for _ in range(count):
         word = _WORD.match(text, position)
@@ -101,7 +119,7 @@ def after_words(text: str, count: int) -> int:
 
 
 def after_gap(text: str, position: int) -> int:
-    """Where the white space and comments that may begin here end."""
+    """Return where the white space and comments that may begin here end."""
     while True:
         end = _gap(text, position)
         if end is None:
@@ -110,7 +128,7 @@ def after_gap(text: str, position: int) -> int:
 
 
 def _gap(text: str, position: int) -> int | None:
-    """The end of the white space or comment that begins here, if one does."""
+    """Return the end of the white space or comment that begins here, if one does."""
     if space := _SPACES.match(text, position) or _LINE_COMMENT.match(text, position):
         return space.end()
     if not text.startswith("/*", position) or text.startswith("/*+", position):
@@ -126,30 +144,13 @@ def _gap(text: str, position: int) -> int | None:
     return None
 
 
-def blank_comments(text: str) -> str:
-    """The text with a space for every character of a comment; positions and lines stay.
+def one_line(text: str) -> str:
+    r"""Return a text without comments, with one blank in the place of each gap; raises Unclosed.
 
-    Raises Unclosed.
+    >>> one_line("concat(a,\n  'x  y')")
+    "concat(a, 'x  y')"
     """
-    pieces: list[str] = []
-    position = 0
-    while position < len(text):
-        end = _gap(text, position)
-        if end is not None:
-            gap = text[position:end]
-            pieces.append("".join("\n" if c == "\n" else " " for c in gap))
-        elif opaque := _OPAQUE.match(text, position):
-            end = opaque.end()
-            pieces.append(opaque[0])
-        elif text[position] in "'\"`":
-            raise Unclosed(position, text[position])
-        elif text.startswith("/*", position) and not text.startswith("/*+", position):
-            raise Unclosed(position, "/*")
-        else:
-            end = position + 1
-            pieces.append(text[position])
-        position = end
-    return "".join(pieces)
+    return "".join(_pieces(text, values=True))
 
 
 def first_line(text: str, *, values: bool) -> str:
@@ -161,16 +162,18 @@ def first_line(text: str, *, values: bool) -> str:
     'SELECT * FROM t WHERE k = ? AND n < ?'
     """
     try:
-        text = blank_comments(text)
-    except Unclosed as unclosed:  # where the quotes end, nobody knows
-        text = text[: unclosed.position]
-    if not values:
-        text = _NUMBER.sub("?", _OPAQUE.sub(_mask_literal, text))
-    line = " ".join(text.split())
+        line = "".join(_pieces(text, values=values))
+    except Unclosed as error:  # nobody knows where the quotes end
+        line = "".join(_pieces(text[: error.position], values=values))
+    line = " ".join((line if values else _NUMBER.sub("?", line)).split())
     return line if len(line) <= _LINE else f"{line[:_LINE]}..."
 
 
-def _mask_literal(token: re.Match[str]) -> str:
-    """A number or string as `?`; a word, or a name in backticks, as it is."""
-    is_string = token[0][-1] in "'\""
-    return "?" if is_string or token[0][0].isdigit() else token[0]
+def _pieces(text: str, *, values: bool) -> Iterator[str]:
+    end = None
+    for token in tokenize(text):
+        if end is not None and token.start() > end:
+            yield " "
+        end = token.end()
+        is_literal = token[0][-1] in "'\"" or token[0][0].isdigit()
+        yield "?" if is_literal and not values else token[0]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 
-from lark import Lark
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from providers.errors import StatementError
 from skipping.parser.ast_builder import Reader
 from skipping.parser.errors import describe_unexpected, point_at
-from skipping.parser.expressions import hide_expressions
-from skipping.parser.lexer import Unclosed, after_words, blank_comments, is_ours, leading_words
+from skipping.parser.grammar import parse_tree
+from skipping.parser.lexer import Unclosed, after_words, is_ours, leading_words, tokenize
 from skipping.parser.statements import Explain, Statement, Verify
 
 __all__ = ["parse"]
@@ -27,8 +25,9 @@ _LONGEST_QUERY = 1 << 20
 """Characters of a statement that holds a query: Spark parses the query, and reports show it."""
 
 
+@lru_cache(maxsize=64)  # Java asks for a statement's columns, then has it run
 def parse(text: str) -> Statement | None:
-    """The statement a text is, or None when it is not ours and belongs to Spark (`is_ours`).
+    """Return the statement of a text, or None if the text belongs to Spark (`is_ours`).
 
     Raises StatementError, with a mark under the word, for a wrong text that is ours.
     """
@@ -47,12 +46,12 @@ def parse(text: str) -> Statement | None:
             "ALTER SKIPPING INDEX adds columns a few at a time"
         )
     try:
-        blanked = blank_comments(text)
-        tree = _grammar().parse(hide_expressions(blanked))
+        tokens = tokenize(text)
+        tree = parse_tree("grammar.lark", text, tokens)
     except Unclosed as error:
         raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:
-        raise _explained(text, blanked, error) from None
+        raise _explain(text, tokens, error) from None
     return Reader(text).statement(tree)
 
 
@@ -64,7 +63,7 @@ def _about_query(text: str) -> Explain | Verify | None:
             return Explain(query, dry_run=True, marks=marks)
         case ["EXPLAIN", "SKIPPING", "DRY", *_]:
             position = after_words(text, 3)
-            raise describe_unexpected(text, position, ["RUN"], text[:position])
+            raise describe_unexpected(text, position, ["RUN"])
         case ["EXPLAIN", "SKIPPING", *_]:
             query, marks = _query(text, 2)
             return Explain(query, marks=marks)
@@ -82,22 +81,12 @@ def _query(text: str, words: int) -> tuple[str, Mapping[str, int]]:
     return query, MappingProxyType({"query": position})
 
 
-@lru_cache(maxsize=1)
-def _grammar() -> Lark:
-    grammar = files("skipping.parser").joinpath("grammar.lark").read_text(encoding="utf-8")
-    # ASCII, or the sign of Kelvin would be a K in SKIPPING.
-    return Lark(grammar, parser="lalr", propagate_positions=True, g_regex_flags=re.ASCII)
-
-
-def _explained(text: str, blanked: str, error: UnexpectedInput) -> StatementError:
-    position = error.pos_in_stream or 0
-    expected: set[str] = set(getattr(error, "allowed", None) or ())
-    if isinstance(error, UnexpectedToken):
-        # `accepts` is exact; `expected` has what other statements take after the same word.
-        expected = set(error.accepts or error.expected)
-        if error.token.type == "$END":
-            position = len(blanked.rstrip())
-    if position == len(blanked.rstrip()):
+def _explain(text: str, tokens: Sequence[re.Match[str]], error: UnexpectedInput) -> StatementError:
+    assert isinstance(error, UnexpectedToken), "the lexer raises nothing"
+    position = error.token.start_pos or 0
+    if error.token.type == "$END":
         # The mark goes to the end of the words, not of a comment behind them.
-        return describe_unexpected(text[:position], position, expected, blanked[:position])
-    return describe_unexpected(text, position, expected, blanked[:position])
+        position = tokens[-1].end()
+        text = text[:position]
+    # `accepts` is exact; `expected` has what other statements take after the same word.
+    return describe_unexpected(text, position, error.accepts or error.expected)
