@@ -38,7 +38,6 @@ from providers.index_predicate import (
 from providers.predicate import (
     Between,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     Or,
@@ -61,9 +60,6 @@ _GROUPS = re.compile("(?:[0-9a-fA-F]{1,4}:){1,7}")
 _IPV6 = r"\A[0-9a-fA-F:]{2,39}\z"
 _MAPPED = bytes(10) + b"\xff\xff"
 _BYTES = Domain("binary", pa.binary())
-
-_SPELLED = pa.array(["0", "A", "a"]), pa.array([";", "G", "g"])
-"""Where texts are that begin with a hexadecimal digit or a colon, which follows 9."""
 
 OTHERS = 4
 """Intervals of texts that are no addresses: mostly there is a word or two."""
@@ -121,9 +117,6 @@ class Addresses:
                 asked = self._networks([prefix])
             case StartsWithAny(_, prefixes):
                 asked = self._networks(prefixes.to_pylist())
-            case InNetworks(_, starts, ends):
-                among = intervals.rewrite(Within("", starts, ends), _BYTES, self.n)
-                return _any(among, self._others(Within("", *_SPELLED, includes_high=False)))
             case IsNull(_, True):
                 asked = intervals.rewrite(leaf, _BYTES, self.n)
             case IsNull(_, False):

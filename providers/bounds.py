@@ -27,7 +27,6 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     StartsWith,
@@ -79,7 +78,7 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             if negated:
                 return _any_value(domain)
             return FieldCompare("nulls", ">", 0)
-        case EndsWith() | Contains() | InNetworks():
+        case EndsWith() | Contains():
             return None
 
 

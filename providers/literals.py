@@ -41,7 +41,6 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     Or,
@@ -95,7 +94,7 @@ def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
     """
     try:
         match leaf:
-            case IsNull() | InNetworks():
+            case IsNull():
                 return leaf
             case Within() | StartsWithAny():
                 return Or(tuple(normalise_leaf(leg, type) for leg in leaf.legs()))

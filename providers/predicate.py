@@ -27,7 +27,6 @@ __all__ = [
     "Contains",
     "EndsWith",
     "In",
-    "InNetworks",
     "IsNull",
     "Leaf",
     "Op",
@@ -170,20 +169,6 @@ class StartsWithAny:
 
 
 @dataclass(frozen=True, slots=True)
-class InNetworks:
-    """A condition on text that no text fulfils but IP addresses in some of these networks, and
-    texts that are none though they begin with a hexadecimal digit or a colon.
-
-    Starts and ends are Arrow arrays of 16 bytes each, as in `Within`; both are included. IPv4 is
-    within ::ffff:0:0/96.
-    """
-
-    column: str
-    starts: pa.Array
-    ends: pa.Array
-
-
-@dataclass(frozen=True, slots=True)
 class EndsWith:
     """`column [NOT] LIKE '%suffix'`, the suffix taken literally."""
 
@@ -223,16 +208,7 @@ class Or:
 
 
 Leaf: TypeAlias = (
-    Compare
-    | Between
-    | Within
-    | In
-    | InNetworks
-    | IsNull
-    | StartsWith
-    | StartsWithAny
-    | EndsWith
-    | Contains
+    Compare | Between | Within | In | IsNull | StartsWith | StartsWithAny | EndsWith | Contains
 )
 Predicate: TypeAlias = And | Or | Leaf | Unknown
 
@@ -256,8 +232,6 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
             return Or((below, Compare(column, ">" if includes_high else ">=", high)))
         case Within() | StartsWithAny():
             return And(tuple(map(_negate_leaf, leaf.legs())))
-        case InNetworks():
-            return Unknown(f"{leaf.column} not in networks")
         case Unknown():
             return leaf
         case _:
@@ -305,8 +279,6 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
             return bool(values.type == domain.stored and not values.null_count)
         case Within(_, starts, ends):
             return bool(starts.type == ends.type == domain.stored)
-        case InNetworks():
-            return domain.name == "string"
         case StartsWithAny(_, prefixes):
             return domain.name in ("string", "binary") and bool(prefixes.type == domain.stored)
         case StartsWith(_, literal) | EndsWith(_, literal) | Contains(_, literal):
@@ -329,8 +301,6 @@ def label(leaf: Leaf, column: str) -> str:
             )
         case Within(_, starts, source=source):
             return f"{column} IN ({len(starts):,} ranges{_whose(source)})"
-        case InNetworks(_, starts):
-            return f"{column} IN ({len(starts):,} networks)"
         case StartsWithAny(_, prefixes):
             return f"{column} LIKE ANY ({len(prefixes):,} prefixes)"
         case IsNull(_, negated):

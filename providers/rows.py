@@ -16,7 +16,6 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     Predicate,
@@ -64,8 +63,6 @@ def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
         case Between(_, low, high, includes_low, includes_high):
             above = compare(values, ">=" if includes_low else ">", low)
             return pc.and_kleene(above, compare(values, "<=" if includes_high else "<", high))
-        case InNetworks():
-            raise DefinitionError(f"networks of {leaf.column} cannot be evaluated here")
         case Within() | StartsWithAny():
             return reduce(pc.or_kleene, (_holds(leg, values) for leg in leaf.legs()))
         case In(_, listed, negated):

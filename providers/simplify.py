@@ -12,7 +12,6 @@ from providers.predicate import (
     Between,
     Compare,
     In,
-    InNetworks,
     Or,
     Predicate,
     StartsWith,
@@ -34,7 +33,7 @@ def simplify(predicate: Predicate) -> Predicate:
     """An equivalent or weaker predicate without nesting of like in like.
 
     Under an Or, equalities of one column become one `In`, so that two thousand legs are one
-    question, prefixes one `StartsWithAny`, ranges one `Within`, and so are networks. Bounds of one
+    question, prefixes one `StartsWithAny`, ranges one `Within`. Bounds of one
     column under an And become one `Between`, because they are about one value. An Or with an
     unknown leg is unknown as a whole; an And only loses that leg. Weaker, so never negate the
     outcome.
@@ -58,7 +57,7 @@ def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
         return unknown
     if And(()) in flat:
         return Unknown("a leg that is always true")
-    merged = _merge_networks(_merge_ranges(_merge_prefixes(_merge_equalities(flat))))
+    merged = _merge_ranges(_merge_prefixes(_merge_equalities(flat)))
     return merged[0] if len(merged) == 1 else Or(tuple(merged))
 
 
@@ -165,23 +164,6 @@ def _merge_ranges(legs: list[Predicate]) -> list[Predicate]:
     return merged + rest
 
 
-def _merge_networks(legs: list[Predicate]) -> list[Predicate]:
-    """The legs of an Or, with all networks of a column as one leg."""
-    found: dict[str, list[InNetworks]] = {}
-    rest: list[Predicate] = []
-    for leg in legs:
-        if isinstance(leg, InNetworks):
-            found.setdefault(leg.column, []).append(leg)
-        else:
-            rest.append(leg)
-    merged: list[Predicate] = []
-    for column, group in found.items():
-        ranges = _disjoint((r for leg in group for r in _ranges(leg)), touching=True)
-        ends = (pa.array(some, pa.binary()) for some in zip(*ranges, strict=True))
-        merged.append(group[0] if len(group) == 1 else InNetworks(column, *ends))
-    return merged + rest
-
-
 def _disjoint(ranges: Iterable[_Range], *, touching: bool) -> list[_Range]:
     """The ranges in order, those that overlap joined; if they touch only where that is said."""
     joined: list[_Range] = []
@@ -193,7 +175,7 @@ def _disjoint(ranges: Iterable[_Range], *, touching: bool) -> list[_Range]:
     return joined
 
 
-def _ranges(leg: Between | Within | InNetworks) -> Iterable[_Range]:
+def _ranges(leg: Between | Within) -> Iterable[_Range]:
     if isinstance(leg, Between):
         return [(leg.low, leg.high)]
     return zip(leg.starts.to_pylist(), leg.ends.to_pylist(), strict=True)

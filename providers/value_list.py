@@ -27,7 +27,6 @@ from providers.predicate import (
     Between,
     EndsWith,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     StartsWith,
@@ -125,7 +124,7 @@ class ValueList:
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
-            case EndsWith() | Substring() | InNetworks():
+            case EndsWith() | Substring():
                 return None  # no test of terms looks inside of them
 
     def survival(self, leaf: Leaf) -> float:

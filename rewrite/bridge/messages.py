@@ -33,7 +33,6 @@ from providers.predicate import (
 from providers.tuples import encode_tuples
 from providers.values import arrow_type, domain_of, encode
 from rewrite.bridge import protocol
-from skipping.filters.networks import network_predicate
 from skipping.lookup.translate import QueryColumn, composite_column
 from skipping.model.definition import IndexedColumn
 
@@ -141,8 +140,6 @@ class Reader:
         (value,) = values.to_pylist()
         if node[protocol.OP] in _TEXTS:
             return _TEXTS[node[protocol.OP]](column, value)
-        if node[protocol.OP] == protocol.REGEX:
-            return network_predicate(column, value) or Unknown("a regular expression")
         return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
 
     def _tuples(self, node: dict[str, Any]) -> Iterator[In]:

@@ -28,7 +28,6 @@ from providers.predicate import (
     negate,
 )
 from providers.predicate import Unknown as Unanswerable
-from skipping.filters.networks import network_predicate
 from skipping.parser import condition as tree
 from skipping.parser.condition import (
     Condition,
@@ -125,11 +124,6 @@ class _Translation:
                 if column.type != "string":
                     return Unanswerable(f"{column.name} LIKE, which is no text")
                 return _like(column.name, pattern, escape, refuses)
-            case tree.RLike(_, pattern):
-                asked = network_predicate(column.name, pattern)
-                if refuses or asked is None or column.type != "string":
-                    return Unanswerable(f"{column.name} {'NOT ' if refuses else ''}RLIKE")
-                return And((asked, Unanswerable(f"how addresses of {column.name} are spelled")))
             case tree.Membership(_, values):
                 return self._among(column, values, refuses)
             case tree.Between(_, low, high):

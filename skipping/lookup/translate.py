@@ -15,7 +15,6 @@ from providers.predicate import (
     Contains,
     EndsWith,
     In,
-    InNetworks,
     IsNull,
     Leaf,
     Or,
@@ -47,7 +46,7 @@ FEW_TESTS = 4
 MOST_FURTHER = 6_144
 """Tests of one question past FEW_TESTS of each leaf: kinds with intervals make dozens of some."""
 
-_NOT_NULL = Compare | Between | Within | In | InNetworks | StartsWith | StartsWithAny
+_NOT_NULL = Compare | Between | Within | In | StartsWith | StartsWithAny
 """What holds of no null."""
 
 USELESS = 0.5

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from ipaddress import IPv6Network
 from typing import Literal, TypeAlias
 
 from lark import Token, Tree
@@ -22,7 +21,7 @@ from skipping.parser import literals
 from skipping.parser.errors import point_at
 from skipping.parser.grammar import parse_tree
 from skipping.parser.lexer import Unclosed, tokenize
-from skipping.parser.networks import network_of, pattern_of, read_network, texts_of
+from skipping.parser.networks import read_network, texts_of
 
 __all__ = [
     "LONGEST",
@@ -38,7 +37,6 @@ __all__ = [
     "Negation",
     "NullTest",
     "Operand",
-    "RLike",
     "Strings",
     "TupleMembership",
     "Value",
@@ -119,15 +117,6 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class RLike:
-    """`operand [NOT] RLIKE pattern`, of a network as `in_network` writes it."""
-
-    operand: Operand
-    pattern: str
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Between:
     """`operand [NOT] BETWEEN low AND high`."""
 
@@ -166,7 +155,7 @@ class Either:
     legs: tuple[Condition, ...]
 
 
-Test: TypeAlias = Comparison | Membership | TupleMembership | Like | RLike | Between | NullTest
+Test: TypeAlias = Comparison | Membership | TupleMembership | Like | Between | NullTest
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
@@ -326,11 +315,6 @@ def _test(node: Tree[Token]) -> Test:
         case "like":
             pattern, *escape = [token for token in words if token.type == "STRING"]
             return Like(operands[0], _string(pattern), _escape(escape), negated)
-        case "rlike":
-            (text,) = [token for token in words if token.type == "STRING"]
-            if network_of(_string(text)) is None:
-                raise _Wrong(text.start_pos or 0, "RLIKE takes what in_network writes")
-            return RLike(operands[0], _string(text), negated)
     return NullTest(operands[0], negated)
 
 
@@ -347,8 +331,6 @@ def _network(node: Tree[Token]) -> Condition:
         network = read_network(_string(text))
     except ValueError as error:
         raise _Wrong(text.start_pos or 0, str(error)) from None
-    if isinstance(network, IPv6Network):
-        return RLike(operand, pattern_of(network), negated=False)
     texts = texts_of(network)
     if not texts[0].endswith("."):
         return Membership(operand, tuple(map(Constant, texts)), negated=False)

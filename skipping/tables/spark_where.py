@@ -23,7 +23,6 @@ from skipping.parser.condition import (
     Negation,
     NullTest,
     Operand,
-    RLike,
     TupleMembership,
     Value,
     parse_condition,
@@ -63,8 +62,6 @@ def _column(condition: Condition) -> Column:
             found = F.like(_operand(operand), F.lit(pattern), F.lit(escape))
         case TupleMembership(operands, rows, negated):
             found = _tuple(operands).isin(*map(_tuple, rows))
-        case RLike(operand, pattern, negated):
-            found = F.rlike(_operand(operand), F.lit(pattern))
         case Between(operand, low, high, negated):
             found = _operand(operand).between(_operand(low), _operand(high))
         case NullTest(operand, negated):

@@ -66,7 +66,6 @@ public final class Protocol {
   public static final String PREFIX = "prefix";
   public static final String SUFFIX = "suffix";
   public static final String CONTAINS = "contains";
-  public static final String REGEX = "regex";
   public static final String WEAK = "weak";
   public static final String TUPLES = "tuples";
 

@@ -39,7 +39,7 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
           "_FUNC_(ip, network) - Returns whether the text `ip` is an address of a network.",
           "\n    Arguments:\n"
               + "      * ip - a text\n"
-              + "      * network - a constant text such as '10.1.0.0/16' or '2001:db8::/32'\n");
+              + "      * network - a constant text of IPv4 such as '10.1.0.0/16'\n");
   private final Map known = new LinkedHashMap(16, 0.75f, true) {
     protected boolean removeEldestEntry(Map.Entry eldest) {
       return size() > KEPT;

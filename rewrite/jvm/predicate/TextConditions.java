@@ -45,10 +45,6 @@ final class TextConditions {
     if (e instanceof EndsWith) return nodes.text(Protocol.SUFFIX, column, text);
     if (e instanceof Contains) return nodes.text(Protocol.CONTAINS, column, text);
     String pattern = text.value().toString();
-    // As skipping.in_network writes it, whose groups say nothing to who looks for plain letters.
-    if (e instanceof RLike && pattern.startsWith("(?i)^(?:") && pattern.contains("){0}")) {
-      return weak(nodes.text(Protocol.REGEX, column, text), e);
-    }
     List demanded =
         demanded(
             e instanceof RLike
