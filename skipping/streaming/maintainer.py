@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from math import inf
 
@@ -32,7 +33,7 @@ from skipping.streaming.protocols import MaintainedIndex, OpenIndex
 from skipping.streaming.scheduler import Keeper
 from skipping.streaming.source import FileEvents
 
-__all__ = ["LEAVING", "Maintainer"]
+__all__ = ["LEAVING", "TRANSITIONS", "Event", "Maintainer", "State"]
 
 log = logging.getLogger("skipping")
 
@@ -53,6 +54,62 @@ _FOUND = 60.0
 
 _KINDS = 100
 """Kinds of failures that are remembered, so as to say each once."""
+
+
+class State(Enum):
+    """What the query of an index is doing."""
+
+    IDLE = auto()
+    """There is no query: another process has the lease, or the pause after a failure lasts."""
+    OPENING = auto()
+    """The query was started; Spark has not asked its source for files yet."""
+    RUNNING = auto()
+    FAILED = auto()
+    """A batch failed, and has reported why; Spark ends the query."""
+    STOPPING = auto()
+    UNSTARTED = auto()
+    """The query could not be started; the next look reports why."""
+    REFUSED = auto()
+    """The session refuses the checkpoint of the query; the next look reports it."""
+    ENDED = auto()
+    """The index is not maintained here any more."""
+
+
+class Event(Enum):
+    """What changes the state."""
+
+    START = auto()
+    READ = auto()
+    FAIL = auto()
+    STOP = auto()
+    STOPPED = auto()
+    NOT_STARTED = auto()
+    REFUSE = auto()
+    REPORTED = auto()
+    END = auto()
+
+
+TRANSITIONS: dict[Event, dict[State, State]] = {
+    Event.START: {State.IDLE: State.OPENING},
+    Event.READ: {State.OPENING: State.RUNNING},
+    Event.FAIL: {State.OPENING: State.FAILED, State.RUNNING: State.FAILED},
+    Event.STOP: {
+        State.OPENING: State.STOPPING,
+        State.RUNNING: State.STOPPING,
+        State.FAILED: State.STOPPING,
+    },
+    Event.STOPPED: {State.STOPPING: State.IDLE},
+    Event.NOT_STARTED: {
+        State.IDLE: State.UNSTARTED,
+        State.OPENING: State.UNSTARTED,
+        State.RUNNING: State.UNSTARTED,
+        State.FAILED: State.UNSTARTED,
+    },
+    Event.REFUSE: {State.IDLE: State.REFUSED},
+    Event.REPORTED: {State.UNSTARTED: State.IDLE, State.REFUSED: State.ENDED},
+    Event.END: dict.fromkeys(State, State.ENDED),
+}
+"""The state after an event. An event that is not listed for a state leaves it: so ENDED lasts."""
 
 
 class Maintainer:
@@ -95,16 +152,14 @@ class Maintainer:
         self._options = IndexOptions()
         self._failures = 0
         self._retry = 0.0
-        self._ended = threading.Event()
-        self._stopping = threading.Event()
+        self.state = State.IDLE
+        self._changing = threading.Lock()  # the state
         self._ending = threading.Lock()  # of the query: whoever comes second waits for its end
         self._said = set[str]()
-        self._told = False  # by a batch of this query why it fails
+        self._reason: Exception | None = None  # why the query could not be started
         self._astray = False  # the last look failed
-        self._unstarted: Exception | None = None  # why the query could not be started, unsaid yet
-        self._refused = False  # its checkpoint
         self._unsure = False  # whether the lease was moved
-        self._unread: str | None = None  # the checkpoint that the query has yet to go on from
+        self._checkpoint: str | None = None  # of the query; None: a temporary one
         self._spoilt: str | None = None  # one that a query could not go on from
         self._temporary: str | None = None
         self._last: tuple[float, MaintainedIndex] | None = None  # opened, and when
@@ -118,8 +173,15 @@ class Maintainer:
 
     def end(self) -> None:
         """Begin to end; returns at once."""
-        self._ended.set()
+        self._change(Event.END)
         Keeper.wake(self)
+
+    def _change(self, event: Event) -> State:
+        """Return the state before an event, and go on to the next."""
+        with self._changing:
+            before = self.state
+            self.state = TRANSITIONS[event].get(before, before)
+        return before
 
     def stop(self, *, timeout: float | None = None) -> None:
         """End the query and give the lease back; returns when that is done, or time is up.
@@ -142,7 +204,7 @@ class Maintainer:
     def serves(self, spark: SparkSession) -> bool:
         """Whether it looks after the index, running or waiting, in the application of a session."""
         same = self._application == spark.sparkContext.applicationId
-        return same and not self._ended.is_set() and self.is_kept
+        return same and self.state is not State.ENDED and self.is_kept
 
     @property
     def is_kept(self) -> bool:
@@ -156,7 +218,7 @@ class Maintainer:
 
     def is_over(self) -> bool:
         """Whether it was ended, or the Spark context was, or is about to."""
-        if self._ended.is_set():
+        if self.state is State.ENDED:
             return True
         context = self._spark.sparkContext._jsc
         try:
@@ -211,20 +273,18 @@ class Maintainer:
             self._say(f"its query takes more than {self.patience:.0f} s to start, or to stop")
             return None
         held = self._held(definition.index)
-        if self.busy is not None or self._ended.is_set():
+        if self.busy is not None or self.state is State.ENDED:
             return None
-        refused, self._unstarted = self._unstarted, None
-        if refused is not None:
-            self._failed(refused)
-            if self._refused:
-                self.end()
+        if self.state in (State.UNSTARTED, State.REFUSED):
+            self._failed(self._reason)
+            if self._change(Event.REPORTED) is State.REFUSED:
                 return None
         if not held:
             return None if self.query is None else self._stop_query
         if self.query is not None and not self.query.isActive:
             self._doubt_checkpoint()
             ended = self.query.exception() or "its streaming query was stopped"
-            self._failed(None if self._told else ended)
+            self._failed(None if self.state is State.FAILED else ended)
             return self._stop_query
         if (self.query is None and time.monotonic() >= self._retry) or options != self._options:
             return partial(self._restart, options, definition.index)
@@ -238,13 +298,16 @@ class Maintainer:
         try:
             place = checkpoint_of(self._spark, options, index)
         except Exception as error:
-            self._unstarted, self._refused = error, isinstance(error, DefinitionError)
+            self._reason = error
+            is_final = isinstance(error, DefinitionError)
+            self._change(Event.REFUSE if is_final else Event.NOT_STARTED)
             return
         try:
             self.query = self._started(place)
         except Exception as error:
             self._doubt_checkpoint()
-            self._unstarted = error
+            self._reason = error
+            self._change(Event.NOT_STARTED)
 
     def _found_its_way(self) -> None:
         """Forget a look that failed while the query went on: no batch need come to say so."""
@@ -300,13 +363,11 @@ class Maintainer:
         source = FileEvents(
             self._spark, self._name, self._opened, self._glimpsed, self._guard, limit=limit
         )
-        self._stopping.clear()
-        self._told, self._unread, self._last = False, None, None
-        if place is None or place == self._spoilt:
+        self._last, self._checkpoint = None, None if place == self._spoilt else place
+        if self._checkpoint is None:
             self._temporary = tempfile.mkdtemp(prefix="skipping-stream-")
             place = f"file:{self._temporary}"
-        else:
-            self._unread = place
+        self._change(Event.START)
         milliseconds = _spread(self._options.refresh_interval, self._index or "")
         writer = (
             source.stream()
@@ -322,8 +383,8 @@ class Maintainer:
 
         Nothing is deleted: the folder's name stands in the store.
         """
-        if self._unread is not None:
-            self._spoilt, self._unread = self._unread, None
+        if self.state is State.OPENING and self._checkpoint is not None:
+            self._spoilt = self._checkpoint
             log.warning(
                 "the stream of the skipping index of %s could not go on from its checkpoint, "
                 "and uses a temporary one: delete %s, and say RECOVER INDEX JOB",
@@ -352,7 +413,7 @@ class Maintainer:
         return self._opened()
 
     def _batch(self, source: FileEvents, events: DataFrame) -> None:
-        if self._stopping.is_set():
+        if self.state in (State.STOPPING, State.ENDED):
             return  # an empty batch, which nobody waits for
         with self._guard():
             # So that Spark's progress counts them; DataFrame.count would plan an aggregate.
@@ -376,13 +437,13 @@ class Maintainer:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        self._unread = None
+        self._change(Event.READ)
         try:
             yield
         except Exception as error:
-            if self._stopping.is_set() or self.is_over():
+            if self.state is State.STOPPING or self.is_over():
                 return  # its thread was interrupted
-            self._told = True
+            self._change(Event.FAIL)
             self._say(error)
             raise SkippingError(self.error) from None
 
@@ -410,10 +471,11 @@ class Maintainer:
     def _stop_query(self) -> None:
         with self._ending:
             if self.query is not None:
-                self._stopping.set()
+                self._change(Event.STOP)
                 with suppress(Exception):  # Java has ended, or the session's stopTimeout has passed
                     self.query.stop()
                 self.query = None
+                self._change(Event.STOPPED)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
                 self._temporary = None

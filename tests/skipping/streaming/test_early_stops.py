@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from skipping.sources.spark import settings_of, store_of
 from skipping.streaming import jobs
+from skipping.streaming.maintainer import State
 from skipping.streaming.source import FileEvents
 from tests.skipping.streaming.conftest import QUICK, until
 
@@ -21,7 +22,7 @@ def test_it_is_no_fault(spark: SparkSession, t: str, monkeypatch: pytest.MonkeyP
     def interrupted(self: FileEvents, end: Any) -> Any:
         looking.set()
         maintainer = jobs._maintainers[key]
-        until(maintainer._stopping.is_set)
+        until(lambda: maintainer.state is State.ENDED)
         raise InterruptedError("as Spark does it to a job that its thread waits for")
 
     monkeypatch.setattr(FileEvents, "_events", interrupted)
