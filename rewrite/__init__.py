@@ -6,7 +6,7 @@
 
 from skipping.requirements import require_spark
 
-require_spark()  # before anything else fails for the want of it
+require_spark()  # fail early, with a clear message
 
 from rewrite.bridge.install import analyze_expression  # noqa: E402
 from rewrite.bridge.shadow import Alarm  # noqa: E402
@@ -16,13 +16,9 @@ from rewrite.observe.prometheus import PrometheusCollector, counters  # noqa: E4
 from rewrite.observe.statements import report  # noqa: E402
 from rewrite.observe.verify import Verification, alarms, verify  # noqa: E402
 from rewrite.session import Session, disable, enable, session  # noqa: E402
-from skipping.advise.history import learn_from  # noqa: E402
-from skipping.commands.reports import answer_with  # noqa: E402
-from skipping.tables.computed import analyse_with  # noqa: E402
+from skipping.extensions import Extensions, extend  # noqa: E402
 
-analyse_with(analyze_expression)  # expressions in an index, also through skipping.sql
-answer_with(report)  # EXPLAIN SKIPPING and the like, also through skipping.sql
-learn_from(list_unindexed_conditions)  # ANALYZE
+extend(Extensions(analyze_expression, report, list_unindexed_conditions))
 
 __all__ = [
     "Alarm",

@@ -1,20 +1,17 @@
-"""What queries asked of a table in vain: conditions that no index answered, without their values.
-
-The session's driver counts them; the hooks are `rewrite`'s, which this package does not know: it
-hands in who tells.
-"""
+"""Conditions of queries that no index answered, without their values; the driver counts them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from skipping.extensions import find_extensions
 from skipping.model.definition import TableId
 
-__all__ = ["RANGE", "TEXT", "VALUES", "Asked", "Teller", "asked_of", "learn_from"]
+__all__ = ["RANGE", "TEXT", "VALUES", "Asked", "asked_of"]
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of questions: for values, for all between two or with a beginning, and for substrings."""
@@ -41,22 +38,13 @@ class Asked:
     parts: tuple[str, ...] = ()
 
 
-Teller: TypeAlias = Callable[[SparkSession, TableId], Sequence[Mapping[str, Any]]]
-"""Gives the questions of a table, as `VainQuestions.java` has them; none without hooks."""
-
-_tellers: list[Teller] = []
-"""None or one: that of `rewrite`, from its import on."""
-
-
-def learn_from(teller: Teller) -> None:
-    """Let this one tell what was asked."""
-    _tellers[:] = [teller]
-
-
 def asked_of(spark: SparkSession, table: TableId) -> list[Asked]:
     """What was asked of a table in vain, most often first."""
-    told = [Asked(**_read(each)) for teller in _tellers for each in teller(spark, table)]
-    return sorted(told, key=lambda asked: (-asked.scans, asked.condition))
+    extensions = find_extensions()
+    if extensions is None:
+        return []
+    asked = [Asked(**_read(each)) for each in extensions.list_unindexed_conditions(spark, table)]
+    return sorted(asked, key=lambda asked: (-asked.scans, asked.condition))
 
 
 def _read(told: Mapping[str, Any]) -> dict[str, Any]:

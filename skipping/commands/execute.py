@@ -18,14 +18,15 @@ from providers.errors import (
     DefinitionError,
     NoIndex,
     NoStore,
+    SessionError,
     StatementError,
     StoreError,
     TableError,
 )
 from skipping.advise.analyze import analyze
 from skipping.commands.describe import column_rows, file_rows
-from skipping.commands.reports import report
 from skipping.config.options import IndexOptions
+from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
 from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
 from skipping.lookup.lookup import invalidate
@@ -61,7 +62,15 @@ from skipping.parser import (
     point_at,
 )
 from skipping.parser.literals import split_parts
-from skipping.parser.statements import AddColumns, Disable, DropColumns, Enable, Name, SetOptions
+from skipping.parser.statements import (
+    AddColumns,
+    Disable,
+    DropColumns,
+    Enable,
+    Name,
+    Report,
+    SetOptions,
+)
 from skipping.sources.rows import frame_of_rows
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import folder_exists, stored_name
@@ -154,7 +163,16 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
         case ShowStreams():
             return [astuple(stream) for stream in streams(spark)]
         case Explain() | Verify() | ShowHistory() | ShowCounters():
-            return report(spark, statement)
+            return _report(spark, statement)
+
+
+def _report(spark: SparkSession, statement: Report) -> Rows:
+    extensions = find_extensions()
+    if extensions is None:
+        raise SessionError(
+            "the session does not skip files: import rewrite; spark = rewrite.enable(spark)"
+        )
+    return extensions.report(spark, statement)
 
 
 def _describe(spark: SparkSession, table: Name, *, extended: bool) -> Rows:

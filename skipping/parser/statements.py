@@ -373,7 +373,7 @@ class ShowCounters(_Marked):
 
 
 Report: TypeAlias = Explain | Verify | ShowHistory | ShowCounters
-"""What only a session with the hooks can answer (`skipping.commands.reports`)."""
+"""Statements that only a session with hooks can run (`skipping.extensions`)."""
 
 Statement: TypeAlias = (
     Create

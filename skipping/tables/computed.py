@@ -10,22 +10,23 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from providers.errors import DefinitionError, first_line
 from providers.values import arrow_type, domain_of
+from skipping.extensions import Analysed, find_extensions
 from skipping.model.definition import Expression
 from skipping.parser.literals import split_parts
 from skipping.tables import VARIANT, TableColumn
 
-__all__ = ["Analysed", "Computing", "analyse", "analyse_with"]
+__all__ = ["Computing", "analyse"]
 
 _LONGEST = 2_000
 """Characters of an expression as it is written."""
@@ -39,36 +40,6 @@ _computed: OrderedDict[tuple[object, ...], TableColumn] = OrderedDict()
 _lock = threading.Lock()
 
 _ZONE, _ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
-
-
-class Analysed(Protocol):
-    """An `IndexedExpression`, by py4j."""
-
-    def refusal(self) -> str | None:
-        """Why it cannot be indexed."""
-
-    def text(self) -> str:
-        """Its identity."""
-
-    def type(self) -> str:
-        """The Spark type of its values."""
-
-    def read(self) -> str:
-        """The columns in it, a list of dotted names in JSON."""
-
-    def over(self, flat: str) -> Any:
-        """It as a Java Column, over other names for its columns, an object in JSON."""
-
-
-Analyser: TypeAlias = Callable[[DataFrame, str, Mapping[str, str]], Analysed]
-
-_analysers: list[Analyser] = []
-"""None or one: that of `rewrite`, from its import on."""
-
-
-def analyse_with(analyser: Analyser) -> None:
-    """Let expressions be analysed by this one, which raises for sessions without hooks."""
-    _analysers[:] = [analyser]
 
 
 class Computing:
@@ -143,7 +114,8 @@ def analyse(
 
     It is analysed under the settings it says, in a session of its own.
     """
-    if not _analysers:
+    extensions = find_extensions()
+    if extensions is None:
         raise DefinitionError(f"{expression.sql} needs a session with rewrite.enable(spark)")
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     try:
@@ -154,7 +126,7 @@ def analyse(
         # Spark computes what it knows to be empty; of an RDD it does not know that.
         frame = own.createDataFrame(context.emptyRDD(), _schema(columns))
         identities = {name: column.identity for name, column in columns.items()}
-        found = _analysers[0](frame, expression.sql, identities)
+        found = extensions.analyze_expression(frame, expression.sql, identities)
         refusal = found.refusal()
     except (PySparkException, Py4JError) as error:
         raise DefinitionError(f"{expression.sql}: {first_line(error)}") from error

@@ -18,7 +18,6 @@ from providers.errors import (
     StoreError,
     WrongAnswer,
 )
-from skipping.commands import reports
 from skipping.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.nightly
@@ -298,7 +297,7 @@ class TestWithoutHooks:
             with pytest.raises(SessionError, match=r"rewrite\.enable"):
                 skipping.sql(unhooked, statement)
         # A process that never imported rewrite.
-        monkeypatch.setattr(reports, "_reporters", [])
+        monkeypatch.setattr("skipping.extensions._extensions", None)
         for statement in self.STATEMENTS:
             with pytest.raises(SessionError, match=r"import rewrite; spark = rewrite\.enable"):
                 skipping.sql(unhooked, statement)
