@@ -66,19 +66,10 @@ OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(intervals.IntervalsProvider):
     """Intervals of the addresses and of the other texts, and the number of nulls."""
 
     kind: ClassVar[str] = "ADDRESSES"
-    only_extremes: ClassVar[bool] = False
-    most: ClassVar[int | None] = None
-    domain: Domain
-    n: int = intervals.COUNT
-
-    @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """`ADDRESSES(n)`."""
-        return ("n",)
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Addresses:
@@ -144,10 +135,6 @@ class Addresses:
         if asked is None:
             return None
         return AllOf((FieldCompare("others", ">", 0), map_tests(asked, _of_others)))
-
-    def survival(self, leaf: Leaf) -> float:
-        """None that follows from the leaf: it is up to how the data lies."""
-        return 0.0
 
 
 def _any(asked: IndexPredicate | None, others: IndexPredicate | None) -> IndexPredicate | None:

@@ -5,14 +5,17 @@ The kinds that keep bounds (MIN_MAX, PARTITION) are made of this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any as Anything
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Field
+from providers.base import Collector, Field, Param
+from providers.errors import DefinitionError
 from providers.index_predicate import (
     AllOf,
     AnyOf,
@@ -36,7 +39,7 @@ from providers.predicate import (
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = ["LONGEST", "BoundsCollector", "fields", "rewrite", "round_up"]
+__all__ = ["LONGEST", "BoundsCollector", "BoundsProvider", "fields", "rewrite", "round_up"]
 
 TELLING = 64
 """Bytes of a text or binary bound past what the least and the greatest value begin with alike."""
@@ -129,6 +132,43 @@ def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     numbers = keys.to_numpy()
     gaps = np.flatnonzero(numbers[1:] - 1 != numbers[:-1])
     return pa.array(numbers[np.r_[0, gaps + 1]]), pa.array(numbers[np.r_[gaps, len(numbers) - 1]])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsProvider:
+    """What index types share that store bounds, and take no parameters."""
+
+    kind: ClassVar[str]
+    only_extremes: ClassVar[bool] = True
+    most: ClassVar[int | None] = None
+    domain: Domain
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """Return no names: there are no parameters."""
+        return ()
+
+    @classmethod
+    def refuse_params(cls, params: Mapping[str, Param]) -> None:
+        """Raise DefinitionError for any parameter."""
+        if params:
+            raise DefinitionError(f"{cls.kind} takes no parameter, not {', '.join(params)}")
+
+    def fields(self) -> tuple[Field, ...]:
+        """Return the fields of bounds and the number of nulls."""
+        return fields(self.domain)
+
+    def collector(self) -> Collector:
+        """Return a new collector, for one file."""
+        return BoundsCollector()
+
+    def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
+        """Compare the bounds with the leaf; exact for any number of keys."""
+        return rewrite(leaf, self.domain)
+
+    def survival(self, leaf: Leaf) -> float:
+        """Return 0: it depends on how the data is clustered, not on the leaf."""
+        return 0.0
 
 
 class BoundsCollector:

@@ -5,9 +5,10 @@ The kinds that keep intervals (RANGES, ADDRESSES) are made of this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any as Anything
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,16 @@ from providers.predicate import Compare as Comparison
 from providers.predicate import IsNull, Leaf
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = ["COUNT", "MOST", "TELLING", "IntervalsCollector", "count_of", "fields", "rewrite"]
+__all__ = [
+    "COUNT",
+    "MOST",
+    "TELLING",
+    "IntervalsCollector",
+    "IntervalsProvider",
+    "count_of",
+    "fields",
+    "rewrite",
+]
 
 COUNT = 16
 """Intervals a file unless the definition says otherwise."""
@@ -48,6 +58,25 @@ TELLING = 32
 
 _Mask = npt.NDArray[np.bool_]
 _Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalsProvider:
+    """What index types share that store up to `n` intervals."""
+
+    only_extremes: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
+    domain: Domain
+    n: int = COUNT
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """Return the name of the only parameter."""
+        return ("n",)
+
+    def survival(self, leaf: Leaf) -> float:
+        """Return 0: it depends on how the data is clustered, not on the leaf."""
+        return 0.0
 
 
 def count_of(kind: str, params: Mapping[str, Param]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar
@@ -20,19 +20,10 @@ __all__ = ["Ranges"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(intervals.IntervalsProvider):
     """The intervals, cut at the widest gaps between values, and the number of nulls."""
 
     kind: ClassVar[str] = "RANGES"
-    only_extremes: ClassVar[bool] = False
-    most: ClassVar[int | None] = None
-    domain: Domain
-    n: int = intervals.COUNT
-
-    @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """`RANGES(n)`."""
-        return ("n",)
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ranges:
@@ -52,10 +43,6 @@ class Ranges:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """The tests of the intervals."""
         return intervals.rewrite(leaf, self.domain, self.n)
-
-    def survival(self, leaf: Leaf) -> float:
-        """None that follows from the leaf: it is up to how the data lies."""
-        return 0.0
 
 
 class RangesCollector:
