@@ -20,13 +20,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from providers.errors import DefinitionError
+from skipping.extensions import Analysed
 from skipping.indexing.parquet_columns import Found, indexed_domain
 from skipping.indexing.parquet_reader import Chunk, Part, Unreadable, part_of
 from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch, sketch_columns
 from skipping.indexing.spark_reader import Footer, ReaderBuild, quoted
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
-from skipping.tables.computed import Analysed, analyse
+from skipping.tables.computed import analyse
 
 __all__ = ["ExpressionBuild", "merge"]
 

@@ -47,7 +47,7 @@ _OPERATOR = re.compile(r"[][s()+*/%|&^~:<>=!-]")
 
 def parse_tree(grammar: str, text: str, tokens: Sequence[re.Match[str]]) -> Tree[Token]:
     """Return the tree of a text by `grammar.lark` or `condition.lark`; raises UnexpectedInput."""
-    return _load(grammar).parse((text, tokens))  # type: ignore[arg-type]  # as a lexer of ours may
+    return _load(grammar).parse((text, tokens))  # which the lexer gets as it is
 
 
 @lru_cache
@@ -150,7 +150,8 @@ def _expression(tokens: Sequence[re.Match[str]], at: int, *, has_kind: bool) -> 
 
 def _item(tokens: Sequence[re.Match[str]], at: int) -> str:
     """Return the shape of an item of a list; empty if the list does not end."""
-    depth, shape = 0, []
+    depth = 0
+    shape: list[str] = []
     for i in range(at, len(tokens)):
         letter = _letter(tokens[i])
         depth += (letter in "([") - (letter in ")]")
