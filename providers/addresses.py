@@ -27,9 +27,9 @@ from providers.errors import DefinitionError
 from providers.index_predicate import (
     AllOf,
     AnyOf,
-    Escapes,
     FieldCompare,
     IndexPredicate,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -125,7 +125,7 @@ class Addresses(intervals.IntervalsProvider):
         return None
 
     def _in(self, keys: pa.Array) -> IndexPredicate | None:
-        addresses, others = _parsed(keys)
+        addresses, others = _split_addresses(keys)
         asked = intervals.rewrite(In.of("", addresses), _BYTES, self.n) if len(addresses) else None
         return _any(asked, self._others(In.of("", others)) if len(others) else None)
 
@@ -146,7 +146,7 @@ def _of_others(test: Test) -> Test:
     match test:
         case FieldCompare(field):
             return replace(test, field=f"other_{field}")
-        case Overlaps(low, high) | OverlapsRange(low, high) | Escapes(low, high):
+        case Overlaps(low, high) | OverlapsRange(low, high) | NotWithin(low, high):
             return replace(test, low=f"other_{low}", high=f"other_{high}")
     return test
 
@@ -162,7 +162,7 @@ class AddressesCollector:
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Take a part's texts."""
         self._nulls += nulls
-        addresses, others = _parsed(distinct)
+        addresses, others = _split_addresses(distinct)
         self._addresses.add(addresses)
         self._others.add(others)
 
@@ -175,7 +175,7 @@ class AddressesCollector:
         return {**addresses, **known, "others": int(bool(others)), "nulls": self._nulls}
 
 
-def _parsed(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _split_addresses(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The 16 bytes of the distinct texts that are addresses, and the others as they are."""
     octets = pc.extract_regex(texts, _IPV4)
     rest = texts.filter(octets.is_null())
@@ -188,12 +188,12 @@ def _parsed(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     buffers = [None, pa.py_buffer(numbers)]
     found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), buffers)
     likely = pc.match_substring_regex(rest, _IPV6)
-    packed = pa.array(map(_packed, rest.filter(likely).to_pylist()), pa.binary())
+    packed = pa.array(map(_pack, rest.filter(likely).to_pylist()), pa.binary())
     others = [rest.filter(pc.invert(likely)), rest.filter(likely).filter(packed.is_null())]
     return pa.concat_arrays([found.cast(pa.binary()), packed.drop_null()]), pa.concat_arrays(others)
 
 
-def _packed(text: str) -> bytes | None:
+def _pack(text: str) -> bytes | None:
     try:
         return ipaddress.IPv6Address(text).packed
     except ValueError:

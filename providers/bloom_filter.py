@@ -219,9 +219,9 @@ class BloomFilterCollector:
         self._parts.append(distinct)
         # Parts repeat each other's values; seldom merged, they are hashed twice at most on average.
         if sum(map(len, self._parts)) > self._room or _bytes(self._parts) > 2 * LARGEST:
-            self._parts = self._merged()
+            self._parts = self._merge()
 
-    def _merged(self) -> list[pa.Array] | None:
+    def _merge(self) -> list[pa.Array] | None:
         if self._parts is None:
             return None
         merged = pc.unique(pa.concat_arrays(self._parts))
@@ -231,13 +231,13 @@ class BloomFilterCollector:
 
     def finish(self) -> Mapping[str, Anything] | None:
         """The filter, an empty one of no values; None (unknown) when there were too many."""
-        self._parts = self._merged()
+        self._parts = self._merge()
         if self._parts is None:
             return None
         (values,) = self._parts
         capacity = next(c for c in self._provider.ladder() if len(values) <= c)
         layout = _layout(capacity, self._provider.fpp)
-        return {"filter": layout.filled(values), "layout": layout.number, "nulls": self._nulls}
+        return {"filter": layout.fill(values), "layout": layout.number, "nulls": self._nulls}
 
 
 def _bytes(parts: Sequence[pa.Array]) -> int:
@@ -264,7 +264,7 @@ class _Layout:
         """The bits of each key (a row), one a slice."""
         return (words % self.width).astype(np.int64) + np.arange(self.slices) * self.width
 
-    def filled(self, values: pa.Array) -> bytes:
+    def fill(self, values: pa.Array) -> bytes:
         """The filter of these distinct values."""
         bits = np.zeros(self.slices * self.width, np.bool_)
         for start in range(0, len(values), _BLOCK):

@@ -19,9 +19,9 @@ from providers.errors import DefinitionError
 from providers.index_predicate import (
     AllOf,
     AnyOf,
-    Escapes,
     FieldCompare,
     IndexPredicate,
+    NotWithin,
     Overlaps,
     OverlapsRange,
 )
@@ -71,7 +71,7 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             return None  # true of nulls as well
         case In(_, keys, negated):
             if negated:
-                return Escapes("low", "high", *_runs(keys))
+                return NotWithin("low", "high", *_runs(keys))
             return Overlaps("low", "high", keys)
         case StartsWith(_, prefix, negated):
             return _prefix(prefix, negated=negated)
@@ -91,7 +91,7 @@ def _comparison(leaf: Comparison, domain: Domain) -> IndexPredicate:
         case "=":
             return Overlaps("low", "high", key)
         case "!=":
-            return Escapes("low", "high", key, key)
+            return NotWithin("low", "high", key, key)
         case "<" | "<=":
             return FieldCompare("low", leaf.op, leaf.value)
     return FieldCompare("high", leaf.op, leaf.value)
@@ -99,7 +99,7 @@ def _comparison(leaf: Comparison, domain: Domain) -> IndexPredicate:
 
 def _any_value(domain: Domain) -> IndexPredicate:
     nothing = pa.array([], domain.stored)
-    return Escapes("low", "high", nothing, nothing)
+    return NotWithin("low", "high", nothing, nothing)
 
 
 def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:

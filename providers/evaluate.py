@@ -20,8 +20,8 @@ from providers.index_predicate import (
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -60,7 +60,7 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             # The first range that does not end below low is the one that can begin below high.
             first = _search(ends, lows, "left" if includes_high else "right")
             return _there(lows, highs) & _at_least(highs, starts, first, or_equal=includes_low)
-        case Escapes(low, high, starts, ends):
+        case NotWithin(low, high, starts, ends):
             lows, highs = field(low), field(high)
             # Only the last range that starts at or before low can hold [low, high].
             last = _search(starts, lows, "right") - 1

@@ -48,21 +48,21 @@ from providers.values import Value
 
 __all__ = [
     "AllOf",
+    "AlwaysFalse",
     "AnyOf",
     "BitsSet",
     "Contains",
     "ContainsOther",
     "ContainsRange",
-    "Escapes",
     "FieldCompare",
     "IndexPredicate",
-    "Never",
+    "NotWithin",
     "Overlaps",
     "OverlapsRange",
     "Test",
     "find_prunable",
     "fold",
-    "has_never",
+    "has_always_false",
     "map_tests",
     "tests",
 ]
@@ -107,7 +107,7 @@ class OverlapsRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Escapes:
+class NotWithin:
     """SCALAR: the bounds are there and [low, high] does not lie within one of the closed ranges
     [starts[i], ends[i]]. Ranges are sorted and disjoint. Without ranges: the bounds are there.
     """
@@ -169,7 +169,7 @@ Test: TypeAlias = (
     FieldCompare
     | Overlaps
     | OverlapsRange
-    | Escapes
+    | NotWithin
     | Contains
     | ContainsOther
     | ContainsRange
@@ -193,7 +193,7 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class AlwaysFalse:
     """No row satisfies it, whatever a file holds: every file is pruned, known or not.
 
     What a condition that is never true becomes (`x IN ()`, `x NOT IN (1, NULL)`), not what an Any
@@ -201,13 +201,13 @@ class Never:
     """
 
 
-IndexPredicate: TypeAlias = AllOf | AnyOf | Never | Test
+IndexPredicate: TypeAlias = AllOf | AnyOf | AlwaysFalse | Test
 
 
 def fold(
     predicate: IndexPredicate,
     *,
-    leaf: Callable[[Never | Test], _T],
+    leaf: Callable[[AlwaysFalse | Test], _T],
     join: Callable[[AllOf | AnyOf, tuple[_T, ...]], _T],
 ) -> _T:
     """Rebuild from the tests up, without recursion: predicates are as deep as people nest them."""
@@ -235,14 +235,14 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
         node = todo.pop()
         if isinstance(node, AllOf | AnyOf):
             todo.extend(reversed(node.legs))
-        elif not isinstance(node, Never):
+        elif not isinstance(node, AlwaysFalse):
             yield node
 
 
-def has_never(predicate: IndexPredicate) -> bool:
-    """Whether something in it is Never, so that all files there are have to be known."""
+def has_always_false(predicate: IndexPredicate) -> bool:
+    """Whether something in it is AlwaysFalse, so that all files there are have to be known."""
     return fold(
-        predicate, leaf=lambda test: isinstance(test, Never), join=lambda _, legs: any(legs)
+        predicate, leaf=lambda test: isinstance(test, AlwaysFalse), join=lambda _, legs: any(legs)
     )
 
 
@@ -250,7 +250,7 @@ def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> Inde
     """The predicate with every test replaced by `change(test)`."""
     return fold(
         predicate,
-        leaf=lambda test: test if isinstance(test, Never) else change(test),
+        leaf=lambda test: test if isinstance(test, AlwaysFalse) else change(test),
         join=lambda node, legs: replace(node, legs=legs),
     )
 
@@ -260,7 +260,7 @@ def find_prunable(
 ) -> BitMap:
     """The files pruned for `predicate`, given those pruned for each of its tests.
 
-    `every` are all files there are, which is what Never prunes; none where they are not given.
+    `every` are all files there are, which AlwaysFalse prunes; none where they are not given.
     """
 
     def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:
@@ -268,8 +268,8 @@ def find_prunable(
             return BitMap().union(*legs)
         return BitMap.intersection(*legs)
 
-    def leaf(test: Never | Test) -> BitMap:
-        if isinstance(test, Never):
+    def leaf(test: AlwaysFalse | Test) -> BitMap:
+        if isinstance(test, AlwaysFalse):
             return BitMap() if every is None else every
         return answer(test)
 

@@ -20,9 +20,9 @@ from providers.base import Field, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import (
     AnyOf,
-    Escapes,
     FieldCompare,
     IndexPredicate,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -122,15 +122,15 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
 def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
     """The predicate about `low` and `high`, asked of those of interval `i`."""
 
-    def named(test: Test) -> Test:
+    def rename(test: Test) -> Test:
         match test:
             case FieldCompare(field):
                 return replace(test, field=f"{field}{i}")
-            case Overlaps(low, high) | OverlapsRange(low, high) | Escapes(low, high):
+            case Overlaps(low, high) | OverlapsRange(low, high) | NotWithin(low, high):
                 return replace(test, low=f"{low}{i}", high=f"{high}{i}")
         return test
 
-    return map_tests(predicate, named)
+    return map_tests(predicate, rename)
 
 
 class IntervalsCollector:

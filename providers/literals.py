@@ -124,7 +124,7 @@ def _compare(leaf: Compare, place: _Place, type: pa.DataType) -> Predicate:
     least, most = _range(type)
     at, after = (min(max(end, least), most + 1) for end in (place.at, place.after))
     if after - at == 1:
-        return replace(leaf, value=_stored(at, type))
+        return replace(leaf, value=_to_stored(at, type))
     match leaf.op:
         case "<" | "<=":
             end = at if leaf.op == "<" else after
@@ -162,12 +162,12 @@ def _within(
     if first <= least and end > most:
         return _ALWAYS if nulls else IsNull(column, negated=True)
     if first <= least:
-        return Compare(column, "<", _stored(end, type))
+        return Compare(column, "<", _to_stored(end, type))
     if end > most:
-        return Compare(column, ">=", _stored(first, type))
+        return Compare(column, ">=", _to_stored(first, type))
     if end - first == 1:
-        return Compare(column, "=", _stored(first, type))
-    return Between(column, _stored(first, type), _stored(end - 1, type))
+        return Compare(column, "=", _to_stored(first, type))
+    return Between(column, _to_stored(first, type), _to_stored(end - 1, type))
 
 
 def _among(leaf: In, type: pa.DataType) -> Predicate:
@@ -177,7 +177,7 @@ def _among(leaf: In, type: pa.DataType) -> Predicate:
     if isinstance(values, pa.Array | pa.ChunkedArray) and domain_of(values.type) == _domain(type):
         nulls, keys = values.null_count, encode(values)
     else:
-        listed = _listed(values)
+        listed = _to_list(values)
         there = [value for value in listed if not _is_null(value)]
         places = [_place(value, type) for value in _alike(there, type)]
         nulls = len(listed) - len(places)
@@ -199,7 +199,7 @@ def _among(leaf: In, type: pa.DataType) -> Predicate:
     return And((some, *map(negate, ranges))) if ranges else some
 
 
-def _listed(values: Any) -> Sequence[Any]:
+def _to_list(values: Any) -> Sequence[Any]:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         return list(values)
     if pa.types.is_floating(values.type) and not pa.types.is_float64(values.type):
@@ -223,7 +223,7 @@ def _alike(values: list[Any], type: pa.DataType) -> list[Any]:
     if any(isinstance(v, Decimal) for v in values) and pa.types.is_decimal(type):
         exact = [Decimal(v) for v in values if _is_number(v)]
         finest = min((e for v in exact if isinstance(e := v.as_tuple().exponent, int)), default=0)
-        _scaled(max(exact, key=abs), max(type.scale, -finest), type.precision - type.scale)
+        _place_decimal(max(exact, key=abs), max(type.scale, -finest), type.precision - type.scale)
     return values
 
 
@@ -244,7 +244,7 @@ def _range(type: pa.DataType) -> tuple[int, int]:
     return -(2**bits), 2**bits - 1
 
 
-def _stored(n: int, type: pa.DataType) -> int | bytes:
+def _to_stored(n: int, type: pa.DataType) -> int | bytes:
     return n if _domain(type).stored == pa.int64() else (n + 2**127).to_bytes(16, "big")
 
 
@@ -255,7 +255,7 @@ def _place(literal: Any, type: pa.DataType) -> _Place:
         if domain_of(literal.type) == domain:
             (value,) = encode(pa.array([literal.as_py()], literal.type)).to_pylist()
             return _at(value)
-        (literal,) = _listed(pa.array([literal.as_py()], literal.type))
+        (literal,) = _to_list(pa.array([literal.as_py()], literal.type))
     elif isinstance(literal, np.generic) and not isinstance(literal, np.float32):
         literal = literal.item()
     given = _kind_of(literal)
@@ -265,7 +265,7 @@ def _place(literal: Any, type: pa.DataType) -> _Place:
             return _Place(exact=literal)
         raise _Incomparable(given)
     if isinstance(literal, str) and domain.name != "boolean":
-        literal = _spelled(literal, type)
+        literal = _parse_text(literal, type)
     if isinstance(literal, bool) or domain.name == "boolean":
         if isinstance(literal, bool) and domain.name == "boolean":
             return _at(int(literal))
@@ -311,12 +311,12 @@ def _of_number(literal: Any, type: pa.DataType) -> _Place:
 
 def _among_integers(literal: Any, type: pa.DataType) -> _Place:
     if isinstance(literal, int | Decimal):
-        place = _at(literal) if isinstance(literal, int) else _scaled(literal, 0, 20)
+        place = _at(literal) if isinstance(literal, int) else _place_decimal(literal, 0, 20)
         least, most = _range(type)
         return replace(place, folds=place.at > most or place.after <= least)
     if isinstance(literal, np.float32) and type.bit_width > 16:
         raise _Incomparable("a float")  # as floats or as doubles
-    return _rounded(float(literal), float, type)
+    return _place_double(float(literal), float, type)
 
 
 def _double(literal: Any, *, narrow: bool) -> _Place:
@@ -333,11 +333,11 @@ def _double(literal: Any, *, narrow: bool) -> _Place:
 def _decimal(literal: Any, type: pa.DataType) -> _Place:
     if isinstance(literal, float | np.float32):
         unit = 10**type.scale
-        return _rounded(float(literal), lambda n: n / unit, type)
-    return _scaled(Decimal(literal), type.scale, type.precision - type.scale)
+        return _place_double(float(literal), lambda n: n / unit, type)
+    return _place_decimal(Decimal(literal), type.scale, type.precision - type.scale)
 
 
-def _scaled(literal: Decimal, scale: int, whole: int) -> _Place:
+def _place_decimal(literal: Decimal, scale: int, whole: int) -> _Place:
     """The place among unscaled numbers of so many digits after and before the point."""
     if not literal.is_finite():
         raise _Incomparable("a Decimal")
@@ -354,7 +354,7 @@ def _scaled(literal: Decimal, scale: int, whole: int) -> _Place:
     return _Place(quotient + 1, quotient + 1) if rest else _at(quotient)
 
 
-def _rounded(literal: float, double: Callable[[int], float], type: pa.DataType) -> _Place:
+def _place_double(literal: float, double: Callable[[int], float], type: pa.DataType) -> _Place:
     """The place of a double among numbers that are compared as the doubles next to them."""
     least, most = _range(type)
 
@@ -391,7 +391,7 @@ def _moment(literal: date, domain: str) -> _Place:
     return _at(quotient)
 
 
-def _spelled(text: str, type: pa.DataType) -> Any:
+def _parse_text(text: str, type: pa.DataType) -> Any:
     """The value that text is cast to, where that is so for everybody who reads."""
     name = _domain(type).name
     if name == "integer":

@@ -142,10 +142,10 @@ class Ngram:
     def _asks(self, literals: Sequence[_Hashes]) -> BitsSet:
         """A key a literal: all bits of all its n-grams, the last one again to fill up."""
         size = max(map(len, literals))
-        filled = np.stack([np.pad(grams, (0, size - len(grams)), "edge") for grams in literals])
+        fill = np.stack([np.pad(grams, (0, size - len(grams)), "edge") for grams in literals])
         probes = []
         for layout in self.layouts():
-            bits = layout.positions(_mixed(filled.ravel())).reshape(len(literals), -1)
+            bits = layout.positions(_mix(fill.ravel())).reshape(len(literals), -1)
             keys = pa.FixedSizeListArray.from_arrays(pa.array(bits.ravel()), bits.shape[1])
             probes.append((layout.number, keys))
         return BitsSet("filter", "layout", tuple(probes))
@@ -206,7 +206,7 @@ class _Layout:
         found = first[:, None] + steps * second[:, None] & np.uint64(self.bits - 1)
         return found.astype(np.int64)
 
-    def filled(self, mixed: _Hashes) -> bytes:
+    def fill(self, mixed: _Hashes) -> bytes:
         """The filter of these n-grams."""
         bits = np.zeros(self.bits, np.bool_)
         for start in range(0, len(mixed), _BLOCK):
@@ -241,24 +241,24 @@ class NgramCollector:
             for grams in _grams(values, lengths.astype(np.int64), self._provider.n):
                 self._grams.append(pc.unique(pa.array(grams)))
             if sum(map(len, self._grams)) > self._room:
-                merged = self._merged(self._grams)
+                merged = self._merge(self._grams)
                 self._room = 2 * len(merged) + _BLOCK
                 self._grams = [merged] if len(merged) <= GRAMS else None
 
     @staticmethod
-    def _merged(grams: Sequence[pa.Array]) -> pa.Array:
+    def _merge(grams: Sequence[pa.Array]) -> pa.Array:
         return pc.unique(pa.concat_arrays(grams))
 
     def finish(self) -> Mapping[str, Anything] | None:
         """The filter; None (unknown) when there were too many n-grams for one that is of use."""
         if self._grams is None:
             return None
-        grams = self._merged(self._grams).to_numpy()
+        grams = self._merge(self._grams).to_numpy()
         layout = self._provider.layout(len(grams), self._text) if len(grams) <= GRAMS else None
         if layout is None:
             return None
         return {
-            "filter": layout.filled(_mixed(grams)),
+            "filter": layout.fill(_mix(grams)),
             "layout": layout.number,
             "longest": self._longest,
             "nulls": self._nulls,
@@ -306,7 +306,7 @@ def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
     return reduce(lambda number, run: number * np.uint64(0x9E3779B97F4A7C15) + run, runs)
 
 
-def _mixed(numbers: _Hashes) -> _Hashes:
+def _mix(numbers: _Hashes) -> _Hashes:
     """Numbers whose bits are all alike random: the last step of SplitMix64."""
     mixed = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -96,11 +96,11 @@ def encode_tuples(parts: Sequence[pa.Array]) -> pa.Array:
     for part in parts:
         if part.type == pa.int64():
             numbers = part.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
-            pieces.append(_masked((numbers ^ _BIAS).astype(">u8"), part))
+            pieces.append(_apply_mask((numbers ^ _BIAS).astype(">u8"), part))
         else:
             part = part.cast(pa.binary())
             lengths = pc.binary_length(part).fill_null(0).to_numpy(zero_copy_only=False)
-            pieces += [_masked(lengths.astype(">u4"), part), part]
+            pieces += [_apply_mask(lengths.astype(">u4"), part), part]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
 
 
@@ -120,7 +120,7 @@ def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
     return tuple(out)
 
 
-def _masked(numbers: npt.NDArray[np.generic], part: pa.Array) -> pa.Array:
+def _apply_mask(numbers: npt.NDArray[np.generic], part: pa.Array) -> pa.Array:
     """The bytes of numbers, null where a part is."""
     width = numbers.dtype.itemsize
     fixed = pa.FixedSizeBinaryArray.from_buffers(

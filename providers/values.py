@@ -182,7 +182,7 @@ def _encode_float(values: pa.Array) -> pa.Array:
     bits = np.where(np.isnan(doubles), np.int64(_NAN_BITS), bits)
     # Negative floats order backwards by their bits; turning the lower 63 round mends that.
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
-    return _masked(ordered, nulls)
+    return _apply_mask(ordered, nulls)
 
 
 def _encode_decimal(values: pa.Array, domain: Domain) -> pa.Array:
@@ -191,7 +191,7 @@ def _encode_decimal(values: pa.Array, domain: Domain) -> pa.Array:
     words = np.frombuffer(filled.buffers()[1], dtype="<i8")
     words = words[2 * filled.offset : 2 * (filled.offset + len(filled))].reshape(-1, 2)
     if domain.stored == pa.int64():
-        return _masked(words[:, 0].copy(), nulls)
+        return _apply_mask(words[:, 0].copy(), nulls)
     flipped = words.copy()
     flipped[:, 1] ^= np.int64(-(2**63))
     data = np.ascontiguousarray(flipped.view(np.uint8).reshape(-1, 16)[:, ::-1])
@@ -201,7 +201,7 @@ def _encode_decimal(values: pa.Array, domain: Domain) -> pa.Array:
     return pc.if_else(nulls, pa.scalar(None, pa.binary()), fixed.cast(pa.binary()))
 
 
-def _masked(numbers: npt.NDArray[np.int64], nulls: pa.Array) -> pa.Array:
+def _apply_mask(numbers: npt.NDArray[np.int64], nulls: pa.Array) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=nulls.to_numpy(zero_copy_only=False))
 
 

@@ -23,7 +23,7 @@ from providers.errors import SkippingError
 from rewrite.services import Address, Connect, Health, Service, Thrift, fix_settings
 from rewrite.session import session
 from skipping.index import SkippingIndex
-from skipping.streaming.jobs import keep_all, leave_all
+from skipping.streaming.jobs import start_all, stop_all
 
 __all__ = ["main"]
 
@@ -246,7 +246,7 @@ def _start(spark: SparkSession, given: argparse.Namespace, services: list[Servic
 def _resume(spark: SparkSession) -> None:
     """Keep the indexes that follow their tables, which an earlier server left."""
     try:
-        keep_all(spark, SkippingIndex.on)
+        start_all(spark, SkippingIndex.on)
     except SkippingError as error:
         log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
 
@@ -278,7 +278,7 @@ def _stop(spark: SparkSession, services: Sequence[Service]) -> None:
     """No more clients, then no more streams, then no more Spark."""
     for service in reversed(services):
         _try(service.stop)
-    _try(leave_all)
+    _try(stop_all)
     process = getattr(spark.sparkContext._gateway, "proc", None)
     _try(spark.stop)
     if process is not None:  # which ends with its standard input

@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.tables:
             return _refresh([(n, partial(SkippingIndex.on, spark, n)) for n in given.tables])
-        return _refresh([(d.name, partial(_open_stored, spark, d)) for d in _all(spark)])
+        return _refresh([(d.name, partial(_open_definition, spark, d)) for d in _list_all(spark)])
     except SkippingError as error:
         print(error, file=sys.stderr)
         return 1
@@ -134,14 +134,14 @@ def _session(conf: Mapping[str, str], formats: str | None) -> SparkSession:
 
     builder = SparkSession.builder.appName("skipping refresh").config(map=dict(conf))
     options = {} if formats is None else {"formats": [f for f in formats.split(",") if f]}
-    spark: SparkSession = _above("rewrite:session")(builder, **options)
+    spark: SparkSession = _resolve_above("rewrite:session")(builder, **options)
     return spark
 
 
 def _serve(arguments: Sequence[str]) -> int:
     try:
         require_spark()
-        code: int = _above("rewrite.serve:main")(arguments)
+        code: int = _resolve_above("rewrite.serve:main")(arguments)
     except (SkippingError, ImportError) as error:
         print(f"no server: {error}", file=sys.stderr)
         return 1
@@ -162,7 +162,7 @@ def _catalog(arguments: Sequence[str]) -> int:
     return run(arguments)
 
 
-def _above(name: str) -> Any:
+def _resolve_above(name: str) -> Any:
     """By its name: this is the program, which may know the rooms above; the library does not."""
     require_own("rewrite")
     return pkgutil.resolve_name(name)
@@ -192,7 +192,7 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
 
     opens: dict[str, Any] = {"delta": delta_path_source, "parquet": folder_source}
 
-    def open_stored(definition: Definition) -> SkippingIndex:
+    def open_definition(definition: Definition) -> SkippingIndex:
         source = opens[definition.table.format](stored_root(settings, definition))
         return SkippingIndex.on(source, store=kept)
 
@@ -208,7 +208,7 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
                     file=sys.stderr,
                 )
             else:
-                named.append((found.name, partial(open_stored, found)))
+                named.append((found.name, partial(open_definition, found)))
         return _refresh(named)
     except (SkippingError, ImportError) as error:
         print(error, file=sys.stderr)
@@ -239,13 +239,13 @@ def _refresh(named: Sequence[tuple[str, Callable[[], SkippingIndex]]]) -> int:
     return 1 if failed else 0
 
 
-def _all(spark: SparkSession) -> list[Definition]:
+def _list_all(spark: SparkSession) -> list[Definition]:
     from skipping.sources.spark import settings_of, store_of
 
     return _definitions(store_of(spark, settings_of(spark)))
 
 
-def _open_stored(spark: SparkSession, definition: Definition) -> SkippingIndex:
+def _open_definition(spark: SparkSession, definition: Definition) -> SkippingIndex:
     from skipping.sources.stored import stored_name
 
     return SkippingIndex.on(spark, stored_name(spark, definition))

@@ -141,9 +141,9 @@ class SkippingIndex:
         if build and chosen.build:
             index.refresh()
         if chosen.streamed:
-            from skipping.streaming.jobs import keep
+            from skipping.streaming.jobs import start_stream
 
-            keep(session, index.store, index.table.name, open_index=cls.on)
+            start_stream(session, index.store, index.table.name, open_index=cls.on)
         return index
 
     @classmethod

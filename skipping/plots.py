@@ -74,10 +74,10 @@ def file_map(
     are sorted by their ranges; of more than some hundred only as many are drawn, evenly picked.
     Reads the column in the files drawn.
     """
-    return draw_files(_mapped(index, column, predicate), column, ax=ax)
+    return draw_files(_make_map(index, column, predicate), column, ax=ax)
 
 
-def _mapped(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
+def _make_map(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
     found = index.table.columns().resolve(column)
     work = list_kinds(found, ())[:1]
     if not work:

@@ -22,17 +22,17 @@ _SOON, _EVERY = 0.5, 5.0
 """Seconds before a bar is drawn, and between lines in the log."""
 
 
-class _Logged(tqdm):  # type: ignore[misc]
+class _LogBar(tqdm):  # type: ignore[misc]
     """A bar that is lines in the log."""
 
     monitor_interval = 0  # no thread that draws
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         if msg != "":  # which would clear a terminal
-            log.info("%s", self._told())
+            log.info("%s", self._format_line())
         return True
 
-    def _told(self) -> str:
+    def _format_line(self) -> str:
         now = self.format_dict
         done, total, elapsed = now["n"], now["total"], now["elapsed"]
         rate = now["rate"] or (done / elapsed if elapsed else 0)
@@ -49,7 +49,7 @@ def progress(total: int | None, unit: str, what: str, *, is_background: bool = F
     shown: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
     if is_background or not (in_notebook() or _in_terminal()):
         times = {"mininterval": _EVERY, "delay": _EVERY, "miniters": 1}
-        return _Logged(**shown, **times, file=io.StringIO())
+        return _LogBar(**shown, **times, file=io.StringIO())
     if in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as drawn
     else:

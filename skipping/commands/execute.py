@@ -77,7 +77,7 @@ from skipping.sources.stored import folder_exists, stored_name
 from skipping.stores import IndexStore
 from skipping.streaming import jobs
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.jobs import job_name, leave
+from skipping.streaming.jobs import job_name, stop_stream
 from skipping.tables.open import open_table
 
 __all__ = ["schema", "sql", "streams"]
@@ -89,7 +89,7 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 def schema(text: str) -> str:
     """The columns of a statement's answer as Spark DDL; raises StatementError for wrong text."""
-    return _parsed(text).schema
+    return _parse_ours(text).schema
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
@@ -98,7 +98,7 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     Raises SkippingError. Errors in the text, and of the tables and columns it names, point at the
     word.
     """
-    statement = _parsed(text)
+    statement = _parse_ours(text)
     with _pointing_into(text, statement):
         return frame_of_rows(spark, statement.schema, _run(spark, statement))
 
@@ -108,7 +108,7 @@ def streams(spark: SparkSession) -> tuple[jobs.Stream, ...]:
     return jobs.streams(spark, SkippingIndex.on)
 
 
-def _parsed(text: str) -> Statement:
+def _parse_ours(text: str) -> Statement:
     statement = parse(text)
     if statement is None:
         raise StatementError(
@@ -197,7 +197,7 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
     require_checkpoint(spark, options)
-    columns = statement.columns or _bounded(spark, name)
+    columns = statement.columns or _list_bounded_columns(spark, name)
     try:
         index = SkippingIndex.define(spark, name, columns, where=statement.where, options=options)
     except Conflict:
@@ -219,11 +219,11 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
     if options.build:
         index.refresh()
     if options.streamed:
-        jobs.keep(spark, index.store, index.table.name, open_index=SkippingIndex.on)
+        jobs.start_stream(spark, index.store, index.table.name, open_index=SkippingIndex.on)
     return []
 
 
-def _bounded(spark: SparkSession, name: str) -> Sequence[ColumnSpec]:
+def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec]:
     """MIN_MAX of each column of a table that can have it and is no partition column."""
     there_are = open_table(spark, name).columns()
     specs = []
@@ -259,9 +259,9 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
         case Disable():
             index.alter(lambda definition: replace(definition, enabled=False))
         case SetOptions(options):
-            index.alter(lambda definition: _optioned(spark, definition, options))
+            index.alter(lambda definition: _set_options(spark, definition, options))
             if index.options.streamed:
-                jobs.keep(
+                jobs.start_stream(
                     spark,
                     index.store,
                     index.definition.name,
@@ -269,11 +269,11 @@ def _alter(spark: SparkSession, statement: Alter) -> Rows:
                     table=index.table.name,
                 )
             else:
-                leave(index.store, index.definition.name)
+                stop_stream(index.store, index.definition.name)
     return []
 
 
-def _optioned(
+def _set_options(
     spark: SparkSession, definition: Definition, given: Mapping[str, Param]
 ) -> Definition:
     new = set_options(definition, given)
@@ -293,11 +293,13 @@ def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
         catalog, database, table = split_name(definition.name)
         if definition.dropped or not _within(scope, (catalog, database)):
             continue
-        rows.append(_row(spark, store, definition, (catalog, database, table), extended=extended))
+        rows.append(
+            _index_row(spark, store, definition, (catalog, database, table), extended=extended)
+        )
     return rows
 
 
-def _row(
+def _index_row(
     spark: SparkSession,
     store: IndexStore,
     definition: Definition,
@@ -321,7 +323,7 @@ def _row(
     catalog, database, table = name
     flint = job_name(definition.name)
     row = (flint, "skipping", database, shown_path(table), None, follows, status)
-    orphaned = _find_orphaned(spark, definition)
+    orphaned = _explain_orphan(spark, definition)
     place = (catalog, orphaned is not None, definition.index)
     # Where a table has no log, versions are digests, which say nothing to people.
     covered = state.covered if definition.table.has_log else None
@@ -362,7 +364,7 @@ def _within(scope: Name | None, place: tuple[str, str]) -> bool:
     return asked == tuple(part.casefold() for part in place)[: len(asked)]
 
 
-def _find_orphaned(spark: SparkSession, definition: Definition) -> str | None:
+def _explain_orphan(spark: SparkSession, definition: Definition) -> str | None:
     """Why a definition is of no table that is there, and what to do; None if it is of one."""
     try:
         name = stored_name(spark, definition)
@@ -388,7 +390,7 @@ def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
     try:
         index = SkippingIndex.on(spark, sql_name(table))
         index.drop()
-        leave(index.store, index.definition.name)
+        stop_stream(index.store, index.definition.name)
     except (TableError, DefinitionError) as error:
         # The table may be gone, and its index still there.
         if not _drop_orphan(spark, table) and not statement.if_exists:
@@ -431,7 +433,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
         if is_same_name(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
             invalidate(store)
-            leave(store, found.value.name)
+            stop_stream(store, found.value.name)
             return True
     return False
 

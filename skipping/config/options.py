@@ -184,19 +184,19 @@ class IndexOptions:
         """
         chosen: dict[str, bool | float | str] = {}
         for name, given in mapping.items():
-            option = _known(name)
+            option = _find_option(name)
             if option.never:
-                raise _refused(name, f"the option {name} has no meaning here: {option.never}")
+                raise _option_error(name, f"the option {name} has no meaning here: {option.never}")
             if not option.values and option.read is None:
-                raise _unsupported(name, option)
+                raise _later_error(name, option)
             value = _read(option, given) if option.read else _one_of(option, given)
             if alter and not option.alter:
-                raise _refused(
+                raise _option_error(
                     name,
                     f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it",
                 )
             if option.later and value != option.values[0]:
-                raise _unsupported(f"{name} = {str(value).lower()}", option)
+                raise _later_error(f"{name} = {str(value).lower()}", option)
             chosen[name] = value
         return cls(**chosen)  # type: ignore[arg-type]  # each reader gives its own type
 
@@ -209,20 +209,20 @@ class IndexOptions:
         )
 
 
-def _known(name: str) -> Option:
+def _find_option(name: str) -> Option:
     if option := _BY_NAME.get(name):
         return option
     near = get_close_matches(name.lower(), _BY_NAME, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
-    raise _refused(name, f"no option {name}: {hint}")
+    raise _option_error(name, f"no option {name}: {hint}")
 
 
-def _refused(name: str, message: str) -> DefinitionError:
+def _option_error(name: str, message: str) -> DefinitionError:
     return DefinitionError(message, about=f"with.{name}")
 
 
-def _unsupported(what: str, option: Option) -> DefinitionError:
-    return _refused(option.name, f"the option {what} is not supported yet: {option.later}")
+def _later_error(what: str, option: Option) -> DefinitionError:
+    return _option_error(option.name, f"the option {what} is not supported yet: {option.later}")
 
 
 def _read(option: Option, given: Param) -> float | int | str:
@@ -231,7 +231,7 @@ def _read(option: Option, given: Param) -> float | int | str:
         return option.read(given)
     except (ValueError, KeyError):
         # The value is not repeated: it may be an address with a password.
-        raise _refused(option.name, f"the option {option.name} takes {option.takes}") from None
+        raise _option_error(option.name, f"the option {option.name} takes {option.takes}") from None
 
 
 def _one_of(option: Option, given: Param) -> bool | str:
@@ -241,4 +241,4 @@ def _one_of(option: Option, given: Param) -> bool | str:
         if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
             return value
     choices = " or ".join(str(value).lower() for value in option.values)
-    raise _refused(option.name, f"the option {option.name} takes {choices}, not {given!r}")
+    raise _option_error(option.name, f"the option {option.name} takes {choices}, not {given!r}")

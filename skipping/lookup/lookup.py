@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from providers.errors import Rewound, StoreError
-from providers.index_predicate import Test, find_prunable, has_never, tests
+from providers.index_predicate import Test, find_prunable, has_always_false, tests
 from providers.predicate import Predicate
 from skipping.lookup.translate import QueryColumn, Question
 from skipping.model.definition import Definition, IndexId, TableId
@@ -272,7 +272,7 @@ class Lookup:
         def answer(test: Test) -> BitMap:
             return by_test[id(test)]
 
-        never = whole is not None and has_never(whole)
+        never = whole is not None and has_always_false(whole)
         every = bitmap_of(catalogue.files["ordinal"].to_numpy()) if never else BitMap()
         return Finding(
             definition.index,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from providers.base import Column, SkippingProvider
 from providers.errors import SettingError
-from providers.index_predicate import AllOf, AnyOf, IndexPredicate, Never, map_tests, tests
+from providers.index_predicate import AllOf, AlwaysFalse, AnyOf, IndexPredicate, map_tests, tests
 from providers.predicate import (
     And,
     Between,
@@ -142,7 +142,7 @@ class Question:
         if isinstance(node, And):
             return AllOf(answered) if answered else None
         if not legs:
-            return self._labels("a condition that is never true", "", Never())
+            return self._labels("a condition that is never true", "", AlwaysFalse())
         if len(answered) < len(legs):
             return None
         columns = _tuple_columns(node)
@@ -165,7 +165,7 @@ class Question:
             text = format_leaf(leaf, column.name, column.type)
         source = leaf.source if isinstance(leaf, Compare | Between | Within | In) else ""
         if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
-            return self._labels(text, source, Never())
+            return self._labels(text, source, AlwaysFalse())
         found: list[IndexPredicate] = []
         for indexed in self._definition.columns:
             if indexed.identity != leaf.column:

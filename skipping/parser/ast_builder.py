@@ -42,7 +42,7 @@ from skipping.parser.statements import (
     Vacuum,
 )
 
-__all__ = ["Reader"]
+__all__ = ["StatementReader"]
 
 _Key = TypeVar("_Key")
 
@@ -57,7 +57,7 @@ _BLOOM = {"fpp": "fpp", "numitems": "num_items"}
 """Databricks' options of a bloom filter, which ignore case, as parameters of BLOOM_FILTER."""
 
 
-class Reader:
+class StatementReader:
     """Reads the tree of one text. Raises StatementError that points into it."""
 
     def __init__(self, text: str) -> None:
@@ -74,16 +74,16 @@ class Reader:
             self._mark("job", job)
             return RecoverJob(self._name(job), marks=marks)
         if node.data == "show":
-            scope = self._named(parts["scope"]) if "scope" in parts else None
+            scope = self._read_name(parts["scope"]) if "scope" in parts else None
             return Show(scope, "extended" in parts, marks=marks)
         if node.data == "show_streams":
             return ShowStreams(marks=marks)
         if node.data == "show_counters":
             return ShowCounters(marks=marks)
         if node.data == "show_history":
-            named = self._named(parts["table"]) if "table" in parts else None
+            named = self._read_name(parts["table"]) if "table" in parts else None
             return ShowHistory(named, marks=marks)
-        table = self._named(parts["table"])
+        table = self._read_name(parts["table"])
         match node.data:
             case "create":
                 columns = self._columns(parts["columns"])
@@ -109,7 +109,7 @@ class Reader:
             case "add":
                 return AddColumns(self._columns(_parts(node)[0]))
             case "remove":
-                return DropColumns(self._removed(node))
+                return DropColumns(self._read_drops(node))
             case "options":
                 return SetOptions(self._options(node))
             case "enable":
@@ -175,7 +175,7 @@ class Reader:
             specs[key] = spec
         return tuple(specs.values())
 
-    def _removed(self, node: Tree[Token]) -> tuple[ColumnDrop, ...]:
+    def _read_drops(self, node: Tree[Token]) -> tuple[ColumnDrop, ...]:
         drops: dict[tuple[tuple[Name, ...], str | None], ColumnDrop] = {}
         for column in _parts(node):
             (path,) = _parts(column)
@@ -230,7 +230,7 @@ class Reader:
         parse_condition(where, within=self._text, position=meta.start_pos)
         return where
 
-    def _named(self, node: Tree[Token]) -> Name:
+    def _read_name(self, node: Tree[Token]) -> Name:
         self._marks[str(node.data)] = _start(node)
         first, *rest = _tokens(node)
         if first.type == "IDENTIFIER":

@@ -235,12 +235,12 @@ class _Wrong(Exception):
 @lru_cache(maxsize=512)
 def _read(text: str) -> Condition | _Wrong:
     try:
-        return _parsed(text)
+        return _parse(text)
     except _Wrong as error:
         return _Wrong(error.position, str(error))  # without the frames of its traceback
 
 
-def _parsed(text: str) -> Condition:
+def _parse(text: str) -> Condition:
     if len(text) > LONGEST:
         raise _Wrong(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
     try:
@@ -250,12 +250,12 @@ def _parsed(text: str) -> Condition:
         raise _Wrong(error.position, str(error)) from None
     except UnexpectedInput as error:
         is_end = getattr(error, "token", None) == ""
-        raise _unexpected(text, None if is_end else error.pos_in_stream, tokens) from None
+        raise _explain_unexpected(text, None if is_end else error.pos_in_stream, tokens) from None
     (top,) = _trees(tree)  # parentheses are tokens beside it
-    return _Reader().condition(top)
+    return _ConditionReader().condition(top)
 
 
-def _unexpected(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
+def _explain_unexpected(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
     if position is None:
         end = tokens[-1].end() if tokens else 0
         return _Wrong(end, f"the condition ends too early: {_TAKES}")
@@ -265,7 +265,7 @@ def _unexpected(text: str, position: int | None, tokens: Sequence[re.Match[str]]
     return _Wrong(position, f"{word[0]} cannot stand here: {_TAKES}")
 
 
-class _Reader:
+class _ConditionReader:
     """Reads one tree of the grammar's."""
 
     def __init__(self) -> None:
@@ -357,7 +357,7 @@ def _operand(node: Tree[Token]) -> Operand:
         case "column":
             return ColumnName(tuple(_name(token) for token in tokens if token.type == "NAME"))
         case "typed":
-            return _typed(first, tokens[1])
+            return _read_typed(first, tokens[1])
         case "number":
             return Constant(_number(first))
         case "text":
@@ -367,7 +367,7 @@ def _operand(node: Tree[Token]) -> Operand:
     return Constant(None)
 
 
-def _typed(name: Token, text: Token) -> Constant:
+def _read_typed(name: Token, text: Token) -> Constant:
     kind = name.upper()
     if kind in _TYPED:
         return Constant(_string(text), _TYPED[kind])

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from providers.errors import StatementError
 from skipping.parser.lexer import TOKEN, tokenize
 
-__all__ = ["describe_unexpected", "mask_controls", "point_at"]
+__all__ = ["describe_token", "mask_controls", "point_at"]
 
 _MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _WINDOW = 88
@@ -71,7 +71,7 @@ def mask_controls(text: str) -> str:
     return _MOVES.sub("?", text)
 
 
-def describe_unexpected(text: str, position: int, expected: Collection[str]) -> StatementError:
+def describe_token(text: str, position: int, expected: Collection[str]) -> StatementError:
     """Return the error for a token at `position` that is none of the `expected` terminals.
 
     A position at the end means that the text ends too early.

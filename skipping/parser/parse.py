@@ -10,8 +10,8 @@ from types import MappingProxyType
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from providers.errors import StatementError
-from skipping.parser.ast_builder import Reader
-from skipping.parser.errors import describe_unexpected, point_at
+from skipping.parser.ast_builder import StatementReader
+from skipping.parser.errors import describe_token, point_at
 from skipping.parser.grammar import parse_tree
 from skipping.parser.lexer import Unclosed, after_words, is_ours, leading_words, tokenize
 from skipping.parser.statements import Explain, Statement, Verify
@@ -52,7 +52,7 @@ def parse(text: str) -> Statement | None:
         raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:
         raise _explain(text, tokens, error) from None
-    return Reader(text).statement(tree)
+    return StatementReader(text).statement(tree)
 
 
 def _about_query(text: str) -> Explain | Verify | None:
@@ -63,7 +63,7 @@ def _about_query(text: str) -> Explain | Verify | None:
             return Explain(query, dry_run=True, marks=marks)
         case ["EXPLAIN", "SKIPPING", "DRY", *_]:
             position = after_words(text, 3)
-            raise describe_unexpected(text, position, ["RUN"])
+            raise describe_token(text, position, ["RUN"])
         case ["EXPLAIN", "SKIPPING", *_]:
             query, marks = _query(text, 2)
             return Explain(query, marks=marks)
@@ -89,4 +89,4 @@ def _explain(text: str, tokens: Sequence[re.Match[str]], error: UnexpectedInput)
         position = tokens[-1].end()
         text = text[:position]
     # `accepts` is exact; `expected` has what other statements take after the same word.
-    return describe_unexpected(text, position, error.accepts or error.expected)
+    return describe_token(text, position, error.accepts or error.expected)

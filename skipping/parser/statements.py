@@ -78,7 +78,7 @@ class ColumnSpec:
     @property
     def name(self) -> str:
         """The column as it is shown; an expression as it was written."""
-        return _shown(self)
+        return _format_name(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ class ColumnDrop:
     @property
     def name(self) -> str:
         """The column as it is shown; an expression as it was written."""
-        return _shown(self)
+        return _format_name(self)
 
 
-def _shown(given: ColumnSpec | ColumnDrop) -> str:
+def _format_name(given: ColumnSpec | ColumnDrop) -> str:
     if given.composite:
         return f"({', '.join(map(join_name, given.composite))})"
     return given.parts[0] if given.is_expression else join_name(given.parts)

@@ -18,8 +18,8 @@ from providers.index_predicate import (
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -227,7 +227,7 @@ def can_answer(test: Test, types: Mapping[str, pa.DataType]) -> bool:
             return _fits(value, type_of(name))
         case Overlaps(low, high, keys):
             return bool(keys.type in _SCALARS and type_of(low) == type_of(high) == keys.type)
-        case Escapes(low, high, starts, ends) | OverlapsRange(low, high, starts, ends):
+        case NotWithin(low, high, starts, ends) | OverlapsRange(low, high, starts, ends):
             same = starts.type == ends.type and len(starts) == len(ends)
             return bool(
                 same and starts.type in _SCALARS and type_of(low) == type_of(high) == starts.type

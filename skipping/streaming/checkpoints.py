@@ -1,7 +1,7 @@
-"""Where a stream keeps its place: under a folder that the session names, never elsewhere.
+"""Checkpoints of streams: only under folders that the session names.
 
-The option stands in the stored definition, so whoever may write to the store has a say in it; what
-the driver writes to is for its session alone to choose.
+The option is part of the stored definition, which anyone with write access to the store can change.
+So the session alone decides where the driver may write.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _LOG = "_delta_log"
 
 
 def require_checkpoint(spark: SparkSession, options: IndexOptions) -> None:
-    """Raise DefinitionError for a `checkpoint_location` under none of the session's folders."""
+    """Raise DefinitionError if `checkpoint_location` is outside the session's folders."""
     if options.checkpoint_location is not None:
-        _allowed(spark, options.checkpoint_location)
+        _check_location(spark, options.checkpoint_location)
 
 
 def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) -> str | None:
-    """The folder for the stream of an index, written in one way; None: a temporary one.
+    """Return the folder for the stream of an index, normalised; None: a temporary one.
 
     Raises DefinitionError as `require_checkpoint`.
     """
-    # Spark would name a folder in its default one after the query, and so after a stored name.
+    # In its default folder, Spark would name one after the query, and so after a stored name.
     named = options.checkpoint_location or default_checkpoint(spark)
     if named is None:
         return None
-    place = _allowed(spark, named)
+    place = _check_location(spark, named)
     folder = _path(spark, f"{str(place.toString()).rstrip('/')}/{index}")
     if not (place.equals(folder.getParent()) and folder.getName() == index):
-        raise _refused(f"the index {index!r:.200} is not a folder name")
+        raise _checkpoint_error(f"the index {index!r:.200} is not a folder name")
     return str(folder.toString())
 
 
-def _allowed(spark: SparkSession, location: str) -> Any:
-    """A location as a Hadoop path with its file system, absolute and without `..`."""
+def _check_location(spark: SparkSession, location: str) -> Any:
+    """Return a location as an absolute Hadoop path without `..`; raise if it is not allowed."""
     path = _path(spark, location)
     if _LOG in str(path.toUri().getPath()).split("/"):
-        raise _refused(f"checkpoint_location {location!r:.200} is in the log of a table")
+        raise _checkpoint_error(f"checkpoint_location {location!r:.200} is in the log of a table")
     roots = [_path(spark, root) for root in checkpoint_roots(spark)]
     if not any(is_under(path, root) for root in roots):
-        raise _refused(
+        raise _checkpoint_error(
             f"checkpoint_location {location!r:.200} is under no folder where this session lets "
             f"streams write: these are its warehouse directory, and those of "
             f"{PREFIX}streaming.checkpointRoots and {CHECKPOINTS}, which count only in the "
@@ -64,8 +64,8 @@ def _path(spark: SparkSession, text: str) -> Any:
     try:
         return hadoop_path(spark, text)
     except DefinitionError as error:
-        raise _refused(f"{error} for a checkpoint") from error
+        raise _checkpoint_error(f"{error} for a checkpoint") from error
 
 
-def _refused(message: str) -> DefinitionError:
+def _checkpoint_error(message: str) -> DefinitionError:
     return DefinitionError(message, about="with.checkpoint_location")

@@ -1,4 +1,4 @@
-"""The jobs of this process: which indexes it keeps, and how those that follow a table stand."""
+"""The streams of this process, and the state of all streams of a store."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from skipping.streaming.protocols import OpenIndex
 __all__ = [
     "Stream",
     "job_name",
-    "keep",
-    "keep_all",
-    "leave",
-    "leave_all",
     "recover",
+    "start_all",
+    "start_stream",
+    "stop_all",
+    "stop_stream",
     "streams",
 ]
 
 log = logging.getLogger("skipping")
 
 _maintainers: dict[tuple[str, str], Maintainer] = {}
-"""By the location of a store and the name of a table."""
+"""Keys: the location of a store, the name of a table."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How an index that follows its table stands.
+    """The state of an index that a stream maintains.
 
-    `owner` keeps it, or nobody does; `here`: this process. `running` is None where another process
-    has to know. Lags are behind `version`, the table's newest: in versions (None, as `version` and
-    `covered`, where a table has no log and so none that count up), in files without an entry, in
-    seconds since the index last had everything. `batch` is the last micro-batch of this process,
-    `error` what went wrong last.
+    `owner` is the lease holder; `here` is true if that is this process; `running` is None if it is
+    another process. The index lags behind `version`, the newest of the table, by `versions`, by
+    `files` without an entry, and by `seconds` since it was last complete. `version`, `covered` and
+    `versions` are None if the table has no log. `batch` is the last micro-batch of this process,
+    `error` the last error.
     """
 
     table: str
@@ -65,7 +65,7 @@ class Stream:
     error: str | None
 
 
-def keep(
+def start_stream(
     spark: SparkSession,
     store: IndexStore,
     name: str,
@@ -73,9 +73,9 @@ def keep(
     open_index: OpenIndex,
     table: str | None = None,
 ) -> None:
-    """Keep the index of a name from here on, or look after it at once where that is so.
+    """Start the stream of an index; if it is there, poll it immediately.
 
-    `table` is what the session calls the table, where another catalog had the index made.
+    `table` is the table's name in this session, if another catalog created the index.
     """
     key = store.location, name
     with _lock:
@@ -84,15 +84,15 @@ def keep(
             there.wake()
             return
         if there is not None:
-            there.stop()  # of an earlier session
-        lasting = _lasting(spark)
+            there.stop()  # it belongs to an earlier session
+        lasting = _own_session(spark)
         maintainer = Maintainer(lasting, store, name, open_index=open_index, table=table)
         _maintainers[key] = maintainer
         maintainer.start()
 
 
-def _lasting(spark: SparkSession) -> SparkSession:
-    """The session, or a clone of one that is not the process's own: who opened it may end it."""
+def _own_session(spark: SparkSession) -> SparkSession:
+    """Return the session if it is the default one, else a clone: its user may end it."""
     jvm: Any = spark.sparkContext._jvm
     own = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
     if own.isDefined() and own.get().equals(spark._jsparkSession):
@@ -100,10 +100,10 @@ def _lasting(spark: SparkSession) -> SparkSession:
     return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
-def leave(store: IndexStore, name: str) -> None:
-    """Keep it no more; returns when the job has ended, if this process had one.
+def stop_stream(store: IndexStore, name: str) -> None:
+    """Stop the stream of an index, if this process has one.
 
-    Waits for `LEAVING` seconds at most: the job may be waiting for a store that does not answer.
+    Waits at most `LEAVING` seconds: the stream may be waiting for a store that does not answer.
     """
     with _lock:
         maintainer = _maintainers.pop((store.location, name), None)
@@ -112,10 +112,10 @@ def leave(store: IndexStore, name: str) -> None:
 
 
 @atexit.register
-def leave_all() -> None:
-    """Keep nothing any more, and give the leases back, so that nobody has to wait for them.
+def stop_all() -> None:
+    """Stop all streams and release their leases, so that other processes take over immediately.
 
-    Java is still there. Waits for `LEAVING` seconds at most.
+    Runs before the JVM ends. Waits at most `LEAVING` seconds.
     """
     maintainers = list(_maintainers.values())
     for maintainer in maintainers:
@@ -125,29 +125,29 @@ def leave_all() -> None:
         maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def keep_all(spark: SparkSession, open_index: OpenIndex) -> None:
-    """Keep every index of the session's store that follows its table.
+def start_all(spark: SparkSession, open_index: OpenIndex) -> None:
+    """Start the streams of all indexes in the session's store that have one.
 
-    Those that another process keeps are kept from here on when it leaves or dies.
+    If another process holds the lease of an index, this one takes over when that ends.
     """
     store = store_of(spark, settings_of(spark))
-    for definition in _live(store):
+    for definition in _list_definitions(store):
         if _is_streamed(definition):
             try:
                 stored_name(spark, definition)
             except TableError as error:
                 log.warning("the skipping index of an earlier session is not maintained: %s", error)
             else:
-                keep(spark, store, definition.name, open_index=open_index)
+                start_stream(spark, store, definition.name, open_index=open_index)
 
 
 def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
-    """Keep an index again, by the name of its job; raises DefinitionError for none that follows.
+    """Restart the stream of an index; raises DefinitionError if the index has no stream.
 
-    The name is the index's id, or what Flint would call it (`job_name`).
+    `job` is the id of the index, or its name in Flint (`job_name`).
     """
     store = store_of(spark, settings_of(spark))
-    for definition in _live(store):
+    for definition in _list_definitions(store):
         if job in (definition.index, job_name(definition.name)):
             options = IndexOptions.of(dict(definition.options))
             if not options.streamed:
@@ -157,17 +157,19 @@ def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
                     about="job",
                 )
             require_checkpoint(spark, options)
-            stored_name(spark, definition)  # raises for one that this session does not open
-            leave(store, definition.name)
-            keep(spark, store, definition.name, open_index=open_index)
+            stored_name(spark, definition)  # raises if this session cannot open the table
+            stop_stream(store, definition.name)
+            start_stream(spark, store, definition.name, open_index=open_index)
             return
-    raise DefinitionError(f"no skipping index has the job {job}", about="job")
+    raise DefinitionError(
+        f"no skipping index has the job {job}: SHOW SKIPPING STREAMS lists them", about="job"
+    )
 
 
 def job_name(name: str) -> str:
-    """What Flint calls the index of a table, and its job.
+    """Return the name that Flint gives the index of a table, and its job.
 
-    Of a namespace of several parts it puts a dot before all but the first, as Flint does.
+    In a namespace of several parts, Flint puts a dot before all but the first.
 
     >>> job_name("spark_catalog.default.t"), job_name("ice.a.b.t")
     ('flint_spark_catalog_default_t_skipping_index', 'flint_ice_a_b.t_skipping_index')
@@ -178,11 +180,11 @@ def job_name(name: str) -> str:
 
 
 def streams(spark: SparkSession, open_index: OpenIndex) -> tuple[Stream, ...]:
-    """Every index of the session's store that follows its table by a stream, and how it stands."""
+    """Return the state of every index in the session's store that a stream maintains."""
     store = store_of(spark, settings_of(spark))
     return tuple(
-        _stream(spark, store, definition, open_index)
-        for definition in _live(store)
+        _describe_stream(spark, store, definition, open_index)
+        for definition in _list_definitions(store)
         if _is_streamed(definition)
     )
 
@@ -190,18 +192,18 @@ def streams(spark: SparkSession, open_index: OpenIndex) -> tuple[Stream, ...]:
 def _is_streamed(definition: Definition) -> bool:
     try:
         return IndexOptions.of(dict(definition.options)).streamed
-    except DefinitionError:  # somebody wrote it there who did not go through CREATE
+    except DefinitionError:  # written to the store without CREATE
         return False
 
 
-def _live(store: IndexStore) -> list[Definition]:
+def _list_definitions(store: IndexStore) -> list[Definition]:
     try:
         return [d.value for d in store.definitions() if not d.value.dropped]
     except NoStore:
         return []
 
 
-def _stream(
+def _describe_stream(
     spark: SparkSession, store: IndexStore, definition: Definition, open_index: OpenIndex
 ) -> Stream:
     state, lease = store.state(definition.index), store.lease(definition.index)

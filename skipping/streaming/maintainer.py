@@ -1,4 +1,4 @@
-"""Keeps one index up to date from this process, for as long as it holds the index's lease."""
+"""Maintain one index from this process, while this process holds the lease of the index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from skipping.parser.errors import mask_controls
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import checkpoint_of
 from skipping.streaming.protocols import MaintainedIndex, OpenIndex
-from skipping.streaming.scheduler import Keeper
+from skipping.streaming.scheduler import Scheduler
 from skipping.streaming.source import FileEvents
 
 __all__ = ["LEAVING", "TRANSITIONS", "Event", "Maintainer", "State"]
@@ -38,22 +38,22 @@ __all__ = ["LEAVING", "TRANSITIONS", "Event", "Maintainer", "State"]
 log = logging.getLogger("skipping")
 
 _LONGEST = 300.0
-"""Seconds between two starts of a query that fails each time, at most."""
+"""Longest pause in seconds before a query that fails each time is started again."""
 
 LEAVING = 10.0
-"""Seconds that who ends a stream waits for it."""
+"""Stop timeout in seconds."""
 
 _LONGEST_TEXT = 1_000
-"""Characters of an error that are said."""
+"""Characters of an error that are logged and stored."""
 
 _NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
-"""What differs between failures of one kind: numbers, and the ids of Spark's queries."""
+"""What differs between equal failures: numbers, and the ids of Spark's queries."""
 
 _FOUND = 60.0
-"""Seconds for which a table is taken to be where its name led."""
+"""Seconds for which the location of a table is cached."""
 
 _KINDS = 100
-"""Kinds of failures that are remembered, so as to say each once."""
+"""Different failures that are remembered, to log each once."""
 
 
 class State(Enum):
@@ -113,13 +113,13 @@ TRANSITIONS: dict[Event, dict[State, State]] = {
 
 
 class Maintainer:
-    """The streaming query of one index, and what is to be done for both when a `Keeper` looks.
+    """The streaming query of one index; a `Scheduler` polls it.
 
-    That moves the lease, has the query started again when it failed (after a pause that doubles),
-    or anew when its options were altered, waits while another process holds the lease, and is over
-    when the index was dropped, follows its table no more, has its checkpoint where the session lets
-    no stream write, or the Spark context ended. Whatever a store or a table raises is a failure
-    like any other, said once and described in the index's state.
+    Each poll renews the lease. It restarts the query when that failed (after a pause that doubles)
+    and when its options changed. It waits while another process holds the lease. The maintainer
+    ends when the index was dropped or has no stream any more, when the session refuses its
+    checkpoint, and with the Spark context. Every error of a store or a table is logged once and
+    stored in the state of the index.
     """
 
     def __init__(
@@ -132,8 +132,10 @@ class Maintainer:
         table: str | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """`name` is that of the definition, and `table` what this session calls its table, if it
-        is not the same; `patience` makes a silent owner a dead one.
+        """Create it without starting it.
+
+        `name` is that of the definition, `table` the table's name in this session if it differs.
+        A lease holder without a heartbeat for `patience` seconds counts as dead.
         """
         self._spark = spark
         self._store = store
@@ -147,69 +149,66 @@ class Maintainer:
         self._owner = owner_of(self._application)
         self._watch = Watch(patience)
         self._index: IndexId | None = None
-        self._leases: dict[IndexId, Lease] = {}  # of the incarnations there were, too
-        self._lock = threading.Lock()  # of the two above
+        self._leases: dict[IndexId, Lease] = {}  # also of the tables that this one replaced
+        self._lock = threading.Lock()  # guards the two above
         self._options = IndexOptions()
         self._failures = 0
         self._retry = 0.0
         self.state = State.IDLE
-        self._changing = threading.Lock()  # the state
-        self._ending = threading.Lock()  # of the query: whoever comes second waits for its end
+        self._changing = threading.Lock()  # guards the state
+        self._ending = threading.Lock()  # two callers may stop the query: the second waits
         self._said = set[str]()
         self._reason: Exception | None = None  # why the query could not be started
-        self._astray = False  # the last look failed
-        self._unsure = False  # whether the lease was moved
+        self._astray = False  # the last poll failed
+        self._unsure = False  # whether the lease was renewed
         self._checkpoint: str | None = None  # of the query; None: a temporary one
-        self._spoilt: str | None = None  # one that a query could not go on from
+        self._spoilt: str | None = None  # one that a query could not resume from
         self._temporary: str | None = None
         self._last: tuple[float, MaintainedIndex] | None = None  # opened, and when
         self.query: StreamingQuery | None = None
         self.error: str | None = None
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start maintaining; returns immediately."""
         ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-        Keeper.add(self._store, self)
+        Scheduler.add(self._store, self)
 
     def end(self) -> None:
-        """Begin to end; returns at once."""
+        """Start to end; returns immediately."""
         self._change(Event.END)
-        Keeper.wake(self)
+        Scheduler.wake(self)
 
     def _change(self, event: Event) -> State:
-        """Return the state before an event, and go on to the next."""
+        """Move to the state after an event, and return the state before it."""
         with self._changing:
             before = self.state
             self.state = TRANSITIONS[event].get(before, before)
         return before
 
     def stop(self, *, timeout: float | None = None) -> None:
-        """End the query and give the lease back; returns when that is done, or time is up.
-
-        That is after `timeout` seconds, or `LEAVING`.
-        """
+        """Stop the query and release the lease; waits `timeout` seconds at most, else `LEAVING`."""
         self.end()
-        if Keeper.closed(self, within=LEAVING if timeout is None else timeout):
+        if Scheduler.await_close(self, within=LEAVING if timeout is None else timeout):
             return
         log.warning("the stream of the skipping index of %s is still stopping", self._name)
-        # Its keeper may be waiting for the store; the query need not wait for the keeper.
+        # The scheduler may be waiting for the store: stop the query without it.
         with suppress(RuntimeError):  # the process ends
             threading.Thread(target=self._stop_query, daemon=True).start()
 
     def wake(self) -> None:
-        """Look at once, and forget failures: something was altered, or mended."""
+        """Poll immediately, and forget failures: something was altered or repaired."""
         self._failures, self._retry, self._spoilt = 0, 0.0, None
-        Keeper.wake(self)
+        Scheduler.wake(self)
 
     def serves(self, spark: SparkSession) -> bool:
-        """Whether it looks after the index, running or waiting, in the application of a session."""
+        """Return whether it maintains the index, running or waiting, in a session's application."""
         same = self._application == spark.sparkContext.applicationId
-        return same and self.state is not State.ENDED and self.is_kept
+        return same and self.state is not State.ENDED and self.is_scheduled
 
     @property
-    def is_kept(self) -> bool:
-        """Whether it was started, and has not given everything back."""
-        return Keeper.has(self)
+    def is_scheduled(self) -> bool:
+        """Whether it was started, and still has a query or a lease."""
+        return Scheduler.has(self)
 
     @property
     def owns(self) -> bool:
@@ -217,51 +216,51 @@ class Maintainer:
         return self._index in self._leases
 
     def is_over(self) -> bool:
-        """Whether it was ended, or the Spark context was, or is about to."""
+        """Return whether it ended, or the Spark context did, or is about to."""
         if self.state is State.ENDED:
             return True
         context = self._spark.sparkContext._jsc
         try:
             return context is None or bool(context.sc().isStopped())
         except (Py4JError, OSError):
-            return True  # with Java
+            return True  # the JVM ended
 
     def look(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
-        """What is to be done for the query, as the index and its lease are now."""
+        """Renew the lease; return the work to do for the query, if any."""
         try:
-            work = self._looked(definitions)
-            self._found_its_way()
+            work = self._decide(definitions)
+            self._clear_error()
         except Exception as error:
-            self._went_astray(error, told=True)
+            self._note_failed_look(error, store_it=True)
             return None
         if self.query is None and work is None and self._retry > time.monotonic():
-            Keeper.wake(self, at=self._retry)
+            Scheduler.wake(self, at=self._retry)
         return work
 
-    def lost(self, error: Exception) -> None:
-        """A look came to nothing: a store that cannot be asked is not told so, either."""
-        self._went_astray(error, told=False)
+    def on_error(self, error: Exception) -> None:
+        """Note an error of the store; it is not stored there."""
+        self._note_failed_look(error, store_it=False)
 
-    def _went_astray(self, error: Exception, *, told: bool) -> None:
+    def _note_failed_look(self, error: Exception, *, store_it: bool) -> None:
         if not self.is_over():
             self._astray = True
-            self._failed(error, told=told)
+            self._report_failure(error, store_it=store_it)
 
     def close(self) -> Callable[[], object] | None:
-        """Give the lease back once there is no query."""
+        """Release the lease, or return what stops the query first."""
         if self.query is not None or self._temporary is not None:
             return self._stop_query
         with suppress(Exception):
             self._release()
         return None
 
-    def _looked(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
-        definition = self._mine(definitions)
+    def _decide(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
+        definition = self._find_definition(definitions)
         if definition is None:
             self.end()
             return None
         if definition.fault is not None:
-            self._say(definition.fault)
+            self._log_once(definition.fault)
             self.end()
             return None
         options = IndexOptions.of(dict(definition.options))
@@ -269,14 +268,14 @@ class Maintainer:
             self.end()
             return None
         if self.busy is not None and time.monotonic() - self.busy > self.patience:
-            # Who hangs is taken for dead, and another may follow the table.
-            self._say(f"its query takes more than {self.patience:.0f} s to start, or to stop")
+            # It counts as dead: another process may take over.
+            self._log_once(f"its query takes more than {self.patience:.0f} s to start, or to stop")
             return None
-        held = self._held(definition.index)
+        held = self._take_lease(definition.index)
         if self.busy is not None or self.state is State.ENDED:
             return None
         if self.state in (State.UNSTARTED, State.REFUSED):
-            self._failed(self._reason)
+            self._report_failure(self._reason)
             if self._change(Event.REPORTED) is State.REFUSED:
                 return None
         if not held:
@@ -284,7 +283,7 @@ class Maintainer:
         if self.query is not None and not self.query.isActive:
             self._doubt_checkpoint()
             ended = self.query.exception() or "its streaming query was stopped"
-            self._failed(None if self.state is State.FAILED else ended)
+            self._report_failure(None if self.state is State.FAILED else ended)
             return self._stop_query
         if (self.query is None and time.monotonic() >= self._retry) or options != self._options:
             return partial(self._restart, options, definition.index)
@@ -303,26 +302,26 @@ class Maintainer:
             self._change(Event.REFUSE if is_final else Event.NOT_STARTED)
             return
         try:
-            self.query = self._started(place)
+            self.query = self._start_query(place)
         except Exception as error:
             self._doubt_checkpoint()
             self._reason = error
             self._change(Event.NOT_STARTED)
 
-    def _found_its_way(self) -> None:
-        """Forget a look that failed while the query went on: no batch need come to say so."""
+    def _clear_error(self) -> None:
+        """Forget a failed poll if the query runs: without new files no batch clears the error."""
         if self._astray and self.query is not None and self.query.isActive:
             self._astray, self._failures, self.error = False, 0, None
 
-    def _mine(self, definitions: Sequence[Versioned[Definition]]) -> Definition | None:
-        """That of the index by now: another incarnation of the table has another."""
+    def _find_definition(self, definitions: Sequence[Versioned[Definition]]) -> Definition | None:
+        """Return the definition for the table as it is now: a replaced table has another."""
         live = [d.value for d in definitions if not d.value.dropped]
         mine = [d for d in live if d.name == self._name]
         same = [d for d in mine if d.index == self._index]
         return next(iter((*same, *mine)), None)
 
-    def _held(self, index: IndexId) -> bool:
-        """Whether the lease of an index is this one's, after moving or claiming it."""
+    def _take_lease(self, index: IndexId) -> bool:
+        """Renew or claim the lease of an index; return whether this process holds it."""
         with self._lock:
             if self._index != index:
                 self._index, self._watch = index, Watch(self.patience)
@@ -351,37 +350,37 @@ class Maintainer:
     def _release(self) -> None:
         with self._lock:
             for index, lease in self._leases.items():
-                with suppress(StoreError):  # it was erased, or taken over
+                with suppress(StoreError):  # erased, or taken over
                     self._store.hold(
                         index, lease.release(), expect=lease, timeout=self.patience / 3
                     )
             self._leases.clear()
 
-    def _started(self, place: str | None) -> StreamingQuery:
-        """The query, going on from a checkpoint, or with None and with a spoilt one from none."""
+    def _start_query(self, place: str | None) -> StreamingQuery:
+        """Start the query from a checkpoint; without one, or with a spoilt one, from none."""
         limit = self._options.max_files_per_batch
         source = FileEvents(
-            self._spark, self._name, self._opened, self._glimpsed, self._guard, limit=limit
+            self._spark, self._name, self._open, self._cached_index, self._guard, limit=limit
         )
         self._last, self._checkpoint = None, None if place == self._spoilt else place
         if self._checkpoint is None:
             self._temporary = tempfile.mkdtemp(prefix="skipping-stream-")
             place = f"file:{self._temporary}"
         self._change(Event.START)
-        milliseconds = _spread(self._options.refresh_interval, self._index or "")
+        milliseconds = _spread_interval(self._options.refresh_interval, self._index or "")
         writer = (
             source.stream()
             .writeStream.queryName(f"skipping index of {self._name}")
             .trigger(processingTime=f"{milliseconds} milliseconds")
-            .foreachBatch(lambda events, id: self._batch(source, events))
+            .foreachBatch(lambda events, id: self._process_batch(source, events))
             .option("checkpointLocation", place)
         )
         return writer.start()
 
     def _doubt_checkpoint(self) -> None:
-        """If the query ended before its source was asked, let the next one do without.
+        """Ignore the checkpoint from now on if the query ended before it read its source.
 
-        Nothing is deleted: the folder's name stands in the store.
+        Nothing is deleted: the name of the folder comes from the store.
         """
         if self.state is State.OPENING and self._checkpoint is not None:
             self._spoilt = self._checkpoint
@@ -392,17 +391,16 @@ class Maintainer:
                 self._spoilt,
             )
 
-    def _opened(self) -> MaintainedIndex:
+    def _open(self) -> MaintainedIndex:
         index = self._open_index(self._spark, self.table, store=self._store, likely=self._index)
         self._last = time.monotonic(), index
         return index
 
-    def _glimpsed(self) -> MaintainedIndex:
-        """For a look: with the definition of now, of a table that was found some time ago.
+    def _cached_index(self) -> MaintainedIndex:
+        """Return the index with its current definition, of a table that was located before.
 
-        Nearly all looks find nothing new, and to find a table by its name is most of what they
-        cost. That the name is one of another folder by now is seen when the time is over, or when
-        there is nothing at the old place any more.
+        Most polls find nothing new, and locating the table by its name is most of their cost. A
+        table that moved is noticed after `_FOUND` seconds, or when the old location is gone.
         """
         at, index = self._last or (-inf, None)
         if index is not None and time.monotonic() - at < _FOUND:
@@ -410,27 +408,27 @@ class Maintainer:
                 index.reread()
                 if not index.definition.dropped:
                     return index
-        return self._opened()
+        return self._open()
 
-    def _batch(self, source: FileEvents, events: DataFrame) -> None:
+    def _process_batch(self, source: FileEvents, events: DataFrame) -> None:
         if self.state in (State.STOPPING, State.ENDED):
-            return  # an empty batch, which nobody waits for
+            return  # an empty batch, whose result is not used
         with self._guard():
-            # So that Spark's progress counts them; DataFrame.count would plan an aggregate.
+            # For Spark's progress; DataFrame.count would plan an aggregate.
             events._jdf.queryExecution().toRdd().count()
-            index = source.opened or self._opened()
+            index = source.opened or self._open()
             index.reread()
             index.carry_over()
             id = index.definition.index
             lease = self._leases.get(id)
-            if lease is None and self._held(id):
+            if lease is None and self._take_lease(id):
                 lease = self._leases.get(id)
             if lease is None:
                 raise Conflict(f"another owner took over the skipping index of {self._name}")
             limit = self._options.max_files_per_batch
             try:
                 index.refresh(token=lease.token, limit=limit, until=source.until, retry=False)
-            except TableError:  # the log of that version is gone by now
+            except TableError:  # the log of that version was deleted
                 index.refresh(token=lease.token, limit=limit, retry=False)
             self._failures, self.error = 0, None
             self._said.clear()
@@ -442,28 +440,28 @@ class Maintainer:
             yield
         except Exception as error:
             if self.state is State.STOPPING or self.is_over():
-                return  # its thread was interrupted
+                return  # Spark interrupted its thread
             self._change(Event.FAIL)
-            self._say(error)
+            self._log_once(error)
             raise SkippingError(self.error) from None
 
-    def _failed(self, error: object, *, told: bool = True) -> None:
-        """Note why there is no query (None: it has been said), and when to start the next.
+    def _report_failure(self, error: object, *, store_it: bool = True) -> None:
+        """Log why there is no query (None: a batch did), and schedule the next start.
 
-        The store is `told`, unless it is what failed.
+        With `store_it`, write it in the state of the index, too; not if the store is what failed.
         """
         pause = min(2.0 ** min(self._failures, 30), _LONGEST)
         self._retry = time.monotonic() + pause
-        Keeper.wake(self, at=self._retry)
+        Scheduler.wake(self, at=self._retry)
         self._failures += 1
         if error is not None:
-            self._say(error)
+            self._log_once(error)
         index = self._index
         lease = None if index is None else self._leases.get(index)
-        if told and index is not None and lease is not None:
+        if store_it and index is not None and lease is not None:
             with suppress(Exception):  # the store may be what failed
                 state = self._store.state(index)
-                # A refresh that failed has said so itself.
+                # A refresh that failed has stored its error.
                 if state.status != "failed" or (error is not None and state.error != self.error):
                     failed = replace(state, status="failed", error=self.error)
                     self._store.report(index, failed, token=lease.token)
@@ -472,7 +470,7 @@ class Maintainer:
         with self._ending:
             if self.query is not None:
                 self._change(Event.STOP)
-                with suppress(Exception):  # Java has ended, or the session's stopTimeout has passed
+                with suppress(Exception):  # the JVM ended, or the session's stopTimeout is over
                     self.query.stop()
                 self.query = None
                 self._change(Event.STOPPED)
@@ -480,8 +478,8 @@ class Maintainer:
                 shutil.rmtree(self._temporary, ignore_errors=True)
                 self._temporary = None
 
-    def _say(self, error: object) -> None:
-        text = _described(error)
+    def _log_once(self, error: object) -> None:
+        text = _describe(error)
         kind = _NUMBERS.sub("0", text)
         if kind not in self._said:
             if len(self._said) >= _KINDS:
@@ -491,18 +489,18 @@ class Maintainer:
         self.error = text
 
 
-def _spread(interval: float, index: IndexId) -> int:
-    """Milliseconds between two looks at a table: up to a twentieth less than those of the option.
+def _spread_interval(interval: float, index: IndexId) -> int:
+    """Return the milliseconds between two polls of a table: the option, less up to 5 %.
 
-    Spark begins all queries of the same interval at the same moment, which for a hundred is a
-    hundred threads that do at once what a few could do one after another.
+    Spark triggers all queries with the same interval at the same moment. A hundred streams would
+    mean a hundred threads at once, where a few could do the work one after the other.
     """
     share = zlib.crc32(index.encode()) / (1 << 32)
     return max(1, round(interval * 1_000 * (1 - share / 20)))
 
 
-def _described(error: object) -> str:
-    """One line; with its type where the text of an error may not say much without."""
+def _describe(error: object) -> str:
+    """Return one line; with the type of an error whose text may not be clear without."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:

@@ -1,8 +1,8 @@
-"""One thread for all streams of a store, and a few for what their queries take.
+"""One thread for all streams of a store, and a few threads that start and stop their queries.
 
-A lease has to move whatever a query does, so the keeper's thread asks the store, within a time, and
-of Spark whether something still runs. What Spark or a file system may take its time for, to start a
-query and to stop one, is done by threads of which a process has a few, however many streams it has.
+Leases must be renewed whatever a query does. So the scheduler's thread only calls the store, with a
+timeout, and asks Spark whether a query still runs. Starting and stopping a query can block on Spark
+or a file system: a few threads of the process do that, however many streams there are.
 """
 
 from __future__ import annotations
@@ -20,180 +20,180 @@ from typing import ClassVar, Protocol
 from skipping.model.definition import Definition, Versioned
 from skipping.stores import IndexStore
 
-__all__ = ["Keeper", "Kept"]
+__all__ = ["Scheduled", "Scheduler"]
 
 log = logging.getLogger("skipping")
 
 _STARTED, _STOPPED, _HUNG = 4, 16, 64
-"""Queries that are started at the same time in this process; with those that are stopped; and with
-those that took longer than `_USUAL`, which keep nobody else waiting."""
+"""Limits of threads in this process: that start queries, that start or stop queries, and of all with
+those that hang for longer than `_USUAL`, which do not block the others."""
 
 _USUAL = 30.0
-"""Seconds after which what a query takes counts as hanging."""
+"""Seconds after which starting or stopping a query counts as hanging."""
 
 QUEUED = math.inf
-"""`Kept.busy` while its work waits for a thread."""
+"""`Scheduled.busy` while its work waits for a thread."""
 
 
-class Kept(Protocol):
-    """What a keeper looks after. Nothing here raises; the work that is to be done may."""
+class Scheduled(Protocol):
+    """What a scheduler polls. These methods do not raise; the work that they return may."""
 
     due: float
-    """When to look at it next, by `time.monotonic`."""
+    """When to poll it next, by `time.monotonic`."""
 
     busy: float | None
-    """Since when a thread does its work, or QUEUED."""
+    """Since when a thread does its work; QUEUED while it waits for a thread; None: no work."""
 
     @property
     def patience(self) -> float:
-        """Seconds without a beat of its lease after which others take it for dead."""
+        """Seconds without a heartbeat after which others take over its lease."""
 
     def is_over(self) -> bool:
-        """Whether it is to be closed, and looked at no more."""
+        """Return whether to close it and stop polling it."""
 
     def look(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
-        """Look at what the store has; the work that is to be done, if any is."""
+        """Compare it with the definitions in the store; return the work to do, if any."""
 
-    def lost(self, error: Exception) -> None:
-        """The store, or a thread, could not be had, or its work failed."""
+    def on_error(self, error: Exception) -> None:
+        """Handle an error of the store or of its work, or that no thread could be started."""
 
     def close(self) -> Callable[[], object] | None:
-        """Give back what it has; the work to do first, if any is."""
+        """Release the lease, or return the work to do before that."""
 
 
-class Keeper:
-    """Looks after the streams of a store until each is over."""
+class Scheduler:
+    """Polls the streams of a store until each is over."""
 
-    _all: ClassVar[dict[IndexStore, Keeper]] = {}  # those that have anything
+    _all: ClassVar[dict[IndexStore, Scheduler]] = {}  # those that have anything
     _changed: ClassVar = threading.Condition()  # of all: there are few
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store
-        self._kept: set[Kept] = set()
+        self._items: set[Scheduled] = set()
 
     @classmethod
-    def add(cls, store: IndexStore, kept: Kept) -> None:
-        """Look after it from now on; returns at once."""
+    def add(cls, store: IndexStore, item: Scheduled) -> None:
+        """Poll it from now on; returns immediately."""
         with cls._changed:
-            keeper = cls._all.get(store)
-            if keeper is None:
-                keeper = cls(store)
+            scheduler = cls._all.get(store)
+            if scheduler is None:
+                scheduler = cls(store)
                 name = f"keep {store.location}"
-                threading.Thread(target=keeper._run, name=name, daemon=True).start()
-                cls._all[store] = keeper
-            keeper._kept.add(kept)
+                threading.Thread(target=scheduler._run, name=name, daemon=True).start()
+                cls._all[store] = scheduler
+            scheduler._items.add(item)
             cls._changed.notify_all()
 
     @classmethod
-    def wake(cls, kept: Kept, *, at: float = 0.0) -> None:
-        """Look at it by then, or at once."""
+    def wake(cls, item: Scheduled, *, at: float = 0.0) -> None:
+        """Poll it at that time, or immediately."""
         with cls._changed:
-            kept.due = min(kept.due, at)
+            item.due = min(item.due, at)
             cls._changed.notify_all()
 
     @classmethod
-    def has(cls, kept: Kept) -> bool:
-        """Whether it is looked after, and not closed yet."""
-        return any(kept in keeper._kept for keeper in list(cls._all.values()))
+    def has(cls, item: Scheduled) -> bool:
+        """Return whether it was added and is not closed yet."""
+        return any(item in scheduler._items for scheduler in list(cls._all.values()))
 
     @classmethod
-    def closed(cls, kept: Kept, *, within: float) -> bool:
-        """Whether it is closed, after so many seconds at most."""
+    def await_close(cls, item: Scheduled, *, within: float) -> bool:
+        """Wait until it is closed, at most `within` seconds; return whether it is."""
         with cls._changed:
-            return cls._changed.wait_for(lambda: not cls.has(kept), within)
+            return cls._changed.wait_for(lambda: not cls.has(item), within)
 
     def _run(self) -> None:
         try:
             while due := self._next():
                 try:
-                    self._round(due)
-                except Exception:  # a fault of ours
-                    log.exception("the streams of %s were not looked after", self._store.location)
-        finally:  # whoever comes next has another
+                    self._run_due(due)
+                except Exception:  # a defect of this project
+                    log.exception("polling the streams failed: store=%s", self._store.location)
+        finally:  # the next stream gets a new scheduler
             with self._changed:
                 if self._all.get(self._store) is self:
                     del self._all[self._store]
                     self._changed.notify_all()
 
-    def _next(self) -> Sequence[Kept]:
-        """Wait until some are due; none: there are no more."""
+    def _next(self) -> Sequence[Scheduled]:
+        """Wait until some are due; return an empty list if there are none left."""
         with self._changed:
-            while self._kept:
+            while self._items:
                 now = time.monotonic()
-                if due := [kept for kept in self._kept if kept.due <= now]:
-                    for kept in due:  # before the look: whoever wakes one meanwhile is heard
-                        kept.due = now + kept.patience / 6
+                if due := [item for item in self._items if item.due <= now]:
+                    for item in due:  # before the poll, so that a call of `wake` meanwhile counts
+                        item.due = now + item.patience / 6
                     return due
-                self._changed.wait(min(kept.due for kept in self._kept) - now)
-            del self._all[self._store]  # at once: who is added now has another
+                self._changed.wait(min(item.due for item in self._items) - now)
+            del self._all[self._store]  # at once: the next stream gets a new scheduler
             return ()
 
-    def _round(self, due: Sequence[Kept]) -> None:
-        _workers.go_on()
-        ended = [kept for kept in due if kept.is_over()]
-        for kept in ended:
-            self._close(kept)
-        if going := [kept for kept in due if kept not in ended]:
+    def _run_due(self, due: Sequence[Scheduled]) -> None:
+        _workers.resume()
+        ended = [item for item in due if item.is_over()]
+        for item in ended:
+            self._close(item)
+        if going := [item for item in due if item not in ended]:
             self._look(going)
 
-    def _close(self, kept: Kept) -> None:
-        if kept.busy is not None:
+    def _close(self, item: Scheduled) -> None:
+        if item.busy is not None:
             return
-        if work := kept.close():
-            self._do(kept, work, last=True)
-            if kept.busy is not None:
+        if work := item.close():
+            self._submit(item, work, last=True)
+            if item.busy is not None:
                 return
-            kept.close()
+            item.close()
         with self._changed:
-            self._kept.discard(kept)
+            self._items.discard(item)
             self._changed.notify_all()
 
-    def _look(self, due: Sequence[Kept]) -> None:
+    def _look(self, due: Sequence[Scheduled]) -> None:
         try:
-            # Before a lease counts as dead there has to be time for another try.
-            timeout = min(kept.patience for kept in due) / 3
+            # Leave time for a second try before the lease expires.
+            timeout = min(item.patience for item in due) / 3
             definitions = self._store.definitions(timeout=timeout)
         except Exception as error:
-            for kept in due:
-                kept.lost(error)
+            for item in due:
+                item.on_error(error)
             return
-        for kept in due:
-            if work := kept.look(definitions):
-                self._do(kept, work)
+        for item in due:
+            if work := item.look(definitions):
+                self._submit(item, work)
 
-    def _do(self, kept: Kept, work: Callable[[], object], *, last: bool = False) -> None:
+    def _submit(self, item: Scheduled, work: Callable[[], object], *, last: bool = False) -> None:
         def done() -> None:
-            kept.busy = time.monotonic()
+            item.busy = time.monotonic()
             try:
                 work()
             except Exception as error:
-                kept.lost(error)
+                item.on_error(error)
             finally:
-                kept.busy = None
-                self.wake(kept)
+                item.busy = None
+                self.wake(item)
 
-        kept.busy = QUEUED
+        item.busy = QUEUED
         try:
-            _workers.do(done, last=last)
-        except RuntimeError as error:  # no thread can be had: the process ends, or has too many
+            _workers.submit(done, last=last)
+        except RuntimeError as error:  # the process ends, or has too many threads
             if last:
                 done()
                 return
-            kept.busy = None
-            kept.lost(error)
+            item.busy = None
+            item.on_error(error)
 
 
 class _Workers:
-    """Threads that do what is to be done, and end when there is nothing."""
+    """Threads that run submitted work, and end when there is none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._first = deque[Callable[[], None]]()  # what stops a query
+        self._first = deque[Callable[[], None]]()  # that stops a query
         self._then = deque[Callable[[], None]]()
-        self._since: dict[threading.Thread, float] = {}  # when each took what it does
+        self._since: dict[threading.Thread, float] = {}  # since when each runs its work
 
-    def do(self, work: Callable[[], None], *, last: bool) -> None:
-        """Have it done; returns at once. Raises RuntimeError if no thread can be started."""
+    def submit(self, work: Callable[[], None], *, last: bool) -> None:
+        """Queue work; returns immediately. Raises RuntimeError if no thread can be started."""
         with self._lock:
             waiting = self._first if last else self._then
             waiting.append(work)
@@ -204,13 +204,13 @@ class _Workers:
                     waiting.remove(work)
                     raise
 
-    def go_on(self) -> None:
-        """See whether threads that hang keep others waiting."""
+    def resume(self) -> None:
+        """Start a thread if hanging threads block queued work."""
         with self._lock, suppress(RuntimeError):
             self._start()
 
     def _start(self) -> None:
-        """A thread for what waits, unless as many are at work as may be."""
+        """Start a thread for queued work, within the limits."""
         if not self._first and not self._then:
             return
         most = _STOPPED if self._first else _STARTED
@@ -248,9 +248,9 @@ _workers = _Workers()
 
 
 def _after_fork() -> None:
-    """A child keeps nothing: its parent does."""
+    """Forget all streams in a child process: the parent maintains them."""
     global _workers
-    Keeper._all, Keeper._changed, _workers = {}, threading.Condition(), _Workers()
+    Scheduler._all, Scheduler._changed, _workers = {}, threading.Condition(), _Workers()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -21,9 +21,9 @@ from providers.index_predicate import (
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
     IndexPredicate,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -79,7 +79,7 @@ def test_bounds_against_brute_force(stored: str) -> None:
         ranges = [(keys[i], keys[min(i + 1, len(keys) - 1)]) for i in range(0, len(keys), 2)]
         starts = pa.array([r[0] for r in ranges], TYPES[stored])
         ends = pa.array([r[1] for r in ranges], TYPES[stored])
-        assert holds(Escapes("low", "high", starts, ends, "s"), files).tolist() == [
+        assert holds(NotWithin("low", "high", starts, ends, "s"), files).tolist() == [
             low is not None
             and not any(order(a) <= order(low) and order(high) <= order(b) for a, b in ranges)
             for low, high in zip(lows, highs, strict=True)
@@ -217,7 +217,7 @@ def test_columns_may_be_chunked_sliced_and_empty() -> None:
         FieldCompare("low", "=", 9),
         Overlaps("low", "high", pa.array([9])),
         Overlaps("low", "high", pa.array([], pa.int64())),
-        Escapes("low", "high", pa.array([0]), pa.array([6])),
+        NotWithin("low", "high", pa.array([0]), pa.array([6])),
         Contains("v", pa.array([9])),
         Contains("v", pa.array([], pa.int64())),
         ContainsOther("v", pa.array([1])),
@@ -259,7 +259,10 @@ def test_no_keys_at_all() -> None:
         sample = {"int64": 1, "string": "a", "binary": b"a"}[stored]
         files = _files(stored, [sample, None], [sample, None])
         assert holds(Overlaps("low", "high", nothing, "s"), files).tolist() == [False, False]
-        assert holds(Escapes("low", "high", nothing, nothing, "s"), files).tolist() == [True, False]
+        assert holds(NotWithin("low", "high", nothing, nothing, "s"), files).tolist() == [
+            True,
+            False,
+        ]
 
 
 # And, Or

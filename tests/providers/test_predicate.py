@@ -343,7 +343,7 @@ def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
     script = """
 import pickle
 from providers import And, Compare, Or
-from providers.index_predicate import AllOf, AnyOf, pruned, has_never, map_tests, tests
+from providers.index_predicate import AllOf, AnyOf, pruned, has_always_false, map_tests, tests
 from providers.predicate import leaves, negate
 from providers.simplify import simplify
 
@@ -353,7 +353,7 @@ for n in range(20_000):
     index = (AllOf if n % 2 else AnyOf)((index,))
 assert len(list(leaves(simplify(negate(deep))))) == 20_001
 copy = negate(negate(deep))
-assert not find_prunable(index, None) and not list(tests(index)) and not has_never(index)
+assert not find_prunable(index, None) and not list(tests(index)) and not has_always_false(index)
 index = map_tests(index, None)
 refused = 0
 for act in (

@@ -12,13 +12,13 @@ import pytest
 from providers import Column, IndexPredicate
 from providers.index_predicate import (
     AllOf,
+    AlwaysFalse,
     BitsSet,
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
-    Never,
+    NotWithin,
     Overlaps,
     OverlapsRange,
 )
@@ -44,13 +44,13 @@ def words(test: IndexPredicate | None) -> str:
             )
         case Some(legs):
             return " OR ".join(map(words, legs))
-        case _ if not isinstance(test, Never) and test.sketch:
+        case _ if not isinstance(test, AlwaysFalse) and test.sketch:
             return f"{test.sketch}: {words(replace(test, sketch=''))}"
         case FieldCompare(field, op, value):
             return f"{field} {op} {value!a}"
         case Overlaps(low, high, keys):
             return f"{low}..{high} meets {listed(keys)}"
-        case Escapes(low, high, starts, ends):
+        case NotWithin(low, high, starts, ends):
             pairs = zip(starts.to_pylist(), ends.to_pylist(), strict=True)
             return f"{low}..{high} leaves {{{', '.join(f'{a!a}..{b!a}' for a, b in pairs)}}}"
         case BitsSet(field, layout, probes):

@@ -29,7 +29,7 @@ from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.streaming.jobs import keep_all, leave
+from skipping.streaming.jobs import start_all, stop_stream
 from tests.rewrite.differential import make_table, settings
 
 pytestmark = pytest.mark.nightly
@@ -105,7 +105,7 @@ def test_no_statement_opens_what_only_the_store_names(
     told = spark.sql("SHOW SKIPPING STREAMS").collect()
     assert len(told) == len(rows)
     assert all("is not opened" in row.error for row in told)
-    keep_all(spark, SkippingIndex.on)
+    start_all(spark, SkippingIndex.on)
     assert not any(row.here for row in spark.sql("SHOW SKIPPING STREAMS").collect())
     for row in rows:
         with pytest.raises(TableError, match="is not opened"):
@@ -126,12 +126,12 @@ def test_names_that_the_session_would_use_are_opened(
     shown = spark.sql("SHOW SKIPPING INDEXES").collect()
     assert [row.orphan for row in shown] == [False] * 3
     assert [row.error for row in spark.sql("SHOW SKIPPING STREAMS").collect()] == [None] * 3
-    keep_all(spark, SkippingIndex.on)
+    start_all(spark, SkippingIndex.on)
     try:
         assert len(skipping.streams(spark)) == 3
     finally:
         for definition in store.definitions():
-            leave(store, definition.value.name)
+            stop_stream(store, definition.value.name)
         spark.sql(f"DROP TABLE {names[0]}")
 
 

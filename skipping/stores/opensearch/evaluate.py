@@ -23,8 +23,8 @@ from providers.evaluate import find_prunable_rows
 from providers.index_predicate import (
     BitsSet,
     ContainsOther,
-    Escapes,
     FieldCompare,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -58,7 +58,7 @@ _RANGES = 512
 _RANGED = 3_000_000
 """Ranges times files in one search, where the fields can be kept: those 0.3 s."""
 
-_Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | Escapes
+_Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | NotWithin
 _Local: TypeAlias = _Scalar | BitsSet
 
 CachedFields: TypeAlias = Mapping[str, Catalogue | Slices | None]

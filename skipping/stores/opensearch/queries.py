@@ -21,8 +21,8 @@ from providers.index_predicate import (
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -67,7 +67,7 @@ def count_clauses(test: Test) -> int:
     match test:
         case Overlaps(_, _, keys):
             return len(keys)
-        case Escapes(_, _, starts) | OverlapsRange(_, _, starts):
+        case NotWithin(_, _, starts) | OverlapsRange(_, _, starts):
             return len(starts)
         case FieldCompare():
             return 1
@@ -139,7 +139,7 @@ def _bounds(test: Test) -> Sequence[Value | None]:
         case Overlaps(_, _, keys) | ContainsOther(_, keys) if len(keys) <= _CLAUSES:
             listed: list[Value] = keys.to_pylist()
             return listed
-        case Escapes(_, _, starts, ends) | OverlapsRange(_, _, starts, ends) if (
+        case NotWithin(_, _, starts, ends) | OverlapsRange(_, _, starts, ends) if (
             len(starts) <= _CLAUSES
         ):
             listed = [*starts.to_pylist(), *ends.to_pylist()]
@@ -156,7 +156,7 @@ def _holds(
     test: FieldCompare
     | Overlaps
     | OverlapsRange
-    | Escapes
+    | NotWithin
     | Contains
     | ContainsOther
     | ContainsRange,
@@ -170,7 +170,7 @@ def _holds(
         case OverlapsRange(low, high, starts, ends, includes_low, includes_high):
             sides = "<=" if includes_high else "<", ">=" if includes_low else ">"
             return _overlaps(sketch + low, sketch + high, starts, ends, *sides)
-        case Escapes(low, high, starts, ends):
+        case NotWithin(low, high, starts, ends):
             return _escapes(sketch + low, sketch + high, starts, ends)
         case Contains(name, keys):
             return _contains(f"{TERMS}.{sketch}{name}", keys)

@@ -24,8 +24,8 @@ from providers.index_predicate import (
     Contains,
     ContainsOther,
     ContainsRange,
-    Escapes,
     FieldCompare,
+    NotWithin,
     Overlaps,
     OverlapsRange,
     Test,
@@ -87,7 +87,7 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
     tests: list[Test] = [
         FieldCompare(draw(st.sampled_from(["low", "high"])), op, draw(values), "s1"),
         Overlaps("low", "high", pa.array(keys(), type), "s1"),
-        Escapes("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type), "s1"),
+        NotWithin("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type), "s1"),
         OverlapsRange(
             *("low", "high", pa.array(edges[::2], type), pa.array(edges[1::2], type)),
             *(draw(flags), draw(flags), "s1"),
@@ -215,7 +215,7 @@ def test_a_test_that_cannot_be_answered_prunes_nothing(store: IndexStore) -> Non
         FieldCompare("values", "=", "b", "s2"),
         Overlaps("low", "high", texts, "s1"),
         Overlaps("low", "other", ints, "s1"),
-        Escapes("low", "high", texts, texts, "s1"),
+        NotWithin("low", "high", texts, texts, "s1"),
         Contains("values", ints, "s2"),
         Contains("low", ints, "s1"),
         ContainsOther("values", pa.array([b"b"]), "s2"),

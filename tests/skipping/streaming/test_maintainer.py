@@ -73,7 +73,7 @@ def odd(spark: SparkSession, t: str) -> Iterator[tuple[Odd, Maintainer]]:
     store.goes_on.set()
     store.raises = None
     kept.stop()
-    until(lambda: not kept.is_kept)
+    until(lambda: not kept.is_scheduled)
     assert store.lease(index.definition.index).owner is None
 
 
@@ -139,7 +139,7 @@ def test_what_a_batch_raises_is_in_the_state(
 def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Maintainer]) -> None:
     _, kept = odd
     kept._failures = 100_000  # of a year
-    kept._failed(KeyError("again"))
+    kept._report_failure(KeyError("again"))
     assert kept._retry - time.monotonic() <= 300
 
 
@@ -155,7 +155,7 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
     name = index.definition.name
     index.alter(lambda d: set_options(d, {"auto_refresh": True, "refresh_interval": "100ms"}))
-    jobs.keep(spark, store, name, open_index=SkippingIndex.on)
+    jobs.start_stream(spark, store, name, open_index=SkippingIndex.on)
     kept = jobs._maintainers[store.location, name]
     try:
         until(lambda: kept.query is not None)
@@ -166,17 +166,17 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
         time.sleep(0.2)
         start = time.monotonic()
         with caplog.at_level(logging.WARNING, "skipping"):
-            jobs.leave(store, name)
+            jobs.stop_stream(store, name)
         assert time.monotonic() - start < 3
         assert [r.getMessage() for r in caplog.records] == [
             f"the stream of the skipping index of {name} is still stopping"
         ]
         until(lambda: not query.isActive, seconds=10)
-        assert kept.is_kept
+        assert kept.is_scheduled
         assert spark.conf.get("spark.sql.streaming.stopTimeout") == before
     finally:
         store.goes_on.set()
-    until(lambda: not kept.is_kept, seconds=10)
+    until(lambda: not kept.is_scheduled, seconds=10)
     assert store.lease(index.definition.index).owner is None
 
 

@@ -1,4 +1,4 @@
-"""One keeper of many: few threads, no wake lost, and who hangs or fails is alone with it."""
+"""One keeper of many: few threads, no wake on_error, and who hangs or fails is alone with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from providers.errors import StoreError
 from skipping.model.definition import Definition, Versioned
 from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import scheduler
-from skipping.streaming.scheduler import Keeper
+from skipping.streaming.scheduler import Scheduler
 from tests.skipping.streaming.conftest import until
 
 
@@ -35,7 +35,7 @@ class Stream:
     def gets(self, work: Callable[[], object]) -> None:
         """Work, at once."""
         self.works.append(work)
-        Keeper.wake(self)
+        Scheduler.wake(self)
 
     def is_over(self) -> bool:
         return self.ended
@@ -44,7 +44,7 @@ class Stream:
         self.looks.append(time.monotonic())
         return self.works.pop() if self.works and self.busy is None else None
 
-    def lost(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         self.errors.append(str(error))
 
     def close(self) -> Callable[[], object] | None:
@@ -53,7 +53,7 @@ class Stream:
 
     def end(self) -> None:
         self.ended = True
-        Keeper.wake(self)
+        Scheduler.wake(self)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def streams() -> Iterator[list[Stream]]:
     yield made
     for each in made:
         each.end()
-    assert all(Keeper.closed(each, within=10) for each in made)
+    assert all(Scheduler.await_close(each, within=10) for each in made)
     until(lambda: not threads(), seconds=10)
 
 
@@ -74,7 +74,7 @@ def kept(streams: list[Stream], store: MemoryStore, n: int = 1) -> list[Stream]:
     new = [Stream() for _ in range(n)]
     streams += new
     for each in new:
-        Keeper.add(store, each)
+        Scheduler.add(store, each)
     return new
 
 
@@ -120,7 +120,7 @@ def test_those_that_hang_keep_nobody_waiting(
     assert done.wait(20)
     other.last = done.clear
     other.end()
-    assert Keeper.closed(other, within=20)
+    assert Scheduler.await_close(other, within=20)
     assert not done.is_set()
     goes_on.set()
 
@@ -158,9 +158,9 @@ def test_a_thread_that_ends_before_its_time_is_replaced(streams: list[Stream]) -
     one.gets(done.set)
     assert done.wait(10)
     store.ended = True
-    until(lambda: not Keeper.has(one), seconds=10)
+    until(lambda: not Scheduler.has(one), seconds=10)
     store.ended = False
-    Keeper.add(store, one)
+    Scheduler.add(store, one)
     before = len(one.looks)
     until(lambda: len(one.looks) > before)
 
@@ -179,7 +179,7 @@ def test_a_store_that_hangs_or_fails_is_that_of_its_own_streams(streams: list[St
     (other,) = kept(streams, MemoryStore("b"))
     until(lambda: len(other.looks) > 3)
     assert not behind.looks
-    assert not Keeper.closed(behind, within=0.1)
+    assert not Scheduler.await_close(behind, within=0.1)
     goes_on.set()
     until(lambda: behind.errors[-1:] == ["no answer"])
     assert not other.errors
@@ -195,12 +195,12 @@ def test_one_that_is_woken_while_it_is_looked_at_is_looked_at_again(streams: lis
         def __bool__(self) -> bool:  # asked within a look
             if not told.is_set():
                 told.set()
-                Keeper.wake(one)
+                Scheduler.wake(one)
             return False
 
     one.works = Now()
     before = len(one.looks)
-    Keeper.wake(one)
+    Scheduler.wake(one)
     until(lambda: len(one.looks) >= before + 2, seconds=5)
 
 
@@ -224,9 +224,9 @@ def test_it_closes_after_its_last_work(streams: list[Stream]) -> None:
     goes_on = threading.Event()
     one.last = lambda: goes_on.wait(60)
     one.end()
-    assert not Keeper.closed(one, within=0.2)
+    assert not Scheduler.await_close(one, within=0.2)
     goes_on.set()
-    assert Keeper.closed(one, within=10)
+    assert Scheduler.await_close(one, within=10)
 
 
 def test_without_a_thread_to_be_had_it_is_told(
@@ -255,16 +255,16 @@ def test_without_a_thread_to_be_had_it_is_told(
         for n, each in enumerate(some):
             each.last = partial(closed.append, n)
             each.end()
-        assert all(Keeper.closed(each, within=10) for each in some)
+        assert all(Scheduler.await_close(each, within=10) for each in some)
     assert sorted(closed) == [0, 1, 2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that share memory")
 def test_a_child_keeps_nothing(streams: list[Stream]) -> None:
     (one,) = kept(streams, MemoryStore("a"))
-    with scheduler.Keeper._changed:
+    with scheduler.Scheduler._changed:
         child = os.fork()
         if child == 0:
-            os._exit(0 if Keeper.closed(one, within=0) and not Keeper.has(one) else 1)
+            os._exit(0 if Scheduler.await_close(one, within=0) and not Scheduler.has(one) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert Keeper.has(one)
+    assert Scheduler.has(one)
