@@ -1,1 +1,1 @@
-"""Statements, run: each is a few calls of SkippingIndex, and rows to show."""
+"""Run statements with SkippingIndex, and show the results as rows."""

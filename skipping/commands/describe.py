@@ -1,4 +1,4 @@
-"""What DESCRIBE shows of an index."""
+"""The rows of DESCRIBE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["column_rows", "file_rows"]
 
 
 def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
-    """A row for each column and kind."""
+    """Return a row for each column and index type."""
     return [
         (i.name, i.type, i.kind, ", ".join(f"{key} = {value}" for key, value in i.params))
         for i in definition.columns
@@ -21,7 +21,7 @@ def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
 
 
 def file_rows(why: pa.Table) -> Sequence[tuple[Any, ...]]:
-    """A row for each file of `SkippingIndex.why`, with the conditions that prune it."""
+    """Return a row for each file of `SkippingIndex.why`, with the conditions that prune it."""
     labels = why.column_names[4:]
     flags = [why[label].to_pylist() for label in labels]
     paths, sizes, ordinals, pruned = (why[n].to_pylist() for n in why.column_names[:4])

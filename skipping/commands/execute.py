@@ -1,4 +1,4 @@
-"""Run statements: each is a few calls of SkippingIndex, and rows to show."""
+"""Run statements with SkippingIndex, and show the results as rows."""
 
 from __future__ import annotations
 
@@ -88,15 +88,14 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 
 def schema(text: str) -> str:
-    """The columns of a statement's answer as Spark DDL; raises StatementError for wrong text."""
+    """Return the columns of a statement's result as Spark DDL; raises StatementError."""
     return _parse_ours(text).schema
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run one skipping-index statement; works on any session, with hooks or without.
+    """Run one skipping-index statement, in any session, with hooks or without.
 
-    Raises SkippingError. Errors in the text, and of the tables and columns it names, point at the
-    word.
+    Raises SkippingError. Errors in the text, and about its tables and columns, point at the word.
     """
     statement = _parse_ours(text)
     with _pointing_into(text, statement):
@@ -120,7 +119,7 @@ def _parse_ours(text: str) -> Statement:
 
 @contextmanager
 def _pointing_into(text: str, statement: Statement) -> Iterator[None]:
-    """Let errors found while running point at the word they are about."""
+    """Make errors of a run point at the word they are about."""
     try:
         yield
     except TableError as error:
@@ -206,16 +205,20 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
             return []
         if statement.if_not_exists:
             there = SkippingIndex.on(spark, name)
-            if there.replaced and options.build:  # what is there is of another table of the name
+            if there.replaced and options.build:  # the index belongs to a replaced table
                 there.refresh()
             return []
         raise DefinitionError(
-            f"{name} has a skipping index already: ALTER SKIPPING INDEX ON {name} ADD (column KIND)"
+            f"{name} already has a skipping index: ALTER SKIPPING INDEX ON {name} ADD (column KIND)"
             " gives it more columns, REFRESH brings it to a table that was replaced since,"
             " IF NOT EXISTS leaves it as it is",
             about="table",
         ) from None
-    log.info("skipping index of %s in %s", shown_name(index.table.name), index.store.location)
+    log.info(
+        "skipping index defined: table=%s store=%s",
+        shown_name(index.table.name),
+        index.store.location,
+    )
     if options.build:
         index.refresh()
     if options.streamed:
@@ -224,7 +227,7 @@ def _create(spark: SparkSession, statement: Create) -> Rows:
 
 
 def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec]:
-    """MIN_MAX of each column of a table that can have it and is no partition column."""
+    """Return MIN_MAX of each column that can have it and is not a partition column."""
     there_are = open_table(spark, name).columns()
     specs = []
     for column in there_are.values():
@@ -234,12 +237,14 @@ def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec
             if not column.partition:
                 specs.append(spec)
     if not specs:
-        raise DefinitionError(f"{shown_name(name)} has no column with bounds", about="table")
+        raise DefinitionError(
+            f"{shown_name(name)} has no column that MIN_MAX can index", about="table"
+        )
     return specs
 
 
 def _extend(index: SkippingIndex, statement: Create, columns: Sequence[ColumnSpec]) -> None:
-    """Add the columns to an index; leave out those it has, unless they were named."""
+    """Add columns to an index; skip those it has, unless the statement names them."""
     if statement.if_not_exists or not statement.columns:
         there = {(i.name.lower(), i.kind) for i in index.definition.columns}
         columns = [c for c in columns if (c.name.lower(), c.kind) not in there]
@@ -278,7 +283,7 @@ def _set_options(
 ) -> Definition:
     new = set_options(definition, given)
     options = IndexOptions.of(dict(new.options))
-    # One that somebody else stored may be replaced, and its stream be ended.
+    # A checkpoint that somebody else stored may be replaced, and its stream ended.
     if options.streamed or "checkpoint_location" in given:
         require_checkpoint(spark, options)
     return new
@@ -307,7 +312,7 @@ def _index_row(
     *,
     extended: bool,
 ) -> tuple[Any, ...]:
-    """An index as SHOW has it; what the store cannot tell of it is its `error`."""
+    """Return the row of an index in SHOW; a failure of the store is its `error`."""
     status, error, follows = "unreadable", definition.fault, False
     state, count, size = State(), None, None
     if error is None:
@@ -325,13 +330,13 @@ def _index_row(
     row = (flint, "skipping", database, shown_path(table), None, follows, status)
     orphaned = _explain_orphan(spark, definition)
     place = (catalog, orphaned is not None, definition.index)
-    # Where a table has no log, versions are digests, which say nothing to people.
+    # Without a log, versions are digests, which nobody can read.
     covered = state.covered if definition.table.has_log else None
     return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
 
 
 def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
-    """Those in a store, none where nothing was created yet."""
+    """Return the definitions in a store; none if nothing was created yet."""
     try:
         return store.definitions()
     except NoStore:
@@ -339,33 +344,36 @@ def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
 
 
 def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -> None:
-    """Raise DefinitionError for a catalog or database that neither the session nor an index has."""
+    """Raise DefinitionError if neither the session nor an index has a catalog or database."""
     if not scope:
         return
     places = {split_name(d.value.name)[:2] for d in _definitions(store) if not d.value.dropped}
     if any(_within(scope, place) for place in places):
         return
     catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
-    if scope[0].casefold() in ("delta", "parquet"):  # where tables by their paths are
+    if scope[0].casefold() in ("delta", "parquet"):  # the catalogs of tables by path
         return
     if not catalogs.isCatalogRegistered(scope[0]):
-        raise DefinitionError(f"no catalog {scope[0]}", about="scope")
+        raise DefinitionError(
+            f"unknown catalog {scope[0]}: configure it as spark.sql.catalog.{scope[0]}",
+            about="scope",
+        )
     try:
         known = len(scope) == 1 or spark.catalog.databaseExists(sql_name(scope))
-    except PySparkException:  # its catalog does not answer
+    except PySparkException:  # the catalog does not respond
         return
     if not known:
-        raise DefinitionError(f"no database {sql_name(scope)}", about="scope")
+        raise DefinitionError(f"unknown database {sql_name(scope)}", about="scope")
 
 
 def _within(scope: Name | None, place: tuple[str, str]) -> bool:
-    """Whether `IN catalog[.database]` takes in a catalog and database; Spark ignores case."""
+    """Return whether `IN catalog[.database]` includes a database; Spark ignores case."""
     asked = tuple(part.casefold() for part in scope or ())
     return asked == tuple(part.casefold() for part in place)[: len(asked)]
 
 
 def _explain_orphan(spark: SparkSession, definition: Definition) -> str | None:
-    """Why a definition is of no table that is there, and what to do; None if it is of one."""
+    """Return why a definition has no table, and what to do; None if it has one."""
     try:
         name = stored_name(spark, definition)
     except TableError as error:
@@ -378,9 +386,7 @@ def _explain_orphan(spark: SparkSession, definition: Definition) -> str | None:
     except TableError as error:
         return f"{error}. {orphan_hint(definition)}"
     is_other = format != definition.table.format
-    return (
-        f"the table is of format {format} by now. {orphan_hint(definition)}" if is_other else None
-    )
+    return f"the table has the format {format} now. {orphan_hint(definition)}" if is_other else None
 
 
 def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
@@ -392,7 +398,7 @@ def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
         index.drop()
         stop_stream(index.store, index.definition.name)
     except (TableError, DefinitionError) as error:
-        # The table may be gone, and its index still there.
+        # The table may be gone while its index still exists.
         if not _drop_orphan(spark, table) and not statement.if_exists:
             if isinstance(error, NoIndex):
                 raise DefinitionError(
@@ -405,7 +411,7 @@ def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
 
 
 def _drop_part(spark: SparkSession, statement: DropKind) -> bool:
-    """Take an index type, or some of its columns, out of an index; return False if it is all."""
+    """Remove an index type, or some of its columns; return False if nothing would be left."""
     try:
         index = SkippingIndex.on(spark, sql_name(statement.table))
     except (TableError, NoIndex):

@@ -1,4 +1,4 @@
-"""From the grammar's tree to a statement: names, constants, and what no grammar can check."""
+"""Build statements from the grammar's trees: names, constants, and checks beyond the grammar."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ _PLAIN: Mapping[str, type[Refresh | Analyze | Vacuum]] = {
     "vacuum": Vacuum,
 }
 _KINDS = {"BLOOMFILTER": "BLOOM_FILTER", "DATASKIPPING": "MIN_MAX"}
-"""What Databricks' words stand for."""
+"""Index types by Databricks' words for them."""
 _BLOOM = {"fpp": "fpp", "numitems": "num_items"}
-"""Databricks' options of a bloom filter, which ignore case, as parameters of BLOOM_FILTER."""
+"""Parameters of BLOOM_FILTER by Databricks' options for them, in lower case: case is ignored."""
 
 
 class StatementReader:
-    """Reads the tree of one text. Raises StatementError that points into it."""
+    """Builds the statement of one text. Raises StatementError that points into the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._marks: dict[str, int] = {}
 
     def statement(self, tree: Tree[Token]) -> Statement:
-        """The statement that the grammar's `start` holds."""
+        """Return the statement of a tree of the grammar's `start`."""
         (node,) = _parts(tree)
         parts = {str(part.data): part for part in _parts(node)}
         marks = MappingProxyType(self._marks)
@@ -119,7 +119,7 @@ class StatementReader:
     def _about_kind(
         self, words: Sequence[Token], table: Name, parts: Mapping[str, Tree[Token]]
     ) -> Create | DropKind:
-        """Databricks' CREATE and DROP of one index type."""
+        """Return Databricks' CREATE or DROP of one index type."""
         marks = MappingProxyType(self._marks)
         kind = _KINDS[words[1].upper()]
         if words[0].type == "DROP":
@@ -169,7 +169,7 @@ class StatementReader:
                 is_expression=is_expression,
                 composite=composite,
             )
-            # Spark's case sensitivity is not known here: `a` and `A` are left to who resolves them.
+            # Spark's case sensitivity is not known here: `a` and `A` are told apart when resolved.
             key = (spec.composite or (spec.parts,), kind)
             self._once(specs, key, f"{spec.name} {kind}", spec.position)
             specs[key] = spec
@@ -239,8 +239,9 @@ class StatementReader:
         return self._path(node)
 
     def _item(self, item: Tree[Token]) -> tuple[Name, bool, tuple[Name, ...]]:
-        """The column of an item; whether it is an expression, which is one part as written; of a
-        composite, which has no name of its own, the columns.
+        """Return the parts of a column, whether it is an expression, and a composite's columns.
+
+        An expression is one part, as written. A composite has no parts.
         """
         if item.data == "composite":
             return (), False, tuple(self._path(path) for path in _parts(item))
@@ -278,7 +279,7 @@ class StatementReader:
 
     def _once(self, seen: Mapping[_Key, object], key: _Key, what: str, position: int) -> None:
         if key in seen:
-            raise point_at(self._text, position, f"{what.strip()} is given twice")
+            raise point_at(self._text, position, f"{what.strip()} is given twice: leave one out")
 
     def _wrong(self, token: Token, message: str) -> StatementError:
         return point_at(self._text, token.start_pos or 0, message)

@@ -1,8 +1,8 @@
-"""The condition of WHERE as a tree of tests: data that is read, never text that somebody runs.
+"""The condition of WHERE as a tree of tests; its text is never run.
 
-A condition stands in the store, where others may write. So it is read by a grammar that knows
-comparisons, null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants,
-and what is handed to Spark or PyIceberg is made of this tree (`skipping.tables.spark_where`).
+The store holds the condition, and others may write to the store. So its grammar accepts only
+comparisons, null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants.
+Conditions for Spark and PyIceberg are built from this tree (`skipping.tables.spark_where`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 LONGEST = 1 << 13
-"""Characters; a condition chooses files, it lists no keys. Reading as many takes 0.1 s."""
+"""Characters; a condition chooses files, it lists no keys. Parsing that takes 0.1 s."""
 
 _MOST = 1_000
 """Tests in one condition. Spark plans a chain of them by recursion."""
@@ -96,7 +96,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class TupleMembership:
-    """`(operand, ...) [NOT] IN ((value, ...), ...)`, of as many values each as operands.
+    """`(operand, ...) [NOT] IN ((value, ...), ...)`; each row has a value for each operand.
 
     Spark compares structs: where a column is null this is false, and never null.
     """
@@ -172,9 +172,9 @@ _TYPED: dict[str, Typed] = {
 
 
 def parse_condition(text: str, *, within: str | None = None, position: int = 0) -> Condition:
-    """The tree of a condition; raises StatementError that points at what it does not take.
+    """Parse a condition; raises StatementError that points at what WHERE does not take.
 
-    `within` is the statement in which it stands, at `position`, for the mark under the word.
+    `within` is the statement that has the condition at `position`, for the mark under the word.
 
     >>> parse_condition("a.b IS NOT NULL")
     NullTest(operand=ColumnName(parts=('a', 'b')), negated=True)
@@ -188,18 +188,18 @@ def parse_condition(text: str, *, within: str | None = None, position: int = 0) 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """How a session's Spark reads strings; as here, unless it is told otherwise."""
+    """How the Spark of a session reads strings; by default as this parser does."""
 
     stand: bool = False
-    """Escapes are no escapes: `spark.sql.parser.escapedStringLiterals`."""
+    """A backslash escapes nothing: `spark.sql.parser.escapedStringLiterals`."""
     name: bool = False
-    """One in double quotes is a name: `spark.sql.ansi.doubleQuotedIdentifiers`, in ANSI mode."""
+    """Double quotes enclose names: `spark.sql.ansi.doubleQuotedIdentifiers`, in ANSI mode."""
 
 
 def require_same_strings(text: str, strings: Strings) -> None:
-    """Raise StatementError for a string that such a session's Spark reads otherwise than we do.
+    """Raise StatementError if the session's Spark reads a string of a condition differently.
 
-    Raises it for what is no condition, too.
+    Raises it for a wrong condition, too.
     """
     parse_condition(text)
     if strings == Strings():
@@ -231,13 +231,13 @@ class _Wrong(Exception):
         self.position = position
 
 
-# What the store holds is read again every few seconds, and what is wrong takes as long to read.
+# Stored conditions are parsed again every few seconds; a wrong one takes as long to parse.
 @lru_cache(maxsize=512)
 def _read(text: str) -> Condition | _Wrong:
     try:
         return _parse(text)
     except _Wrong as error:
-        return _Wrong(error.position, str(error))  # without the frames of its traceback
+        return _Wrong(error.position, str(error))  # without its traceback
 
 
 def _parse(text: str) -> Condition:
@@ -251,7 +251,7 @@ def _parse(text: str) -> Condition:
     except UnexpectedInput as error:
         is_end = getattr(error, "token", None) == ""
         raise _explain_unexpected(text, None if is_end else error.pos_in_stream, tokens) from None
-    (top,) = _trees(tree)  # parentheses are tokens beside it
+    (top,) = _trees(tree)  # its parentheses are tokens
     return _ConditionReader().condition(top)
 
 
@@ -266,7 +266,7 @@ def _explain_unexpected(text: str, position: int | None, tokens: Sequence[re.Mat
 
 
 class _ConditionReader:
-    """Reads one tree of the grammar's."""
+    """Builds the condition of one tree."""
 
     def __init__(self) -> None:
         self._tests = 0
@@ -319,13 +319,13 @@ def _test(node: Tree[Token]) -> Test:
 
 
 def _network(node: Tree[Token]) -> Condition:
-    """`in_network(operand, 'network')`: what `in_network` writes for it."""
+    """Return the condition that `in_network` writes."""
     (given,) = _trees(node)
     operand = _operand(given)
     if isinstance(operand, Constant) and (
         operand.type is not None or not isinstance(operand.value, str | None)
     ):
-        raise _Wrong(_start(given), "in_network takes a text")
+        raise _Wrong(_start(given), "in_network takes a column of text, or a text")
     (text,) = [token for token in _tokens(node) if token.type == "STRING"]
     try:
         network = read_network(_string(text))
@@ -345,7 +345,7 @@ def _tuples(node: Tree[Token]) -> TupleMembership:
             sizes = f"{len(first)} is compared with one of {len(row)}"
             raise _Wrong(_start(each), f"a tuple of {sizes}")
         if Constant(None) in row:
-            raise _Wrong(_start(each), "a tuple of constants has no NULL")
+            raise _Wrong(_start(each), "a tuple of constants cannot have NULL")
     negated = any(token.type == "NOT" for token in _tokens(node))
     return TupleMembership(first, tuple(rows), negated)
 
@@ -377,7 +377,7 @@ def _read_typed(name: Token, text: Token) -> Constant:
         except ValueError:
             raise _Wrong(text.start_pos or 0, "X takes pairs of hexadecimal digits") from None
     known = ", ".join((*_TYPED, "X"))
-    raise _Wrong(name.start_pos or 0, f"no constant of type {name}: there are {known}")
+    raise _Wrong(name.start_pos or 0, f"unknown type of constant {name}: the types are {known}")
 
 
 def _number(token: Token) -> int | float | Decimal:
@@ -385,7 +385,7 @@ def _number(token: Token) -> int | float | Decimal:
         value = literals.parse_number(token)
     except ValueError as error:
         raise _Wrong(token.start_pos or 0, str(error)) from None
-    # Without an exponent Spark reads digits as they are.
+    # Spark reads a number without an exponent as a decimal.
     return value if isinstance(value, int) or "e" in token.lower() else Decimal(str(token))
 
 
@@ -394,7 +394,7 @@ def _escape(tokens: Sequence[Token]) -> str:
         return "\\"
     escape = _string(tokens[0])
     if len(escape) != 1:
-        raise _Wrong(tokens[0].start_pos or 0, "ESCAPE takes one character")
+        raise _Wrong(tokens[0].start_pos or 0, "ESCAPE takes one character, as in ESCAPE '!'")
     return escape
 
 

@@ -1,4 +1,4 @@
-"""Errors that point at the word: where it is, what was expected there, and what may be meant."""
+"""Syntax errors: where the wrong word is, what was expected there, and a suggestion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = {
 _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE")
 _SIGNS = {"LPAR": "an opening (", "RPAR": "a closing )", "COMMA": "a comma", "EQ": "="}
 _CONDITION = ("WORD", "QUOTED", "OTHER")
-# Possible after every name or statement, so naming them would only hide what is missing.
+# Allowed after every name or statement: naming them would hide what is missing.
 _SILENT = (
     *("DOT", "SEMICOLON", "ARROW", "PARAM", "IDENTIFIER", "TABLE_WORD", "$END"),
     *("EXPRESSION", "DROPPED_EXPRESSION"),
@@ -35,7 +35,7 @@ _NO_KEYWORDS = {*_NAMES, *_VALUES, *_SIGNS, *_CONDITION, *_SILENT}
 
 
 def point_at(text: str, position: int, message: str) -> StatementError:
-    """The message with line and column (from 1), the line of the text, and a mark under the word.
+    """Return the error: message, line and column (from 1), the line, and a mark under the word.
 
     `position` counts from 0; one past the end marks the end.
     """
@@ -51,7 +51,7 @@ def point_at(text: str, position: int, message: str) -> StatementError:
     before = shown[: column - first]
     word = TOKEN.match(line, column)
     mark = "^" * max(1, min(word.end() - column if word else 1, len(shown) - len(before)))
-    # A tab stays a tab below, or the mark would stand elsewhere.
+    # A tab stays a tab below, or the mark would not be under the word.
     lead = "".join("\t" if character == "\t" else " " for character in before)
     if first:
         shown, lead = f"...{shown}", f"   {lead}"
@@ -63,7 +63,7 @@ def point_at(text: str, position: int, message: str) -> StatementError:
 
 
 def mask_controls(text: str) -> str:
-    r"""A text with a ? for what moves the cursor of a terminal or turns the direction of reading.
+    r"""Replace control and bidirectional characters by ?, so that a text is safe to print.
 
     >>> mask_controls("a\x1b[2Jb")
     'a?[2Jb'
@@ -72,7 +72,7 @@ def mask_controls(text: str) -> str:
 
 
 def describe_token(text: str, position: int, expected: Collection[str]) -> StatementError:
-    """Return the error for a token at `position` that is none of the `expected` terminals.
+    """Return the error for an unexpected token at `position`, where `expected` terminals fit.
 
     A position at the end means that the text ends too early.
     """
@@ -92,12 +92,12 @@ def describe_token(text: str, position: int, expected: Collection[str]) -> State
 
 
 def _spoken(expected: Collection[str]) -> str:
-    """Terminals in words: `= or a value`, `EXTENDED, IN or the end`."""
+    """Return terminals in words: `= or a value`, `EXTENDED, IN or the end`."""
     names = set(expected)
     said = []
     if "OTHER" in names:
         said.append("a condition")
-        # In the middle of a condition nearly anything may stand.
+        # Nearly anything may follow inside a condition.
         names &= {"RPAR"}
     if "OPTION" in names:
         names.discard("STRING")

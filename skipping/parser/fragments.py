@@ -1,4 +1,4 @@
-"""Parts of statements on their own, as the Python twin takes them."""
+"""Parts of statements as arguments of Python methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["column_drops", "column_specs"]
 
 
 def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
-    """`"a MIN_MAX, b.c VALUE_LIST(10)"` as CREATE has it; raises StatementError."""
+    """Parse the columns of CREATE: `"a MIN_MAX, b.c VALUE_LIST(10)"`; raises StatementError."""
     if not isinstance(columns, str):
         return columns
     statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
@@ -20,7 +20,7 @@ def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
 
 
 def column_drops(columns: str | Sequence[ColumnDrop]) -> Sequence[ColumnDrop]:
-    """`"a, b.c MIN_MAX"` as ALTER ... DROP has it; raises StatementError."""
+    """Parse the columns of ALTER ... DROP: `"a, b.c MIN_MAX"`; raises StatementError."""
     if not isinstance(columns, str):
         return columns
     statement = parse(f"ALTER SKIPPING INDEX ON t DROP ({columns})")

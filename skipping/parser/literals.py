@@ -21,25 +21,25 @@ _LETTERS = {
     "_": "\\_",
 }
 _LONGEST = 400
-"""Digits; a double has no more than 309 before the point, and Python refuses very long ones."""
+"""Digits; a double has at most 309 before the point, and Python refuses very long numbers."""
 
 
 def unquote(name: str) -> str:
-    """A name without its backticks; two within stand for one. Raises ValueError for an empty one.
+    """Remove the backticks of a name; two inside are one. Raises ValueError for an empty name.
 
     >>> unquote("`a``b`")
     'a`b'
     """
     if not name.startswith("`"):
-        return str(name)  # of a lark token, the text alone
+        return str(name)  # the text of a lark token
     inner = name[1:-1].replace("``", "`")
     if not inner:
-        raise ValueError("a name cannot be empty")
+        raise ValueError("a name cannot be empty: write it between the backticks")
     return inner
 
 
 def quote(name: str) -> str:
-    """A name in backticks.
+    """Put a name in backticks.
 
     >>> quote("a`b")
     '`a``b`'
@@ -48,7 +48,7 @@ def quote(name: str) -> str:
 
 
 def join_name(parts: Iterable[str]) -> str:
-    r"""The parts with dots between them; backticks only where a part holds a dot or a backtick.
+    r"""Join the parts by dots; backticks enclose only a part with a dot or a backtick.
 
     >>> join_name(("a", "b c")), join_name(("a.b", "c"))
     ('a.b c', '`a.b`.c')
@@ -57,7 +57,7 @@ def join_name(parts: Iterable[str]) -> str:
 
 
 def split_parts(name: str) -> list[str]:
-    """The parts of a dotted name, the opposite of `join_name`.
+    """Split a dotted name into its parts; the opposite of `join_name`.
 
     >>> split_parts("a.b c"), split_parts("`a.b`.c")
     (['a', 'b c'], ['a.b', 'c'])
@@ -66,18 +66,18 @@ def split_parts(name: str) -> list[str]:
 
 
 def parse_number(text: str) -> int | float:
-    """An int without a point and an exponent, else a float; raises ValueError for huge ones."""
+    """Return an int if there is no point and no exponent, else a float; ValueError if too large."""
     if len(text) <= _LONGEST:
         if re.fullmatch(r"[+-]?[0-9]+", text):
             return int(text)
         value = float(text)
         if math.isfinite(value):
             return value
-    raise ValueError("this number is too large")
+    raise ValueError("this number is too large for a double")
 
 
 def parse_string(text: str) -> str:
-    r"""The characters of a quoted string; r'...' is raw, a doubled quote stands for one.
+    r"""Return the characters of a quoted string; r'...' is raw, a doubled quote is one quote.
 
     Raises ValueError for an escape that names no character.
 
@@ -104,7 +104,7 @@ def _character(match: re.Match[str]) -> str:
     if letter is not None:
         return _LETTERS.get(letter, letter)
     code = int(octal, 8) if octal else int(four or eight, 16)
-    # A surrogate is half a character: UTF-8 has no bytes for it.
+    # A surrogate is half a character, which UTF-8 cannot encode.
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise ValueError(f"{match[0]} names no character")
+        raise ValueError(f"{match[0]} is not a character: write a code point such as \\u00e9")
     return chr(code)

@@ -1,4 +1,4 @@
-"""Text to statement: the grammar finds the parts, what it cannot say is checked here."""
+"""Parse statements."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from skipping.parser.statements import Explain, Statement, Verify
 __all__ = ["parse"]
 
 _LONGEST = 1 << 16
-"""Characters of a statement. Some texts take the grammar time that grows with their square."""
+"""Characters of a statement. Parsing time can grow with their square."""
 
 _LONGEST_QUERY = 1 << 20
-"""Characters of a statement that holds a query: Spark parses the query, and reports show it."""
+"""Characters of a statement with a query: Spark parses the query, and reports show it."""
 
 
-@lru_cache(maxsize=64)  # Java asks for a statement's columns, then has it run
+@lru_cache(maxsize=64)  # Java needs a statement's columns, then runs it
 def parse(text: str) -> Statement | None:
     """Return the statement of a text, or None if the text belongs to Spark (`is_ours`).
 
-    Raises StatementError, with a mark under the word, for a wrong text that is ours.
+    Raises StatementError, with a mark under the wrong word.
     """
     if not is_ours(text):
         return None
@@ -56,7 +56,7 @@ def parse(text: str) -> Statement | None:
 
 
 def _about_query(text: str) -> Explain | Verify | None:
-    """EXPLAIN SKIPPING or VERIFY SKIPPING, with the query as it stands: Spark is to read it."""
+    """Return EXPLAIN SKIPPING or VERIFY SKIPPING with the text of its query, which Spark parses."""
     match leading_words(text, 4):
         case ["EXPLAIN", "SKIPPING", "DRY", "RUN"]:
             query, marks = _query(text, 4)
@@ -85,7 +85,7 @@ def _explain(text: str, tokens: Sequence[re.Match[str]], error: UnexpectedInput)
     assert isinstance(error, UnexpectedToken), "the lexer raises nothing"
     position = error.token.start_pos or 0
     if error.token.type == "$END":
-        # The mark goes to the end of the words, not of a comment behind them.
+        # The mark goes to the end of the last word, not of a comment behind it.
         position = tokens[-1].end()
         text = text[:position]
     # `accepts` is exact; `expected` has what other statements take after the same word.

@@ -1,7 +1,7 @@
-"""What a text says, as values. Nothing here is resolved: tables, columns and kinds are names.
+"""Statements as values. Tables, columns and index types are names, not resolved yet.
 
-Every statement knows the columns of its answer before it runs (`schema`, a Spark DDL string, empty
-for no columns), and where in the text its parts stand (`marks`), for errors found later.
+`schema` has the columns of a statement's result, known before it runs: a Spark DDL string, empty
+for no columns. `marks` has the positions of its parts in the text, for errors found later.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _nowhere() -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """One column with one kind: `a.b VALUE_LIST(10)`, `c BLOOM_FILTER(fpp => 0.01)`.
+    """A column with an index type: `a.b VALUE_LIST(10)`, `c BLOOM_FILTER(fpp => 0.01)`.
 
-    `kind` is in upper case. Positional parameters stay apart from named ones: only the kind knows
-    their names. `position` and `kind_position` are where column and kind begin in the text.
-    With `is_expression` the one part is an expression of Spark's SQL, as written: `lower(a)`. Of a
-    `composite`, `(a, b)`, there are the names of its columns.
+    `kind`, the index type, is in upper case. Positional parameters are apart from named ones: only
+    the index type knows their names. `position` and `kind_position` are where column and type begin
+    in the text. If `is_expression`, the one part is an expression of Spark's SQL, as written:
+    `lower(a)`. `composite` has the columns of `(a, b)`.
     """
 
     parts: Name
@@ -77,13 +77,13 @@ class ColumnSpec:
 
     @property
     def name(self) -> str:
-        """The column as it is shown; an expression as it was written."""
+        """The column as users write it; an expression as it was written."""
         return _format_name(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDrop:
-    """A column to take out of an index, with all its kinds (None) or one."""
+    """A column to remove from an index, with one index type or all (None)."""
 
     parts: Name
     kind: str | None = None
@@ -93,7 +93,7 @@ class ColumnDrop:
 
     @property
     def name(self) -> str:
-        """The column as it is shown; an expression as it was written."""
+        """The column as users write it; an expression as it was written."""
         return _format_name(self)
 
 
@@ -126,12 +126,12 @@ class SetOptions:
 
 @dataclass(frozen=True, slots=True)
 class Enable:
-    """`ENABLE`: queries ask the index again."""
+    """`ENABLE`: queries use the index again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disable:
-    """`DISABLE`: queries do not ask the index, which stays."""
+    """`DISABLE`: queries do not use the index; its entries stay."""
 
 
 Action: TypeAlias = AddColumns | DropColumns | SetOptions | Enable | Disable
@@ -150,9 +150,9 @@ class _Marked:
 class Create(_Marked):
     """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t [FOR COLUMNS] (...) [WHERE ...] [WITH (...)]`.
 
-    `where` is the condition exactly as written, comments inside it included. With `extends`, as in
-    Databricks' `CREATE BLOOMFILTER INDEX`, an index that is there gets the columns; no columns
-    stand for MIN_MAX of every column that can have it (`CREATE DATASKIPPING INDEX ON t`).
+    `where` is the condition exactly as written, with comments. With `extends`, as in Databricks'
+    `CREATE BLOOMFILTER INDEX`, an existing index gets the columns; no columns mean MIN_MAX of every
+    column that can have it (`CREATE DATASKIPPING INDEX ON t`).
     """
 
     schema: ClassVar[str] = ""
@@ -176,9 +176,9 @@ class Refresh(_Marked):
 class Describe(_Marked):
     """`DESC[RIBE] SKIPPING INDEX [EXTENDED] ON t`.
 
-    A row for each column and kind, under Flint's names and one of ours. EXTENDED answers with rows
+    A row for each column and index type, under Flint's names and one of ours. EXTENDED returns rows
     `item`, `value` instead: first the facts about the index, then `column a.b`, `bigint MIN_MAX`
-    for each column and kind, so that one name finds one fact and no row has empty cells.
+    for each column and type. So one name finds one fact, and no row has empty cells.
     """
 
     table: Name
@@ -186,7 +186,7 @@ class Describe(_Marked):
 
     @property
     def schema(self) -> str:
-        """That of the rows, with or without EXTENDED."""
+        """The columns of the rows, with or without EXTENDED."""
         if self.extended:
             return "item string, value string"
         return "indexed_col_name string, data_type string, skip_type string, params string"
@@ -197,7 +197,7 @@ class Show(_Marked):
     """`SHOW SKIPPING INDEXES [EXTENDED] [IN catalog[.db]]`, also `SHOW FLINT INDEX[ES]`.
 
     A row for each index. Flint's columns come first, under its names, then ours:
-    `flint_index_name` is what Flint would call it, `index` the id it has here.
+    `flint_index_name` is its name in Flint, `index` its id here.
     """
 
     scope: Name | None = None
@@ -205,7 +205,7 @@ class Show(_Marked):
 
     @property
     def schema(self) -> str:
-        """That of the rows, with or without EXTENDED."""
+        """The columns of the rows, with or without EXTENDED."""
         columns = (
             "flint_index_name string, kind string, database string, `table` string, "
             "index_name string, auto_refresh boolean, status string"
@@ -229,13 +229,13 @@ class Alter(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Analyze(_Marked):
-    """`ANALYZE SKIPPING INDEX ON t`: a row for each column and kind, Flint's columns first.
+    """`ANALYZE SKIPPING INDEX ON t`: a row for each column and index type, Flint's columns first.
 
-    `kept_1` are the files read for one key, `sorted_1` those of the table sorted by the column, and
-    `bounds_1` those that the bounds in the table's own log keep without an index, or the best kinds
-    of its columns without a composite. A kind that is
-    advised has the whole statement in `ddl`. `asked` scans had conditions that the kind would have
-    answered and no index did; then `saved_files` would not have been opened.
+    `kept_1` counts the files read for one key; `sorted_1` the same if the table were sorted by the
+    column; `bounds_1` the same without an index, by the bounds in the table's log, or without a
+    composite, by the best types of its columns. A recommended type has its statement in `ddl`.
+    `asked` counts scans with a condition that no index answered and this type would have answered,
+    without opening `saved_files`.
     """
 
     schema: ClassVar[str] = (
@@ -264,7 +264,7 @@ class Drop(_Marked):
 class DropKind(_Marked):
     """`DROP BLOOMFILTER INDEX ON t [FOR COLUMNS (...)]`, and `DROP DATASKIPPING INDEX`.
 
-    Takes `columns`, or all, of this kind out of the index, and drops it if nothing is left.
+    Removes this type from `columns`, or from all, and drops the index if nothing is left.
     """
 
     schema: ClassVar[str] = ""
@@ -292,10 +292,10 @@ class RecoverJob(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class DescribeFiles(_Marked):
-    """`DESC[RIBE] SKIPPING FILES ON t WHERE ...`: a row a file of the newest version.
+    """`DESC[RIBE] SKIPPING FILES ON t WHERE ...`: a row for each file of the newest version.
 
-    `indexed` says whether the index knows the file, `pruned` whether it holds no match, and
-    `pruned_by` which conditions alone prune it. `where` is the condition as written.
+    `indexed` is true if the file has an entry, `pruned` if it holds no match; `pruned_by` lists the
+    conditions that prune it alone. `where` is the condition as written.
     """
 
     schema: ClassVar[str] = (
@@ -307,10 +307,10 @@ class DescribeFiles(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Explain(_Marked):
-    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row a file scan of the query.
+    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row for each file scan of the query.
 
-    Runs the query and throws its rows away; with DRY RUN it is only planned, and what a run alone
-    tells is null. `query` is its text as written.
+    Runs the query and discards its rows; DRY RUN only plans it, and figures of a run are null.
+    `query` is its text as written.
     """
 
     schema: ClassVar[str] = (
@@ -326,10 +326,10 @@ class Explain(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Verify(_Marked):
-    """`VERIFY SKIPPING <query>`: one row, of two runs that gave the same rows.
+    """`VERIFY SKIPPING <query>`: one row, if the query returned the same rows without indexes.
 
-    `rows` are those of the query, `opened` and `opened_without` the files that it opened with its
-    indexes and without.
+    `rows` counts the rows; `opened` and `opened_without` count the files opened with and without
+    indexes.
     """
 
     schema: ClassVar[str] = "`rows` bigint, opened bigint, opened_without bigint, note string"
@@ -338,7 +338,7 @@ class Verify(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class ShowHistory(_Marked):
-    """`SHOW SKIPPING HISTORY [FOR t]`: a row a scan of the last executions, the oldest first."""
+    """`SHOW SKIPPING HISTORY [FOR t]`: a row for each of the last scans, the oldest first."""
 
     schema: ClassVar[str] = (
         "execution bigint, root bigint, action string, ended timestamp, seconds double, "
@@ -352,7 +352,7 @@ class ShowHistory(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class ShowStreams(_Marked):
-    """`SHOW SKIPPING STREAMS`: a row for each index that follows its table by a stream."""
+    """`SHOW SKIPPING STREAMS`: a row for each index that a stream maintains."""
 
     schema: ClassVar[str] = (
         "`table` string, index string, owner string, here boolean, running boolean, "
@@ -363,7 +363,7 @@ class ShowStreams(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class ShowCounters(_Marked):
-    """`SHOW SKIPPING COUNTERS`: a row a table, sums since the session was enabled."""
+    """`SHOW SKIPPING COUNTERS`: a row for each table, sums since the session was enabled."""
 
     schema: ClassVar[str] = (
         "`table` string, scans bigint, asked bigint, files bigint, skipped bigint, "

@@ -25,8 +25,8 @@ __all__ = ["Scheduled", "Scheduler"]
 log = logging.getLogger("skipping")
 
 _STARTED, _STOPPED, _HUNG = 4, 16, 64
-"""Limits of threads in this process: that start queries, that start or stop queries, and of all with
-those that hang for longer than `_USUAL`, which do not block the others."""
+"""Limits of threads in this process: that start queries, that start or stop queries, and of all,
+with those that hang for longer than `_USUAL`, which do not block the others."""
 
 _USUAL = 30.0
 """Seconds after which starting or stopping a query counts as hanging."""

@@ -161,9 +161,12 @@ class TestShow:
             assert shown("IN spark_catalog.Default") == {one}
             assert shown("IN delta") == {path}
             message = refused(spark, "SHOW SKIPPING INDEXES IN nowhere", StatementError)
-            assert (message.split("\n")[0], word(message)) == ("no catalog nowhere", "nowhere")
+            assert (message.split("\n")[0], word(message)) == (
+                "unknown catalog nowhere: SHOW CATALOGS lists them",
+                "nowhere",
+            )
             message = refused(spark, "SHOW SKIPPING INDEXES IN spark_catalog.nope", StatementError)
-            assert message.startswith("no database spark_catalog.nope\n")
+            assert message.startswith("unknown database spark_catalog.nope\n")
             assert word(message) == "spark_catalog"
             assert shown("IN spark_catalog.default EXTENDED") == {one}
 
