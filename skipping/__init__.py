@@ -1,6 +1,6 @@
-"""Skipping indexes: defined, built, kept and asked.
+"""Skipping indexes: definitions, builds, stores and lookups.
 
-Importing this package needs no Spark; what needs it is imported on first use.
+Importing this package needs no Spark; modules that need it are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The command `file-skipping`, or `python -m skipping`: what is done from outside a session.
+"""The command `file-skipping`, or `python -m skipping`: maintenance from outside a session.
 
-    file-skipping refresh [--all | table ...]   index the files that came since, for cron
-        --without-spark                         the same for paths: of Delta tables, Parquet folders
+    file-skipping refresh [--all | table ...]   index new files, for cron
+        --without-spark                         the same for paths of Delta tables, Parquet folders
     file-skipping copy FROM TO                  copy a store, as a backup or to another place
     file-skipping serve ...                     a server whose sessions skip files (rewrite.serve)
     file-skipping catalog --upstream URI        an Iceberg REST catalog that plans scans (catalog)
 
-Refresh ends with 0 when every index asked for covers its table's newest version as it was at the
-start, with 1 when one could not be refreshed (the others were, and each reason is on stderr), with
-2 for wrong arguments. With --all, an index whose table is gone counts as such a failure; without
-Spark, tables of other formats than Delta and Parquet are passed over. Copy ends with 0 when the
-copy is whole and was read again, with 1 when there is none.
+Exit codes of refresh: 0 if every index covers the newest version that its table had at the start;
+1 if one could not be refreshed (the others were, and each reason is on stderr); 2 for wrong
+arguments. With --all, an index whose table is gone counts as a failure; without Spark, tables of
+other formats than Delta and Parquet are skipped. Exit codes of copy: 0 if the copy is complete and
+was read back, else 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OF_THE_CATALOG = ("anyio", "httpx", "pyiceberg", "starlette", "uvicorn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line; return the exit code."""
     as_module = Path(sys.argv[0]).name == "__main__.py"
     parser = argparse.ArgumentParser(
         prog="python -m skipping" if as_module else "file-skipping",
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
-    refresh = commands.add_parser("refresh", help="index the files that came since")
+    refresh = commands.add_parser("refresh", help="index new files")
     refresh.add_argument("tables", nargs="*", metavar="table", help="a table as SQL names it")
     refresh.add_argument("--all", action="store_true", help="every index of the session's store")
     refresh.add_argument(
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refresh.add_argument(
         "--formats",
         metavar="names",
-        help="what the session brings, as iceberg; unless given delta,iceberg",
+        help="the formats of the session, as iceberg; default: delta,iceberg",
     )
     refresh.add_argument(
         "--without-spark",
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copying = commands.add_parser("copy", help="copy a store of indexes, as it is at one moment")
     copying.add_argument("source", metavar="FROM", help="a store as spark.skipping.store names it")
     copying.add_argument("target", metavar="TO", help="one that has no indexes yet")
-    # Its arguments, --help too, are its own.
+    # They parse their own arguments, --help too.
     commands.add_parser("serve", help="a server for SQL and Connect clients", add_help=False)
     commands.add_parser("catalog", help="an Iceberg catalog that plans scans", add_help=False)
     given, rest = parser.parse_known_args(arguments)
@@ -90,20 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _catalog(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    # A program says what it does; in a terminal that is a bar.
+    # Show progress: in a terminal as a bar.
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("skipping.progress").setLevel(logging.INFO)
     if given.command == "copy":
         return _copy(given.source, given.target)
     if given.all == bool(given.tables):
-        refresh.error("name tables, or say --all")
+        refresh.error("name tables, or use --all")
     wrong = [each for each in given.conf if "=" not in each]
     if wrong:
         refresh.error(f"--conf takes key=value, not {wrong[0]}")
     conf = dict(each.split("=", 1) for each in given.conf)
     if given.without_spark:
         if other := sorted({*conf} - {_STORE}) or (["--formats"] if given.formats else []):
-            refresh.error(f"{other[0]} is a Spark session's, and there is none")
+            refresh.error(f"{other[0]} needs a Spark session: leave out --without-spark")
         return _refresh_without_spark(conf.get(_STORE), given.tables)
     try:
         spark = _session(conf, given.formats)
@@ -163,7 +163,7 @@ def _catalog(arguments: Sequence[str]) -> int:
 
 
 def _resolve_above(name: str) -> Any:
-    """By its name: this is the program, which may know the rooms above; the library does not."""
+    """Import by name: the program may use the packages above, the library may not."""
     require_own("rewrite")
     return pkgutil.resolve_name(name)
 
@@ -179,7 +179,7 @@ def _copy(source: str, target: str) -> int:
 
 
 def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
-    """Those of these tables, or all of the store's, each found by its root."""
+    """Refresh the indexes of these tables, or all of the store, each found by its root."""
     from skipping.sources.deltalake import delta_path_source
     from skipping.sources.environment import environment_store, stored_root
     from skipping.sources.folder import folder_path, folder_source
@@ -203,7 +203,7 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
         for found in () if tables else _definitions(kept):
             if found.table.format not in opens:
                 print(
-                    f"passed over {found.name}: refresh an index of {found.table.format} with "
+                    f"skipped {found.name}: refresh an index of {found.table.format} with "
                     "Spark, or from Python by SkippingIndex.on(table).refresh()",
                     file=sys.stderr,
                 )
@@ -216,9 +216,9 @@ def _refresh_without_spark(store: str | None, tables: Sequence[str]) -> int:
 
 
 def _refresh(named: Sequence[tuple[str, Callable[[], SkippingIndex]]]) -> int:
-    """Each index, opened by its own function, whatever becomes of the others.
+    """Refresh each index, opened by its own function; go on after a failure.
 
-    Several may have one name: whoever may write to the store chooses it.
+    Several may have one name, which anyone with write access to the store can choose.
     """
     failed = 0
     for n, (name, open) in enumerate(named, start=1):
@@ -252,7 +252,7 @@ def _open_definition(spark: SparkSession, definition: Definition) -> SkippingInd
 
 
 def _definitions(store: IndexStore) -> list[Definition]:
-    """The live ones, by name."""
+    """Return the live definitions, by name."""
     try:
         found = [d.value for d in store.definitions() if not d.value.dropped]
     except NoStore:

@@ -211,46 +211,46 @@ class SkippingIndex:
         columns: Sequence[str] | None = None,
         files: int | None = None,
     ) -> Advice:
-        """Advice for a table that need not have an index yet: see `skipping.advise.analyze`.
+        """Recommend index types for a table, indexed or not: see `skipping.advise.analyze`.
 
-        Raises TableError without a Spark session, whose statistics and settings it takes.
+        Raises TableError without a Spark session.
         """
         if not hasattr(spark, "conf"):
             raise TableError(f"ANALYZE needs a Spark session, not a {type(spark).__name__}")
-        from skipping.advise.analyze import analyze  # Spark's: an index of PyIceberg's does without
+        from skipping.advise.analyze import analyze  # imports Spark
 
         return analyze(spark, table, columns=columns, files=files)
 
     @property
     def spark(self) -> SparkSession:
-        """The session that it was opened with; raises TableError if there is none."""
+        """The session that opened the index; raises TableError if it was opened without Spark."""
         if spark := self._source.spark:
             return spark
         raise TableError(f"{self.table.name} was opened without Spark, which this operation needs")
 
     @property
     def definition(self) -> Definition:
-        """What it is."""
+        """The columns, types and options of the index."""
         return self._definition.value
 
     @property
     def revision(self) -> Revision:
-        """How often the definition was written."""
+        """The number of writes of the definition."""
         return self._definition.revision
 
     @property
     def state(self) -> State:
-        """How it stands."""
+        """How much of the table is indexed, and the last error."""
         return self.store.state(self.definition.index)
 
     @property
     def replaced(self) -> bool:
-        """Whether the table was replaced since; then nothing is skipped until `refresh`."""
+        """Whether the table was replaced; then no file is skipped until `refresh`."""
         return is_replaced(self.definition, self.table)
 
     @property
     def options(self) -> IndexOptions:
-        """The options it was defined with, or got since."""
+        """The current options."""
         return IndexOptions.of(dict(self.definition.options))
 
     def refresh(
@@ -261,18 +261,23 @@ class SkippingIndex:
         until: int | None = None,
         retry: bool = True,
     ) -> State:
-        """Index every file of the version that is newest now; returns when that is done.
+        """Index the files of the table's newest version that have no entry, and wait for it.
 
-        With `limit`, no more than so many files; with `until`, of that version. `token` is that of
-        the lease, for its owner; files that could not be read before are tried again, without
-        `retry` only when that is due. Goes on with the definition as it is when somebody alters it
-        meanwhile. Raises DefinitionError if it was dropped, Conflict if another has the lease. An
-        interrupt (Ctrl-C) ends the build.
+        Uses the new definition if it changes meanwhile. Ctrl-C ends the build.
+
+        Args:
+            token: the fencing token of the lease, for its holder.
+            limit: the maximum number of files.
+            until: the table version to index in place of the newest.
+            retry: whether to read files again that could not be read; else only when that is due.
+
+        Raises DefinitionError if the index was dropped, Conflict if another process has the lease.
+
         """
         run = partial(self._refresh, token, limit, until, retry=retry)
         if self._source.spark is None:
             return run()
-        from skipping.indexing.interrupts import run_interruptibly  # Spark's
+        from skipping.indexing.interrupts import run_interruptibly  # imports Spark
 
         return run_interruptibly(self._source.spark, run)
 
@@ -307,9 +312,10 @@ class SkippingIndex:
         return state
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
-        """The files of a version, the newest, that lack an entry or a sketch: path and size.
+        """Return path and size of the files that lack an entry or a sketch.
 
-        Those that could not be read among them, without `retry` only when they are due.
+        They are those of the newest version, or of `until`. Files that could not be read are among
+        them; without `retry` only when it is time to try again.
         """
         if self.replaced:
             return self.table.files().select(["path", "size"])
@@ -325,18 +331,18 @@ class SkippingIndex:
         return list_files(self._pending.todo)
 
     def reread(self) -> None:
-        """See what others made of the definition."""
+        """Read the definition again: other processes may have changed it."""
         self._definition = reload_definition(self.store, self._definition)
 
     def carry_over(self) -> None:
-        """Give the definition to the incarnation that the table is now, if it was replaced."""
+        """Move the definition to the current table, if the table was replaced."""
         if not self.replaced:
             return
         providers = self._source.settings().providers
         self._definition = carry_over(self.store, self._definition, self.table, providers)
 
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
-        """Index more columns, or columns with more kinds, and build what is new."""
+        """Add columns or index types, and build them."""
         specs, providers = column_specs(columns), self._source.settings().providers
         available, before = self.table.columns(), self.definition.columns
         self.alter(lambda d: add_columns(d, specs, available, providers))
@@ -344,29 +350,29 @@ class SkippingIndex:
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
-        """Take columns out of the index, or single kinds of them: `"a, b MIN_MAX"`."""
+        """Remove columns, or single index types of columns: `"a, b MIN_MAX"`."""
         drops, providers = column_drops(columns), self._source.settings().providers
         self.alter(lambda d: drop_columns(d, drops, self.table.columns(), providers))
 
     def alter(self, change: Callable[[Definition], Definition]) -> None:
-        """Change the definition, as it is by now; raises DefinitionError if it was dropped."""
+        """Change the current definition; raises DefinitionError if it was dropped."""
         self._definition = alter_definition(self.store, self._definition, change)
         invalidate(self.store)
 
     def drop(self) -> None:
-        """Ask it no more; VACUUM removes what it keeps."""
+        """Drop the index: queries do not use it any more; VACUUM removes its entries."""
         self.alter(lambda definition: replace(definition, dropped=True))
 
     def vacuum(self) -> int:
-        """Remove entries of files that no live version of the table can read; how many."""
+        """Remove the entries of files that no version of the table needs; return their number."""
         count = vacuum(self.store, self.table, self.definition.index)
         invalidate(self.store)
         return count
 
     def files(self, predicate: Predicate | str | None = None) -> pa.Table:
-        """The entries: the IDENTITY columns, and for each sketch whether it is known.
+        """Return the entries: the IDENTITY columns, and for each sketch whether it is known.
 
-        With a predicate, that of `lookup`, those that it does not prune.
+        With a predicate (as in `lookup`), only those of files that it does not prune.
         """
         columns = self.definition.columns
         known = [f"{i.sketch}_known" for i in columns]
@@ -377,36 +383,35 @@ class SkippingIndex:
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
     def lookup(self, predicate: Predicate | str) -> ScanPlan:
-        """What would be skipped of the table's newest version.
+        """Return how many files of the table's newest version a predicate prunes.
 
-        A predicate is SQL text as WHERE of CREATE SKIPPING INDEX takes it (`"dep_time > 2300"`), or
-        made of `providers`: leaves name columns as SQL does, values are Python's
-        (`Compare("dep_time", ">", 2300)`), for `In` an Arrow array. Anything else is a TypeError.
+        A predicate is SQL text like WHERE of CREATE SKIPPING INDEX (`"dep_time > 2300"`), or an
+        object of `providers`: `Compare("dep_time", ">", 2300)`, with column names as in SQL and
+        Python values; `In` takes an Arrow array. Anything else is a TypeError.
         """
         return self._query.plan(predicate, self.table)
 
     def why(self, predicate: Predicate | str) -> pa.Table:
-        """The files of the table's newest version, and what prunes each for a predicate.
+        """Return the files of the table's newest version, and what prunes each for a predicate.
 
-        Columns: `path`, `size`, `ordinal` (null: the index does not know the file), `pruned`,
-        and for each sketch that was asked, under the label that explain shows, whether it alone
-        prunes the file. A file whose `pruned` is false survived: no label is true, or, under
-        an OR, not all are. The predicate is that of `lookup`.
+        Columns: `path`, `size`, `ordinal` (null: the file has no entry), `pruned`, and for each
+        condition, under its label in explain, whether it alone prunes the file. Where `pruned` is
+        false, no condition prunes the file, or under an OR not all do. Takes a predicate of `lookup`.
         """
         return self._query.why(predicate, self.table)
 
     def scan(
         self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
     ) -> IndexedScan | FileScan:
-        """The matching rows, read from the files that may have one, without Spark.
+        """Return a scan of the matching rows that opens only files that can match, without Spark.
 
-        Of a PyIceberg table it is `Table.scan`: takes what that takes and gives what that gives
-        (`to_arrow`, `to_pandas`, `count`, ...), the same rows. Of a `DeltaTable`, at the version
-        that it is at, and of a Parquet folder, as it is now, it takes a predicate as `lookup` does,
-        `selected_fields` and `limit`, and gives a scan with the same methods: `select`,
-        `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`, `count`. Its filter
-        is evaluated as Spark would; what cannot be is a DefinitionError, and a file that cannot be
-        read exactly a TableError.
+        For a PyIceberg table it takes the arguments of `Table.scan` and returns the same rows with
+        the same methods (`to_arrow`, `to_pandas`, `count`, ...). For a `DeltaTable`, at its
+        version, and for a Parquet folder, as it is now, it takes a predicate as in `lookup`,
+        `selected_fields` and `limit`; the scan has `select`, `plan_files` (paths), `to_arrow`,
+        `to_arrow_batch_reader`, `to_pandas` and `count`. It evaluates the filter as Spark does; it
+        raises DefinitionError for a filter and TableError for a file where it cannot do that
+        exactly.
 
         Of all, the filter may be an expression of `pyarrow.compute`, Polars or Ibis, which then
         decides which rows there are, and `keys` are the values of join keys by column, any number
@@ -419,7 +424,7 @@ class SkippingIndex:
         `to_daft()` and `to_dataset()` (Arrow's) read lazily, too: what the engine selects, of the
         files that its own filter leaves.
 
-        Raises TableError for a table of a Spark session, which skips files by itself.
+        Raises TableError for a table of a Spark session, where queries skip files.
         """
         if not isinstance(row_filter, str) or row_filter:
             options["row_filter"] = row_filter
@@ -428,10 +433,10 @@ class SkippingIndex:
         return open_scan(self._query, self.table, **options)
 
     def verify(self, row_filter: Any = "", **options: Any) -> Verification:
-        """Read, of a `scan`, also the files that are left out: none may hold a matching row.
+        """Read the files that a scan skips, too, and check that none has a matching row.
 
-        Takes what `scan` takes, without Spark as that (with Spark: `rewrite.verify`). Says how many
-        rows and files there were; raises WrongAnswer, naming the files, where the index is wrong.
+        Takes the arguments of `scan`. Returns the numbers of rows and files; raises WrongAnswer
+        with the files if the index is wrong. With Spark use `rewrite.verify`.
         """
         return self.scan(row_filter, **options).verify()
 
@@ -444,15 +449,19 @@ class SkippingIndex:
         suffix: str = "_right",
         **options: Any,
     ) -> Joined:
-        """The rows of the table joined with those of a dimension that have equal keys.
+        """Return a scan of the table's rows joined with the rows of a dimension with equal keys.
 
-        An inner join, as Polars' and DuckDB's `USING`: the dimension's keys are collected first,
-        and only files that may have one are opened; of several columns of which the index has a
-        composite, only files that may have one of their tuples. `dimension` is a table of Arrow, a
-        frame of Polars or pandas, a relation of DuckDB, or another scan. `on` names columns that
-        both have, or of each column of the table that of the dimension. Columns are the table's,
-        then the dimension's but its keys, with the suffix where the table has that name. Takes what
-        `scan` does, and gives `to_arrow`, `to_polars`, `to_duckdb` and so on as a scan does.
+        An inner join, like `USING` in Polars and DuckDB. It collects the dimension's keys first,
+        and opens only files that can have one of them. A composite of several key columns prunes by
+        their tuples. The columns are the table's, then the dimension's except its keys.
+
+        Args:
+            dimension: an Arrow table, a frame of Polars or pandas, a relation of DuckDB, or a scan.
+            on: names of columns of both, or a mapping from the table's columns to the dimension's.
+            row_filter: as in `scan`.
+            suffix: appended to the dimension's columns whose names the table has, too.
+            options: as in `scan`.
+
         """
         from skipping.scans.join import join  # imports NumPy
 
@@ -461,10 +470,10 @@ class SkippingIndex:
         )
 
     def describe(self) -> dict[str, str | None]:
-        """Facts about it, as `DESCRIBE SKIPPING INDEX EXTENDED` shows them: text, None for none.
+        """Return the facts that `DESCRIBE SKIPPING INDEX EXTENDED` shows, as text or None.
 
-        Its table, store, state and options, how far it is behind, how many files it has; then
-        `column a.b` for each column, with its kinds, and why new files have no sketch, if so.
+        They are the table, store, state and options, the lag and the number of files; then
+        `column a.b` for each column, with its index types, and why new files get no sketch, if so.
         """
         gaps = find_gaps(self.definition, self.table.columns(), self._source.settings().providers)
         return describe(self.store, self.table, self.definition, self.files(), gaps)
@@ -475,7 +484,7 @@ class SkippingIndex:
         return f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {stands}>"
 
     def _repr_html_(self) -> str:
-        """A table of what `describe` says, for notebooks; the repr where that cannot be asked."""
+        """Return `describe` as an HTML table for notebooks; the repr if that fails."""
         try:
             facts = self.describe()
         except SkippingError:

@@ -25,17 +25,17 @@ __all__ = ["KEPT", "PRUNED", "FileMap", "draw_files", "file_map", "format_count"
 KEPT, PRUNED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
 
 _FILES = 400
-"""Of more files so many are drawn, evenly picked, and besides as many of those that are kept."""
+"""Maximum of files drawn, picked evenly, and of matching files drawn in addition."""
 
 _WITH_DOTS, _DOTS = 60, 60
-"""Files up to which values are drawn, and values of a file that are."""
+"""Limits for drawing values: of files, and of values in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMap:
     """Files to draw: their ranges as positions, some values, and which are pruned.
 
-    `ticks` are positions with their words. `total` and `kept` count all files, drawn or not.
+    `ticks` are positions with labels. `total` and `kept` count all files, drawn or not.
     """
 
     low: npt.NDArray[np.float64]
@@ -48,14 +48,14 @@ class FileMap:
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes of a figure of their own; raises DefinitionError without matplotlib."""
+    """Return axes of a new figure; raises DefinitionError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise DefinitionError(
-            "pictures need matplotlib: pip install 'lakehouse-file-skipping[plot]'"
+            "plots need matplotlib: pip install 'lakehouse-file-skipping[plot]'"
         ) from error
-    # Not pyplot, which would keep every figure and choose a window system.
+    # Not pyplot, which keeps every figure in memory and chooses a window system.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure.subplots()
 
@@ -67,12 +67,11 @@ def file_map(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw each file of a table as a bar from its least to its greatest value of a column.
+    """Draw each file of a table as a bar from the min to the max of a column.
 
-    Where a file holds few values they are dots on its bar. With a predicate (that of
-    `SkippingIndex.lookup`), the files that are kept for it stand out from those pruned. Files
-    are sorted by their ranges; of more than some hundred only as many are drawn, evenly picked.
-    Reads the column in the files drawn.
+    A file with few values has dots on its bar. With a predicate (as in `SkippingIndex.lookup`), the
+    colour shows which files are pruned. Files are sorted by their ranges; of more than 400, 400 are
+    drawn, picked evenly. Reads the column in the files that are drawn.
     """
     return draw_files(_make_map(index, column, predicate), column, ax=ax)
 
@@ -105,7 +104,7 @@ def _make_map(index: SkippingIndex, column: str, predicate: Predicate | str | No
 
 
 class _Scale:
-    """From normalised values to positions: numbers as they are, text by its place in the order."""
+    """Positions of normalised values: numbers as they are, text by its rank."""
 
     def __init__(self, files: pa.Table, type: str) -> None:
         self._type = type
@@ -147,7 +146,7 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     for picked, colour, name, above in _groups(gone, len(shown)):
         low, high = files.low[shown[picked]], files.high[shown[picked]]
         ax.hlines(rows[picked], low, high, color=colour, lw=thick, zorder=above)
-        # A range that is a point, or too short to be seen.
+        # A range that is too short to be seen.
         least = max(0.8 * thick, 2.2 if above > 2 else 1.0)
         short = high - low < 0.004 * width
         flat = low[short], rows[picked][short]
@@ -157,12 +156,12 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
         values = files.values[file]
         if 2 < len(values) <= _DOTS and len(shown) <= _WITH_DOTS:
             ax.scatter(values, np.full(len(values), row), s=min(thick, 4), color="#222", zorder=5)
-    # Names and values are no formulas, whatever dollars they have.
+    # Names and values are not formulas, even with dollar signs.
     words = [_short(text) for _, text in files.ticks]
     ax.set_xticks([at for at, _ in files.ticks], words, parse_math=False)
     ax.set_xlabel(column, parse_math=False)
     some = f", {len(shown):,} drawn" if len(shown) < files.total else ""
-    ax.set_ylabel(f"files, by their least value{some}")
+    ax.set_ylabel(f"files, by their min{some}")
     ax.set_yticks([])
     ax.set_ylim(-1, len(shown))
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -175,14 +174,14 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
 
 
 def format_count(files: int) -> str:
-    """A number of files in words."""
+    """Return a number of files as text."""
     return f"{files:,} file{'' if files == 1 else 's'}"
 
 
 def _evenly(
     files: npt.NDArray[np.int64], gone: npt.NDArray[np.bool_] | None
 ) -> npt.NDArray[np.int64]:
-    """Some of the files in their order: _FILES of all, and as many of those that are kept."""
+    """Return up to _FILES of all files, and up to _FILES of the matching ones, in order."""
     picked = np.zeros(len(files), np.bool_)
     kept = np.zeros(0, np.int64) if gone is None else np.flatnonzero(~gone)
     for group in (np.arange(len(files)), kept):

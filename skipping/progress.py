@@ -1,7 +1,6 @@
-"""Progress of what takes long: a bar in a terminal and in a notebook, else lines in the log.
+"""Progress of long operations: a bar in a terminal and in a notebook, else lines in the log.
 
-The lines come every few seconds, at INFO, from the logger `skipping.progress`; like those of any
-library they are seen where the program has set up logging. What is done at once shows nothing.
+The logger `skipping.progress` logs a line every few seconds at INFO. Short operations show nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _SOON, _EVERY = 0.5, 5.0
 
 
 class _LogBar(tqdm):  # type: ignore[misc]
-    """A bar that is lines in the log."""
+    """A bar that logs lines."""
 
-    monitor_interval = 0  # no thread that draws
+    monitor_interval = 0  # no drawing thread
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         if msg != "":  # which would clear a terminal
@@ -42,9 +41,9 @@ class _LogBar(tqdm):  # type: ignore[misc]
 
 
 def progress(total: int | None, unit: str, what: str, *, is_background: bool = False) -> tqdm[Any]:
-    """A context whose `update(n)` says that n more are done, of `total` where that is known.
+    """Return a context whose `update(n)` adds n to the progress, of `total` if that is known.
 
-    `unit` is a plural, as files. What runs in the background is never drawn, only logged.
+    `unit` is a plural such as "files". With `is_background` it is logged, not drawn.
     """
     shown: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
     if is_background or not (in_notebook() or _in_terminal()):
@@ -62,6 +61,6 @@ def _in_terminal() -> bool:
 
 
 def in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this, which shows output that is no terminal's."""
+    """Return whether a Jupyter kernel runs this, which has no terminal."""
     shell = sys.modules.get("IPython")
     return shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", ())

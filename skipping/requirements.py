@@ -1,4 +1,4 @@
-"""Which Spark this release works with, and what to say where it is not there."""
+"""The releases of Spark, Delta and Iceberg that this release works with, and checks for them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ICEBERG = ("1.11", "1.12")
 """The releases of Iceberg whose scans are known; a session brings the first."""
 
 INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
-"""What brings all of it."""
+"""The command that installs all of them."""
 
 
 def require_own(package: str) -> None:
-    """Raise ImportError if Python finds another package of that name in place of ours.
+    """Raise ImportError if Python finds another package of this name.
 
-    A folder `providers` or `rewrite` beside the user's program hides ours, and what it lacks would
-    fail later with an error that names neither.
+    A folder `providers` or `rewrite` next to the user's program hides the package of this project;
+    later errors would name neither.
     """
     spec = find_spec(package)
     places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
@@ -48,17 +48,17 @@ def require_own(package: str) -> None:
 
 
 def require_spark() -> None:
-    """Raise ImportError, naming what to install, unless PySpark is there in the right release."""
+    """Raise ImportError with the command to install, unless the right PySpark is installed."""
     if find_spec("pyspark") is None:
         raise ImportError(f"this needs Apache Spark {SPARK}: {INSTALL}")
-    # Not the metadata, which a Spark that was unpacked beside Python does not have.
+    # Not the metadata, which an unpacked Spark next to Python does not have.
     from pyspark import __version__ as found
 
     require_release("PySpark", found, SPARK)
 
 
 def require_delta() -> None:
-    """Raise ImportError, naming what to install, unless delta-spark is there in its release."""
+    """Raise ImportError with the command to install, unless the right delta-spark is installed."""
     if find_spec("delta") is None:
         raise ImportError(f"a session with Delta tables needs delta-spark {DELTA}: {INSTALL}")
     try:
@@ -69,7 +69,7 @@ def require_delta() -> None:
 
 
 def require_release(what: str, found: str, *needed: str, install: str = INSTALL) -> None:
-    """Raise ImportError unless a version is of one of some releases, in any of its patches."""
+    """Raise ImportError unless a version is a patch of one of some releases."""
     if ".".join(found.split(".")[:2]) not in needed:
         raise ImportError(
             f"{what} {found} is here, and this release works with {' or '.join(needed)} only: "

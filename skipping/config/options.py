@@ -1,6 +1,6 @@
-"""The WITH options of an index: one table of what there is, what it means, and what is refused.
+"""The WITH options of an index, in one table.
 
-Flint's options are all in it, so that its statements run, or fail with the reason by name.
+It includes all options of Flint, so that Flint's statements run, or fail with a reason.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from skipping.config.index_settings import read_index_settings
 __all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
 
 INTERVAL = 10.0
-"""Seconds between two looks at a table that an index follows, unless told otherwise."""
+"""Seconds between two polls of a table by the stream of its index, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: its values (the first is the default), what it means, whether ALTER may set it.
 
-    Instead of values it may have a reader, which raises ValueError or KeyError for what is not as
-    `takes` says. `later` says what to do instead while it is not supported (of an option with
-    values: while a value is not the default); `never` says why it has no meaning here.
+    Instead of values it may have a function `read`, which raises ValueError or KeyError for a value
+    that does not match `takes`. `later` is the workaround for an option, or a value other than the
+    default, that is not supported. `never` is why an option has no meaning here.
     """
 
     name: str
@@ -63,13 +63,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "build",
         (True, False),
-        "whether CREATE indexes the files there are, or leaves that to REFRESH",
+        "whether CREATE indexes the existing files, or leaves that to REFRESH",
         alter=False,
     ),
     Option(
         "auto_refresh",
         (False, True),
-        "whether the index follows its table by itself",
+        "whether the index is refreshed automatically",
     ),
     Option(
         "incremental_refresh",
@@ -80,37 +80,37 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "scheduler_mode",
         ("internal", "external"),
-        "who refreshes an index that follows its table: a stream in the session that made it so, "
+        "what refreshes the index automatically: a stream in the session that set auto_refresh, "
         "or your scheduler, which runs python -m skipping refresh",
     ),
     Option(
         "refresh_interval",
         (),
-        "how often the stream looks whether its table has a new version",
+        "how often the stream checks whether its table has a new version",
         read=_interval,
         takes="a duration above zero such as 30 seconds, 1 minute, 500ms, or seconds",
     ),
     Option(
         "checkpoint_location",
         (),
-        "the folder where the stream keeps its place, under one that the session names; it may be "
-        "deleted, the index knows better",
+        "the folder for the checkpoint of the stream, under one that the session allows; it may be "
+        "deleted at any time",
         read=_place,
         takes="a folder, without user and password",
     ),
     Option(
         "max_files_per_batch",
         (),
-        "how many files one step of the stream indexes at most",
+        "how many files a micro-batch of the stream indexes at most",
         read=_count,
         takes="a number of files, 1 or more",
     ),
     Option(
         "extra_options",
         (),
-        "in Flint, options handed to the stream and its source",
+        "in Flint, options for the stream and its source",
         alter=False,
-        never="the table's log is followed as the session reads it; see max_files_per_batch",
+        never="the stream reads the table's log as the session does; see max_files_per_batch",
     ),
     Option(
         "index_settings",
@@ -128,14 +128,14 @@ OPTIONS: tuple[Option, ...] = (
         (),
         "in Flint, mappings of the OpenSearch index",
         alter=False,
-        never="each field is mapped for the kind that asks it, and what can do without _source is "
-        "left out of it already; index_settings sets shards and replicas",
+        never="each field is mapped as its index type needs it, and _source holds only what that "
+        "requires; index_settings sets shards and replicas",
     ),
     Option(
         "watermark_delay",
         (),
         "in Flint, how late rows of a materialized view may come",
-        never="files are followed through the table's log, none comes late",
+        never="the stream reads files from the table's log, so none comes late",
     ),
     Option(
         "output_mode",
@@ -152,14 +152,14 @@ OPTIONS: tuple[Option, ...] = (
         never="an entry is identified by the path and size of its file",
     ),
 )
-"""Every option there is."""
+"""All options."""
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """The options that this release honours. `refresh_interval` is in seconds."""
+    """The options that this release supports. `refresh_interval` is in seconds."""
 
     build: bool = True
     auto_refresh: bool = False
@@ -172,15 +172,15 @@ class IndexOptions:
 
     @property
     def streamed(self) -> bool:
-        """Whether a stream of ours keeps the index."""
+        """Whether a stream of this project maintains the index."""
         return self.auto_refresh and self.scheduler_mode == "internal"
 
     @classmethod
     def of(cls, mapping: Mapping[str, Param], *, alter: bool = False) -> IndexOptions:
-        """Those of CREATE, or with `alter` those of ALTER; names are case-sensitive as in Flint.
+        """Read the options of CREATE, or with `alter` of ALTER; names are case-sensitive.
 
-        Raises DefinitionError for a name that is unknown (the near miss is named), refused or not
-        supported yet, and for a wrong value.
+        Raises DefinitionError for an unknown name (with a suggestion), an option that has no
+        meaning or is not supported, and a wrong value.
         """
         chosen: dict[str, bool | float | str] = {}
         for name, given in mapping.items():
@@ -198,10 +198,10 @@ class IndexOptions:
             if option.later and value != option.values[0]:
                 raise _later_error(f"{name} = {str(value).lower()}", option)
             chosen[name] = value
-        return cls(**chosen)  # type: ignore[arg-type]  # each reader gives its own type
+        return cls(**chosen)  # type: ignore[arg-type]  # `read` returns the type of the field
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """What differs from the defaults, as a definition keeps it; `of(dict(pairs))` reads it."""
+        """Return what differs from the defaults, for a definition; `of(dict(pairs))` reads it."""
         return tuple(
             (field.name, str(value).lower() if isinstance(value, bool) else str(value))
             for field in fields(self)
@@ -213,8 +213,8 @@ def _find_option(name: str) -> Option:
     if option := _BY_NAME.get(name):
         return option
     near = get_close_matches(name.lower(), _BY_NAME, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
-    raise _option_error(name, f"no option {name}: {hint}")
+    hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(_BY_NAME)}"
+    raise _option_error(name, f"unknown option {name}: {hint}")
 
 
 def _option_error(name: str, message: str) -> DefinitionError:
@@ -235,9 +235,9 @@ def _read(option: Option, given: Param) -> float | int | str:
 
 
 def _one_of(option: Option, given: Param) -> bool | str:
-    """The value among the option's; booleans also as text, text in any case, as in Flint."""
+    """Return one of the option's values; booleans also as text, text in any case, as in Flint."""
     for value in option.values:
-        # The type counts: 1 == True, and `build = 1` is a slip.
+        # Compare types too: 1 == True, but `build = 1` is a mistake.
         if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
             return value
     choices = " or ".join(str(value).lower() for value in option.values)

@@ -1,7 +1,7 @@
-"""The settings of a session, `spark.skipping.*`: what there is, what it takes, what it means.
+"""The settings of a session, `spark.skipping.*`.
 
-The fields of `Settings` are the table: each carries its key, its reader and its meaning, and
-`SETTINGS` lists them for a reference page.
+Each field of `Settings` has the key, the reader and the meaning of a setting; `SETTINGS` lists them
+for the reference page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _setting(
     shown: bool = True,
     fixed: bool = False,
 ) -> _T:
-    """A field of Settings that carries its row of the table."""
+    """Return a field of Settings that has its Setting."""
     row = Setting(key, text, takes, meaning, read, fixed)
     made: _T = field(default=default, metadata={"setting": row}, repr=shown)
     return made
@@ -271,10 +271,10 @@ class Settings:
 
     @classmethod
     def of(cls, mapping: Mapping[str, str]) -> Settings:
-        """The settings in a session's configuration; keys outside `spark.skipping.` are not ours.
+        """Read the settings from a session's configuration; ignores keys without `spark.skipping.`.
 
-        Raises SettingError for a key that is unknown (the near miss is named) or of a later
-        release, and for a value that the setting does not take.
+        Raises SettingError for a key that is unknown (with a suggestion) or of a later release, and
+        for a wrong value.
         """
         settings, wrong = cls._read(mapping)
         if wrong:
@@ -283,10 +283,10 @@ class Settings:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """The settings where there is no session: `cache.maxBytes` is SKIPPING_CACHE_MAX_BYTES.
+        """Read the settings from the environment: `cache.maxBytes` is SKIPPING_CACHE_MAX_BYTES.
 
-        The login of OpenSearch is not among them: it is read where it is used. Raises SettingError
-        for a value that the setting does not take; other variables are not ours.
+        Ignores the login of OpenSearch, which is read where it is used. Raises SettingError for a
+        wrong value.
         """
         values: dict[str, object] = {}
         for name, row in _ROWS.items():
@@ -303,7 +303,7 @@ class Settings:
 
     @classmethod
     def lenient(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-        """What `of` gives, with the default in place of what it would refuse, and the reasons."""
+        """Return the settings like `of`, with defaults for wrong values, and the errors."""
         return cls._read(mapping)
 
     @classmethod
@@ -322,11 +322,11 @@ class Settings:
                 values[name] = setting.read(given.strip())
             except (KeyError, ValueError):
                 wrong.append(f"{key} takes {setting.takes}, not {given!r}")
-        return cls(**values), tuple(wrong)  # type: ignore[arg-type]  # each reader gives its type
+        return cls(**values), tuple(wrong)  # type: ignore[arg-type]  # `read` returns the type of the field
 
 
 def variable(key: str) -> str:
-    """The environment variable of a setting, where there is no session to have it.
+    """Return the environment variable of a setting, for use without a session.
 
     >>> variable("timeout"), variable("cache.maxBytes")
     ('SKIPPING_TIMEOUT', 'SKIPPING_CACHE_MAX_BYTES')
@@ -338,7 +338,7 @@ _ROWS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Setti
 _FIELDS = {row.key: name for name, row in _ROWS.items()}
 
 SETTINGS: tuple[Setting, ...] = tuple(_ROWS.values())
-"""Every setting there is, in the order of a reference page."""
+"""All settings, in the order of the reference page."""
 
 
 def _refusal(key: str) -> str:

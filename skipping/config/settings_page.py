@@ -8,7 +8,7 @@ __all__ = ["page"]
 
 
 def page() -> str:
-    """A Markdown table of every setting, in the order of `SETTINGS`."""
+    """Return a Markdown table of all settings, in the order of `SETTINGS`."""
     rows = [f"| `{PREFIX}` | default | takes | |", "|---|---|---|---|"]
     for setting in SETTINGS:
         default = f"`{setting.default}`" if setting.default else ""

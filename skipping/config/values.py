@@ -1,4 +1,4 @@
-"""What settings take: each reads its text, and raises KeyError or ValueError for another."""
+"""Readers of settings: each returns the value of a text, or raises KeyError or ValueError."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ _CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
 
 
 def boolean(text: str) -> bool:
-    """True or False."""
+    """Read true or false."""
     choices = {"true": True, "false": False}
     return choices[text.lower()]
 
 
 def mode(text: str) -> Mode:
-    """`fallback` or `strict`."""
+    """Read `fallback` or `strict`."""
     choices: dict[str, Mode] = {"fallback": "fallback", "strict": "strict"}
     return choices[text.lower()]
 
 
 def text(text: str) -> str | None:
-    """The text, None if it is empty."""
+    """Return the text, None if it is empty."""
     return text or None
 
 
 def given(text: str) -> str:
-    """The text, which is not empty."""
+    """Return the text, which must not be empty."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def duration(text: str) -> float:
-    """Seconds."""
+    """Read a duration in seconds."""
     match = _DURATION.fullmatch(text.lower())
     if match is None:
         raise ValueError(text)
@@ -85,7 +85,7 @@ def duration(text: str) -> float:
 
 
 def budget(text: str) -> float:
-    """Seconds, more than none."""
+    """Read a duration above zero in seconds."""
     seconds = duration(text)
     if seconds == 0:
         raise ValueError(text)
@@ -93,7 +93,7 @@ def budget(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """From 0 to 1."""
+    """Read a number from 0 to 1."""
     part = float(text)
     if not 0 <= part <= 1:
         raise ValueError(text)
@@ -101,7 +101,7 @@ def share(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Bytes."""
+    """Read a size in bytes."""
     match = _SIZE.fullmatch(text.lower())
     if match is None:
         raise ValueError(text)
@@ -109,12 +109,12 @@ def size(text: str) -> int:
 
 
 def folders(text: str) -> tuple[str, ...]:
-    """Paths, with commas between them."""
+    """Read paths, separated by commas."""
     return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
 def classes(text: str) -> tuple[str, ...]:
-    """Paths of classes, as `module:Class`."""
+    """Read paths of classes as `module:Class`, separated by commas."""
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     for path in paths:
         if not _CLASS.fullmatch(path):

@@ -150,7 +150,7 @@ class TestCreate:
         store = store_of(spark, settings_of(spark)).location
         # A thread logs counters every minute, under a name of their own.
         said = [r.getMessage() for r in caplog.records if r.name == "skipping"]
-        assert said == [f"skipping index of spark_catalog.default.{t} in {store}"]
+        assert said == [f"skipping index defined: table=spark_catalog.default.{t} store={store}"]
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 5")
         assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 3, 0, 1)
 
@@ -184,7 +184,7 @@ class TestCreate:
     def test_a_second_index_points_at_the_table(self, spark: SparkSession, t: str) -> None:
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
         message = refused(spark, f"CREATE SKIPPING INDEX ON {t} (s VALUE_LIST)", StatementError)
-        assert f"{t} has a skipping index already: ALTER SKIPPING INDEX ON {t} ADD (" in message
+        assert f"{t} already has a skipping index: ALTER SKIPPING INDEX ON {t} ADD (" in message
         assert word(message) == t
 
     def test_without_a_build_all_files_are_unknown_and_read(
@@ -297,7 +297,11 @@ class TestCreate:
             ("(id MIN_MAX, ID MIN_MAX)", "MIN_MAX", "id MIN_MAX is given twice"),
             ("(s VALUE_LIST, s VALUE_SET)", "VALUE_SET", "s VALUE_LIST is given twice"),
             ("(s PARTITION)", "PARTITION", "partition"),
-            ("(id MIN_MAX) WITH (bild = false)", "bild", r"no option bild: did you mean build\?"),
+            (
+                "(id MIN_MAX) WITH (bild = false)",
+                "bild",
+                r"option bild: did you mean build\?",
+            ),
             ("(id MIN_MAX) WITH (build = maybe)", "maybe", "expected a value"),
             ("(id MIN_MAX) WITH (build = 'maybe')", "build", "takes true or false, not 'maybe'"),
             ("(id MIN_MAX) WITH (refresh_interval = 0)", "refresh_interval", "a duration above"),
