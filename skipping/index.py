@@ -396,7 +396,7 @@ class SkippingIndex:
 
         Columns: `path`, `size`, `ordinal` (null: the file has no entry), `pruned`, and for each
         condition, under its label in explain, whether it alone prunes the file. Where `pruned` is
-        false, no condition prunes the file, or under an OR not all do. Takes a predicate of `lookup`.
+        false, no condition prunes the file, or under an OR not all do. Predicates: see `lookup`.
         """
         return self._query.why(predicate, self.table)
 
