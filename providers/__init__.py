@@ -1,6 +1,6 @@
-"""Index kinds: what is kept of a file, and which predicates it can prune.
+"""Index types: what each stores for a file, and which predicates prune the file.
 
-Nothing here knows of Spark, stores or table formats.
+This package imports neither Spark nor stores nor table formats.
 """
 
 from providers.addresses import Addresses

@@ -1,11 +1,11 @@
 """ADDRESSES(n): the IP addresses in a text column, as intervals of their numbers.
 
-A text that is an IPv4 address without leading zeros, or an IPv6 address in hexadecimal, is kept as
-the 16 bytes of the address (IPv4 as `::ffff:0:0/96` has it), in `intervals`. All other texts of a
-file are in a few of their own, so that `-` and `unknown` among addresses cost nothing.
+A text that is an IPv4 address without leading zeros, or an IPv6 address in hexadecimal, is stored
+as the 16 bytes of the address, in `intervals`; IPv4 is mapped into `::ffff:0:0/96`. All other texts
+of a file have intervals of their own, so that `-` and `unknown` do not widen those of addresses.
 
-What is asked is about text. Two equal texts are the same address, or none. A text that begins with
-`10.1.` is an address of 10.1.0.0/16, or none; with `2001:db8:` it is one of 2001:db8::/32, or none.
+Conditions are about text. Equal texts are the same address, or not an address. A text that begins
+with `10.1.` is an address in 10.1.0.0/16, or not an address; with `2001:db8:`, in 2001:db8::/32.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = r"\A" + r"\.".join(f"(?P<o{i}>{_OCTET[1:-1]})" for i in range(4)) + r"\z"
 _OCTETS = re.compile(rf"(?:{_OCTET}\.){{1,3}}")
 _GROUPS = re.compile("(?:[0-9a-fA-F]{1,4}:){1,7}")
-# With zones, or an IPv4 address at the end, releases of Python differ in what they take.
+# Releases of Python differ in parsing zones and IPv4 endings.
 _IPV6 = r"\A[0-9a-fA-F:]{2,39}\z"
 _MAPPED = bytes(10) + b"\xff\xff"
 _BYTES = Domain("binary", pa.binary())
 
 OTHERS = 4
-"""Intervals of texts that are no addresses: mostly there is a word or two."""
+"""Intervals of other texts: mostly there is a word or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +73,18 @@ class Addresses(intervals.IntervalsProvider):
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Addresses:
-        """Of a text column; raises DefinitionError for another, and for an `n` out of range."""
+        """Index one text column; raises DefinitionError for another type, or `n` out of range."""
         (column,) = columns
         n = intervals.count_of(cls.kind, params)
         if column.domain != domain_of(pa.string()):
             raise DefinitionError(
-                f"ADDRESSES is for columns of text, and {column.name} has values of type "
-                f"{column.domain.name}"
+                f"ADDRESSES requires a STRING column; {column.name} has values of type "
+                f"{column.domain.name}: use RANGES"
             )
         return cls(column.domain, n)
 
     def fields(self) -> tuple[Field, ...]:
-        """Of the intervals of both; `others`, 1 where a text is no address; `nulls`, of rows."""
+        """Return the fields of both intervals; `others`, 1 if there are other texts; `nulls`."""
         others = intervals.fields(self.domain.stored, OTHERS)
         return (
             *intervals.fields(_BYTES.stored, self.n),
@@ -94,11 +94,11 @@ class Addresses(intervals.IntervalsProvider):
         )
 
     def collector(self) -> AddressesCollector:
-        """A new collector, for one file."""
+        """Return a new collector, for one file."""
         return AddressesCollector(self.domain, self.n)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Tests of the addresses that satisfy the leaf, or of the other texts: a row has either."""
+        """Return tests of the addresses, or of the other texts: a row has one of them."""
         match leaf:
             case Comparison(_, "=", value):
                 return self._in(pa.array([value], self.domain.stored))
@@ -113,11 +113,11 @@ class Addresses(intervals.IntervalsProvider):
             case IsNull(_, False):
                 return FieldCompare("nulls", ">", 0)
             case _:
-                return None  # the order of texts is not that of addresses
+                return None  # texts and addresses have different orders
         return None if asked is None else _any(asked, self._others(leaf))
 
     def _networks(self, prefixes: Sequence[str]) -> IndexPredicate | None:
-        """Of the addresses that may begin with one of these; None where one says no network."""
+        """Return tests of the networks of prefixes; None if a prefix has no network."""
         found = [_network(prefix) for prefix in prefixes]
         asked = simplify(Or(tuple(Between("", *ends) if ends else Unknown() for ends in found)))
         if isinstance(asked, Between | Within):
@@ -130,7 +130,7 @@ class Addresses(intervals.IntervalsProvider):
         return _any(asked, self._others(In.of("", others)) if len(others) else None)
 
     def _others(self, leaf: Leaf) -> IndexPredicate | None:
-        """Their intervals, where there are any: no store answers from fields that nobody wrote."""
+        """Return tests of the other texts, if there are any: else their fields have no values."""
         asked = intervals.rewrite(leaf, self.domain, OTHERS)
         if asked is None:
             return None
@@ -152,7 +152,7 @@ def _of_others(test: Test) -> Test:
 
 
 class AddressesCollector:
-    """Keeps the intervals of both."""
+    """Collects the intervals of both."""
 
     def __init__(self, domain: Domain, n: int) -> None:
         self._addresses = intervals.IntervalsCollector(_BYTES, n)
@@ -160,14 +160,14 @@ class AddressesCollector:
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take a part's texts."""
+        """Add the texts of a part."""
         self._nulls += nulls
         addresses, others = _split_addresses(distinct)
         self._addresses.add(addresses)
         self._others.add(others)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """What is known of both; None where a cut text has nothing above it."""
+        """Return the fields of both; None if a cut text cannot be rounded up."""
         addresses, others = self._addresses.finish(), self._others.finish()
         if addresses is None or others is None:
             return None
@@ -176,7 +176,7 @@ class AddressesCollector:
 
 
 def _split_addresses(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The 16 bytes of the distinct texts that are addresses, and the others as they are."""
+    """Return the 16 bytes of the distinct texts that are addresses, and the other texts."""
     octets = pc.extract_regex(texts, _IPV4)
     rest = texts.filter(octets.is_null())
     octets = octets.drop_null()
@@ -201,7 +201,7 @@ def _pack(text: str) -> bytes | None:
 
 
 def _network(prefix: str) -> tuple[bytes, bytes] | None:
-    """The least and the greatest address whose text may begin so; None: no part of it is whole."""
+    """Return the first and last address of a prefix's network; None: no part is complete."""
     if octets := _OCTETS.match(prefix):
         known = _MAPPED + bytes(map(int, octets[0].split(".")[:-1]))
     elif groups := _GROUPS.match(prefix):

@@ -1,8 +1,8 @@
-"""The interface of an index kind: what it keeps of a file, how it collects it, what it answers.
+"""The interface of an index type: what it stores for a file, and which files it can prune.
 
-A kind is one class in one file. It never reads files, talks to a store, or sees And, Or and Not;
-it turns the distinct values of one file into a few fields and one leaf of a predicate into tests
-of those fields. All values it meets are normalised (`providers.values`).
+An index type is one class in one file. It never reads files, calls a store, or sees And, Or and
+Not. It turns the distinct values of one file into a few fields, and one leaf of a predicate into
+tests of these fields. All its values are normalised (`providers.values`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Param: TypeAlias = int | float | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to be indexed: display name, domain, and whether it is a partition column."""
+    """A column to index: display name, domain, and whether it is a partition column."""
 
     name: str
     domain: Domain
@@ -33,7 +33,7 @@ class Column:
 
 
 class Layout(Enum):
-    """How a store keeps a field: one value a file, a set of values a file, or opaque bytes."""
+    """How a store stores a field: one value a file, a set of values a file, or opaque bytes."""
 
     SCALAR = "scalar"
     TERMS = "terms"
@@ -42,10 +42,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a sketch; `type` is int64, string or binary, for TERMS that of one term.
+    """One field of a sketch; `type` is int64, string or binary, for TERMS the type of one term.
 
-    BYTES are binary. A sketch may have `part`s, named by a letter, of which each is known or not by
-    itself; tests of one name it as their `sketch`.
+    BYTES are binary. A sketch may have `part`s, named by a letter; each part is known or unknown
+    independently. Tests of a part name it in `sketch`.
     """
 
     name: str
@@ -55,72 +55,71 @@ class Field:
 
     @property
     def column(self) -> str:
-        """What it is called after the number of the sketch, as in `s3_low` and `s3o_low`."""
+        """The name of the field after the number of the sketch, as in `s3_low` and `s3o_low`."""
         return f"{self.part}_{self.name}"
 
 
 class Collector(Protocol):
-    """Gathers one column of one file."""
+    """Collects one column of one file."""
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Take the distinct, null-free, normalised values of a part of the file.
 
-        Of a kind with `only_extremes`, the least and the greatest of them will do; of a part with
-        more than the kind's `most`, any that are more, with these two. Parts may repeat each
-        other's values.
-        `nulls` counts the part's null rows.
+        With `only_extremes`, the min and max are enough. Of a part with more than `most` values,
+        more than `most` of them are enough, with the min and max. Parts may repeat values of
+        others. `nulls` counts the part's null rows.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
-        """The fields' values by name (a TERMS field as an Arrow array); None means unknown.
+        """Return the fields' values by name (TERMS as an Arrow array); None: unknown.
 
-        Those of a part by `o_low`; a part without a value is not known, nor is the sketch itself.
-        A column of only nulls is known and has no values: its fields may be None, not the answer.
+        The fields of a part are named like `o_low`; a part without values is unknown, and so is the
+        sketch. A column of only nulls is known: its fields may be None, but not the result.
         """
 
 
 class SkippingProvider(Protocol):
-    """One index kind with its columns and parameters; immutable and picklable."""
+    """An index type with its columns and parameters; immutable and picklable."""
 
     kind: ClassVar[str]
 
     only_extremes: ClassVar[bool]
-    """Whether its collector needs no more of a part than its least and greatest value."""
+    """Whether its collector needs only the min and max of a part."""
 
     @property
     def most(self) -> int | None:
-        """How many distinct values of a file it can use at all; with more the file is unknown."""
+        """The maximum of distinct values; a file with more is unknown. None: no maximum."""
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:
-        """Build it, or raise DefinitionError for a type or parameter it cannot be sound on.
+        """Create it; raises DefinitionError for a type or parameter that it does not support.
 
         Positional parameters of a statement arrive under the names in `signature`.
         """
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Names of the parameters in the order in which a statement may give them.
+        """Return the names of the parameters, in the order of a statement without names.
 
-        `given` are the values that it gives without names: a kind may take several orders.
+        `given` are the values of the statement: an index type may accept several orders.
         """
 
     def fields(self) -> tuple[Field, ...]:
-        """What is kept for one file, beside whether anything is known at all."""
+        """Return what is stored for one file, in addition to the flag `known`."""
 
     def collector(self) -> Collector:
-        """A new collector, for one file."""
+        """Return a new collector, for one file."""
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Tests that hold for every file with a row satisfying `leaf`; None is no opinion.
+        """Return tests that hold for every file with a matching row; None: it cannot help.
 
         The leaf's values are normalised and of the column's domain (`providers.predicate.fits`).
         """
 
     def survival(self, leaf: Leaf) -> float:
-        """Share of the files without a match that the tests of `leaf` are expected to keep.
+        """Return the expected share of non-matching files that the tests of `leaf` do not prune.
 
-        From 0 to 1, as far as it follows from the leaf alone. Past a half they are not asked.
-        A kind may have a method `sharper(leaf, most)`: the parameters, as a statement names them,
-        with which the share is at most `most`, or None. Explain shows them.
+        It is from 0 to 1, as far as it follows from the leaf alone; tests above 0.5 are not used.
+        An index type may have a method `sharper(leaf, most)`, which returns the parameters of a
+        statement that limit the share to `most`, or None. Explain shows them.
         """

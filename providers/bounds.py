@@ -1,7 +1,4 @@
-"""The least and the greatest value of a file: what is kept, how, and what it answers.
-
-The kinds that keep bounds (MIN_MAX, PARTITION) are made of this.
-"""
+"""The min and max of a file: fields, collector and tests, for MIN_MAX and PARTITION."""
 
 from __future__ import annotations
 
@@ -42,22 +39,22 @@ from providers.values import Domain, common_prefix, successor, truncate
 __all__ = ["LONGEST", "BoundsCollector", "BoundsProvider", "fields", "rewrite", "round_up"]
 
 TELLING = 64
-"""Bytes of a text or binary bound past what the least and the greatest value begin with alike."""
+"""Bytes of a text or binary bound after the common prefix of min and max."""
 
 LONGEST = 512
-"""Bytes of a text or binary bound at most; longer ones are cut, the maximum rounded up."""
+"""Maximum of bytes of a text or binary bound; longer ones are cut, the max rounded up."""
 
 
 def fields(domain: Domain) -> tuple[Field, ...]:
-    """`low` and `high` (null: no values), and `nulls`, a count of rows."""
+    """Return `low` and `high` (null: no values), and `nulls`, a count of rows."""
     return Field("low", domain.stored), Field("high", domain.stored), Field("nulls", pa.int64())
 
 
 def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
-    """Bounds against the leaf; exact for any number of keys.
+    """Compare the bounds with a leaf; exact for any number of keys.
 
-    `!=` and NOT IN must not look at the bounds one by one: {1, 3} has min != 2 != max and both
-    `x != 2`; only bounds that lie within the excluded values prove that nothing else is there.
+    `!=` and NOT IN prune a file only if all values from min to max are excluded: testing each bound
+    alone is wrong, because bounds 1 and 3 do not exclude a value 2.
     """
     match leaf:
         case Comparison():
@@ -112,7 +109,7 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
 
 
 def _prefixes(leaf: StartsWithAny, domain: Domain) -> IndexPredicate:
-    """As ranges up to what comes after; the last may have no end."""
+    """Return prefixes as ranges; the last may have no end."""
     starts: list[Anything] = leaf.prefixes.to_pylist()
     ends = [successor(prefix) for prefix in starts]
     open_from = [FieldCompare("high", ">=", a) for a, b in zip(starts, ends, strict=True) if not b]
@@ -123,9 +120,9 @@ def _prefixes(leaf: StartsWithAny, domain: Domain) -> IndexPredicate:
 
 
 def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """First and last of each run of keys with no value of the domain between them.
+    """Return the first and last key of each run of adjacent keys.
 
-    Whatever is stored as integers has runs; for others every key is a run of its own.
+    Only types that are stored as integers have runs; every other key is its own run.
     """
     if not pa.types.is_integer(keys.type) or not len(keys):
         return keys, keys
@@ -172,7 +169,7 @@ class BoundsProvider:
 
 
 class BoundsCollector:
-    """Keeps the running bounds."""
+    """Collects the bounds."""
 
     def __init__(self) -> None:
         self._low: Anything = None
@@ -189,7 +186,7 @@ class BoundsCollector:
             self._high = high if self._high is None else max(self._high, high)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The bounds, cut where they tell enough; None where a cut maximum has nothing above it."""
+        """Return the bounds, cut; None if a cut max cannot be rounded up."""
         limit = min(common_prefix(self._low, self._high) + TELLING, LONGEST)
         high = round_up(self._high, limit)
         if high is None and self._high is not None:
@@ -198,6 +195,6 @@ class BoundsCollector:
 
 
 def round_up(value: Anything, limit: int) -> Anything:
-    """A text or binary value of about `limit` bytes that is not below `value`; None without one."""
+    """Return a value of about `limit` bytes that is not below `value`; None if there is none."""
     cut = truncate(value, limit)
     return cut if cut == value else successor(cut)

@@ -1,18 +1,18 @@
-"""What can go wrong, as one tree. Building an index and statements raise; reading never does.
+"""The errors of this project, as one tree. Builds and statements raise them; queries never do.
 
 SkippingError
 ├── StatementError     the text of a statement is wrong; the message points at the word
-├── DefinitionError    a column, kind or parameter that an index cannot be sound on
+├── DefinitionError    a column, type or parameter that an index does not support
 │   └── NoIndex        a table without an index, where one is needed
-├── SettingError       a setting that does not exist or a value it does not take
-├── SessionError       a Spark session that cannot carry the hooks
-├── WrongAnswer        a query that answered otherwise with its indexes than without (verify)
-├── TableError         a table that is not there or cannot be followed
-└── StoreError         a store that is away, locked, corrupt, too new or not allowed
-    ├── NoStore        there is none: nothing was created yet, or it was deleted
-    ├── Damaged        what it holds is not what was written: flipped bits, a torn copy
-    ├── Rewound        its past is not the one that was remembered, as after a restore
-    └── Conflict       somebody else changed the definition first; read it again
+├── SettingError       an unknown setting, or a wrong value
+├── SessionError       a Spark session that does not support the hooks
+├── WrongAnswer        a query with another result without its indexes (verify)
+├── TableError         a table that does not exist or cannot be read
+└── StoreError         a store that is unreachable, locked, corrupt, too new or forbidden
+    ├── NoStore        no store: nothing was created yet, or it was deleted
+    ├── Damaged        other bytes than were written: flipped bits, an inconsistent copy
+    ├── Rewound        an older state than before, as after a restore
+    └── Conflict       another process changed the definition first; read it again
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def first_line(error: object) -> str:
-    r"""What an error says, without the stack traces that Java's go on with; or else its type.
+    r"""Return the text of an error without a Java stack trace; without a text, its type.
 
     >>> first_line(ValueError("no such file\n  at java.io")), first_line(TimeoutError())
     ('no such file', 'TimeoutError')
@@ -45,7 +45,7 @@ def first_line(error: object) -> str:
 
 
 class SkippingError(Exception):
-    """Every error of this project. The message says what to do about it."""
+    """The root of all errors of this project. The message says what to do."""
 
 
 class StatementError(SkippingError):
@@ -53,10 +53,10 @@ class StatementError(SkippingError):
 
 
 class DefinitionError(SkippingError):
-    """A column, kind or parameter that an index cannot be sound on.
+    """A column, index type or parameter that an index does not support.
 
-    `position` or `about` say where in a statement the word stands, as far as whoever raises knows:
-    a position in its text, or the name of a part of it.
+    `position` (in the text) or `about` (the name of a part) locate the word in a statement, if
+    known.
     """
 
     def __init__(
@@ -72,36 +72,36 @@ class NoIndex(DefinitionError):
 
 
 class SettingError(SkippingError):
-    """A setting that does not exist, or a value that it does not take."""
+    """An unknown setting, or a wrong value."""
 
 
 class SessionError(SkippingError):
-    """A Spark session that cannot carry the hooks."""
+    """A Spark session that does not support the hooks."""
 
 
 class WrongAnswer(SkippingError):
-    """A query answered otherwise with its indexes than without; the message says what differs."""
+    """A query returned other rows with its indexes than without; the message has the difference."""
 
 
 class TableError(SkippingError):
-    """A table that is not there, or that cannot be followed."""
+    """A table that does not exist, or cannot be read."""
 
 
 class StoreError(SkippingError):
-    """A store that is away, locked, corrupt, written by a newer release, or not allowed."""
+    """A store that is unreachable, locked, corrupt, of a newer release, or forbidden."""
 
 
 class NoStore(StoreError):
-    """There is no store: nothing was created in it yet, or it was deleted."""
+    """There is no store: nothing was created yet, or it was deleted."""
 
 
 class Damaged(StoreError):
-    """What the store holds is not what was written: bits flipped, or copies of several moments."""
+    """The store has other bytes than were written: flipped bits, or an inconsistent copy."""
 
 
 class Rewound(StoreError):
-    """The store has another past than the one that was remembered, as after a restore."""
+    """The store has an older state than before, as after a restore."""
 
 
 class Conflict(StoreError):
-    """A compare-and-set lost: somebody else changed the definition first."""
+    """A compare-and-set failed: another process changed the definition first."""

@@ -1,6 +1,6 @@
-"""The values of a file as a few closed intervals: what is kept, how, and what it answers.
+"""A few closed intervals with all values of a file: fields, collector and tests.
 
-The kinds that keep intervals (RANGES, ADDRESSES) are made of this.
+RANGES and ADDRESSES use it.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ __all__ = [
 ]
 
 COUNT = 16
-"""Intervals a file unless the definition says otherwise."""
+"""Intervals of a file by default."""
 
 MOST = 32
-"""Intervals a file at most: each is two fields in every store and one test of every question."""
+"""Maximum of intervals of a file: each is two fields of an entry and one test of every lookup."""
 
 SPARE = 8
-"""Times as many intervals are kept while a file is read: a gap that is not among its widest so far
-may be in the end, when others turned out to be filled."""
+"""Factor of intervals that the collector keeps while it reads a file: a gap that is not among the
+widest now may be in the end, when values fill the others."""
 
 TELLING = 32
-"""Bytes of a text or binary end past what the least and the greatest value begin with alike."""
+"""Bytes of a text or binary end after the common prefix of min and max."""
 
 _Mask = npt.NDArray[np.bool_]
 _Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
@@ -80,31 +80,30 @@ class IntervalsProvider:
 
 
 def count_of(kind: str, params: Mapping[str, Param]) -> int:
-    """The parameter `n`; raises DefinitionError for another, and for one that is not 2 to MOST."""
+    """Return the parameter `n`; raises DefinitionError unless it is from 2 to MOST."""
     if unknown := set(params) - {"n"}:
         raise DefinitionError(f"{kind} takes n, not {', '.join(sorted(unknown))}")
     n = params.get("n", COUNT)
     if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
         raise DefinitionError(
             f"{kind} takes an n of 2 to {MOST} intervals, not {n!r}: "
-            "MIN_MAX keeps one, VALUE_LIST every value"
+            "MIN_MAX stores one, VALUE_LIST every value"
         )
     return n
 
 
 def fields(stored: pa.DataType, n: int) -> tuple[Field, ...]:
-    """`low0`, `high0`, `low1`, ... in order; null: no values.
+    """Return `low0`, `high0`, `low1`, ... in order; null: no values.
 
-    A file with fewer intervals has its last again in the others, so that in each field there is
-    something that a store can answer from.
+    A file with fewer intervals repeats its last one, so that stores find a value in every field.
     """
     return tuple(Field(f"{end}{i}", stored) for i in range(n) for end in ("low", "high"))
 
 
 def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
-    """The tests of bounds, asked of each interval as if its values were a file's.
+    """Return the tests of bounds for each interval, joined by OR.
 
-    A row that satisfies the leaf has its value in one of them, so one of them holds.
+    The value of a matching row is in one of the intervals, so the tests of that interval hold.
     """
     rough = bounds.rewrite(leaf, domain)
     if rough is None:
@@ -113,14 +112,14 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
         case IsNull(_, False):
             return rough
         case IsNull() | Comparison(_, "<" | "<="):
-            return _of(rough, 0)  # has the least value
+            return _of(rough, 0)  # has the min
         case Comparison(_, ">" | ">="):
-            return _of(rough, n - 1)  # the greatest
+            return _of(rough, n - 1)  # has the max
     return AnyOf(tuple(_of(rough, i) for i in range(n)))
 
 
 def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
-    """The predicate about `low` and `high`, asked of those of interval `i`."""
+    """Rename `low` and `high` in a predicate to the fields of interval `i`."""
 
     def rename(test: Test) -> Test:
         match test:
@@ -134,9 +133,9 @@ def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
 
 
 class IntervalsCollector:
-    """Keeps the intervals by their ends: all that `_inside` does not join are apart.
+    """Collects intervals by their ends.
 
-    `_inside[i]`: whether what lies between the ends `i` and `i + 1` belongs to an interval.
+    `_inside[i]` is true if an interval covers the values between the ends `i` and `i + 1`.
     """
 
     def __init__(self, domain: Domain, n: int) -> None:
@@ -147,7 +146,7 @@ class IntervalsCollector:
         self._is_bounded = True
 
     def add(self, distinct: pa.Array) -> None:
-        """Widen the intervals by a part's values, and join those with the least between them."""
+        """Add the values of a part, and join the closest intervals."""
         points, lows, highs = _shorten(distinct)
         if highs.null_count:
             self._is_bounded = False
@@ -163,7 +162,7 @@ class IntervalsCollector:
         self._join(SPARE * self._n)
 
     def _join(self, most: int) -> None:
-        """Keep the widest gaps only, so many that there are `most` intervals."""
+        """Keep only the widest gaps, between `most` intervals."""
         gaps = np.flatnonzero(~self._inside)
         if len(gaps) >= most:
             widths = _widths(self._ends, self._domain)[gaps]
@@ -174,7 +173,7 @@ class IntervalsCollector:
         self._inside = ~np.isin(kept[:-1], gaps)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The fields' values; None where a cut end has nothing above it."""
+        """Return the fields' values; None if a cut end cannot be rounded up."""
         if not self._is_bounded:
             return None
         if not len(self._ends):
@@ -196,9 +195,9 @@ class IntervalsCollector:
 
 
 def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """The values that are short, and of each long one the ends of an interval that holds it.
+    """Return the short values, and for each long value the ends of an interval with it.
 
-    A null among the latter: nothing lies above it.
+    An end is null if no value is above it.
     """
     none = values.slice(0, 0)
     if pa.types.is_integer(values.type):
@@ -213,7 +212,7 @@ def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _places(some: pa.Array, among: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each of a few values, which may repeat, is among many distinct ones, which have it."""
+    """Return the positions of a few values, with repeats, among many distinct ones."""
     encoded = some.dictionary_encode()
     found = pc.index_in(among, value_set=encoded.dictionary)
     places = np.zeros(len(encoded.dictionary), np.int64)
@@ -223,16 +222,16 @@ def _places(some: pa.Array, among: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _in_order(values: pa.Array) -> pa.Array:
-    """The distinct values, sorted."""
+    """Sort distinct values."""
     if pa.types.is_integer(values.type):
-        numbers = np.sort(values.to_numpy())  # np.unique hashes first, which takes longer
+        numbers = np.sort(values.to_numpy())  # np.unique hashes first, which is slower
         return pa.array(numbers[np.append(True, numbers[1:] != numbers[:-1])], values.type)
     distinct = pc.unique(values)
     return distinct.take(pc.sort_indices(distinct))
 
 
 def _widths(values: pa.Array, domain: Domain) -> _Widths:
-    """How far apart each two neighbours of the sorted values are, in a measure of the domain's."""
+    """Return the distances between neighbours of the sorted values, in a measure of the domain."""
     if domain.name == "float":
         bits = values.to_numpy()
         doubles = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits).view(np.float64)
@@ -244,12 +243,12 @@ def _widths(values: pa.Array, domain: Domain) -> _Widths:
         return apart
     start = common_prefix(values[0].as_py(), values[-1].as_py())
     above, below = (np.diff(_digits(values, at)) for at in (start, start + 8))
-    # Where the first eight bytes differ the next hardly count.
+    # If the first eight bytes differ, the next ones hardly matter.
     return np.where(above > 0, above.astype(np.float64) * 2.0**64, below)
 
 
 def _digits(values: pa.Array, start: int) -> npt.NDArray[np.uint64]:
-    """The eight bytes from `start` of each text or binary value as a number; 0 past its end."""
+    """Return eight bytes from `start` of each text or binary value as a number; 0 past its end."""
     _, offsets, data = values.buffers()
     edges = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     octets = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))

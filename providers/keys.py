@@ -1,9 +1,9 @@
-"""Keys of a join as other engines have them: any column of values, made the values of a column.
+"""Join keys from other libraries, converted to values of a column.
 
-A key equals a value where both are one normalised value (`providers.values`): NaN equals itself,
--0.0 equals 0.0, and null equals nothing. A key that is no value of the column's type, such as 2.5
-or 2**40 beside an INT, matches no row. Keys of another kind (text beside numbers) are a TypeError:
-what they would equal depends on who casts which.
+A key equals a value if both normalise to one value (`providers.values`): NaN equals itself, -0.0
+equals 0.0, and null equals nothing. A key outside the column's type, such as 2.5 or 2**40 for an
+INT, matches no row. Keys of another sort (text for numbers) are a TypeError: engines cast them
+differently.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _EXACT = 2**53
 """Integers up to this are exact as doubles."""
 
 _DIGITS = {pa.int64(): 18, pa.binary(): 38}
-"""Of a decimal, by how its domain is stored."""
+"""Digits of a decimal, by the stored type of its domain."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys as they were given, and their values, which are normalised, distinct and sorted.
+    """Keys as given, and their values: normalised, distinct and sorted.
 
-    `given` is of the column's domain, with null for a key that no value equals.
+    `given` has the column's domain, with null for a key that equals no value.
     """
 
     given: pa.Array
@@ -43,9 +43,9 @@ class Keys:
 
     @classmethod
     def of(cls, name: str, values: Any, type: pa.DataType) -> Keys:
-        """The keys of the column `name`, which has that type; see `as_column` for what they are.
+        """Convert keys (see `as_column`) for the column `name` of a type.
 
-        Raises TypeError for what cannot be compared with the column.
+        Raises TypeError if they cannot be compared with the column.
         """
         column = as_column(values, name)
         try:
@@ -59,13 +59,13 @@ class Keys:
             raise TypeError(f"keys of {name}: {error}") from error
 
     def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
-        """Where each of so many normalised values is among `values`; -1 where it is not."""
+        """Return the position of each normalised value in `values`; -1 if it is not there."""
         if not len(self.values):
             return np.full(len(values), -1, np.int64)
         if self.values.type != pa.int64():
             found = pc.index_in(values, value_set=self.values, skip_nulls=True)
             return np.asarray(found.fill_null(-1), np.int64)
-        # Arrow would hash all keys for each batch: a million take 90 ms.
+        # Arrow would hash all keys for each batch: 90 ms for a million.
         keys, numbers = self.values.to_numpy(), values.fill_null(0).to_numpy(zero_copy_only=False)
         places = np.searchsorted(keys, numbers)
         places[places == len(keys)] = 0
@@ -74,23 +74,23 @@ class Keys:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """Of each key as it was given where it is among `values`; -1 for null."""
+        """The position of each given key in `values`; -1 for null."""
         return self.positions(encode(self.given))
 
 
 def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
-    """One column of values as Arrow: an Arrow or NumPy array, a column of pandas or Polars, a list.
+    """Convert one column to Arrow: an Arrow or NumPy array, a column of pandas or Polars, a list.
 
-    Of a table with several columns (of Arrow, Polars, pandas, a DuckDB relation, a scan) that of
-    the name. Python's values have to be of one type. Dictionaries (pandas' and Polars' categories)
-    are decoded, and UUIDs are their bytes. Raises TypeError for anything else.
+    From a table with several columns (Arrow, Polars, pandas, a DuckDB relation, a scan) it takes
+    the one of the name. Python values must have one type. Decodes dictionaries (categories of
+    pandas and Polars) and converts UUIDs to bytes. Raises TypeError for anything else.
     """
     if hasattr(values, "collect") and not hasattr(values, "__arrow_c_stream__"):
         values = values.collect()  # a LazyFrame
     try:
         column = _as_arrow(values, name)
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise TypeError(f"keys of {name} are no column of values: {error}") from error
+        raise TypeError(f"keys of {name} must be a column of values: {error}") from error
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
     if pa.types.is_struct(column.type):
@@ -105,7 +105,7 @@ def _as_arrow(values: Any, name: str) -> Any:
         if values.ndim == 2:
             values = values[name if name in values else values.columns[0]]
             if values.ndim == 2:
-                raise TypeError(f"there are several columns {name}")
+                raise TypeError(f"there are several columns {name}: rename one")
         return of_pandas(values)
     if hasattr(values, "__arrow_c_stream__"):
         return pa.chunked_array(values)
@@ -114,7 +114,7 @@ def _as_arrow(values: Any, name: str) -> Any:
     if library == "duckdb":
         return pa.chunked_array(values.to_arrow_table().to_batches())
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise TypeError(f"keys of {name} are a column of values, not {type(values).__name__}")
+        raise TypeError(f"keys of {name} must be a column of values, not {type(values).__name__}")
     plain = (value.as_py() if isinstance(value, pa.Scalar) else value for value in values)
     return _of_python([value.bytes if isinstance(value, UUID) else value for value in plain])
 
@@ -131,7 +131,7 @@ def _of_python(values: Sequence[Any]) -> pa.Array:
 
 
 def of_pandas(values: Any) -> pa.Array:
-    """A column of pandas. NaN of floats stays one, which a float column may have."""
+    """Convert a column of pandas. NaN of floats stays NaN."""
     try:
         return pa.array(values, from_pandas=False)
     except OverflowError:
@@ -152,11 +152,11 @@ def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 class _ForeignError(Exception):
-    """Keys of another kind than the column's."""
+    """The keys and the column cannot be compared."""
 
 
 def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
-    """The keys in a type of the column's domain; null for those that are no value of it."""
+    """Convert keys to a type of the column's domain; null for those outside it."""
     type = canonical_type(type)
     domain = domain_of(type)
     if domain is None:
@@ -187,7 +187,7 @@ def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
 
 
 def plain_values(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Values without the other ways in which Arrow stores text, bytes and numbers.
+    """Convert Arrow's variants of text, bytes and numbers to the plain types.
 
     An Arrow UUID and fixed-size bytes become bytes.
     """
@@ -219,11 +219,11 @@ def _integers(keys: pa.Array) -> pa.Array:
         return _where(fits, keys).cast(pa.int64())
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
-    # Integers of pandas are floats as soon as one is missing.
+    # pandas stores integers with missing values as floats.
     numbers = keys.cast(pa.float64())
     whole = _where(pc.and_(pc.is_finite(numbers), pc.equal(numbers, pc.floor(numbers))), numbers)
     if pc.any(pc.greater(pc.abs(whole), float(_EXACT))).as_py():
-        raise _ForeignError  # which integer it was nobody knows any more
+        raise _ForeignError  # the original integer is unknown
     return whole.cast(pa.int64())
 
 
@@ -243,7 +243,7 @@ def _dates(keys: pa.Array) -> pa.Array:
         return keys.cast(pa.date32())
     if not pa.types.is_timestamp(keys.type) or keys.type.tz:
         raise _ForeignError
-    # pandas and NumPy have days only as times.
+    # pandas and NumPy store days as times.
     return _where(pc.equal(pc.floor_temporal(keys, unit="day"), keys), keys).cast(pa.date32())
 
 
@@ -251,7 +251,7 @@ def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
     if not pa.types.is_timestamp(keys.type) or bool(keys.type.tz) != bool(type.tz):
         raise _ForeignError
     if keys.type.unit == "ns":
-        # No column that has an index is finer than microseconds.
+        # No indexed column is finer than microseconds.
         micros = keys.cast(pa.timestamp("us", keys.type.tz), safe=False)
         keys = _where(pc.equal(micros.cast(keys.type), keys), micros)
     return keys.cast(pa.timestamp("us", type.tz))

@@ -84,7 +84,7 @@ class Ngram:
             raise DefinitionError(f"NGRAM takes n, fpp, share, not {', '.join(sorted(unknown))}")
         if column.domain.name != "string":
             raise DefinitionError(
-                f"NGRAM is for columns of text, and {column.name} has values of type "
+                f"NGRAM requires a STRING column; {column.name} has values of type "
                 f"{column.domain.name}: take MIN_MAX or VALUE_LIST"
             )
         n, fpp, share = (params.get(*given) for given in (("n", N), ("fpp", FPP), ("share", SHARE)))

@@ -1,4 +1,4 @@
-"""RANGES(n): up to n closed intervals with all values of a file. Good where columns have holes."""
+"""RANGES(n): up to n closed intervals with all values of a file. Good for columns with gaps."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ class Ranges(intervals.IntervalsProvider):
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ranges:
-        """Intervals of the one column; raises DefinitionError for an `n` out of range."""
+        """Index one column; raises DefinitionError for an `n` out of range."""
         (column,) = columns
         refuse_tuples(cls.kind, column)
         return cls(column.domain, intervals.count_of(cls.kind, params))
 
     def fields(self) -> tuple[Field, ...]:
-        """Those of the intervals, and `nulls`, a count of rows."""
+        """Return the fields of the intervals, and `nulls`, a count of rows."""
         return (*intervals.fields(self.domain.stored, self.n), Field("nulls", pa.int64()))
 
     def collector(self) -> RangesCollector:
-        """A new collector, for one file."""
+        """Return a new collector, for one file."""
         return RangesCollector(self.domain, self.n)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """The tests of the intervals."""
+        """Return the tests of the intervals."""
         return intervals.rewrite(leaf, self.domain, self.n)
 
 
 class RangesCollector:
-    """Keeps the intervals, and counts nulls."""
+    """Collects the intervals, and counts nulls."""
 
     def __init__(self, domain: Domain, n: int) -> None:
         self._intervals = intervals.IntervalsCollector(domain, n)
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Widen the intervals by a part of the file."""
+        """Add a part of the file."""
         self._nulls += nulls
         self._intervals.add(distinct)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The intervals; None where they cannot be kept."""
+        """Return the intervals; None if an end cannot be rounded up."""
         found = self._intervals.finish()
         return None if found is None else {**found, "nulls": self._nulls}

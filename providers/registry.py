@@ -1,4 +1,4 @@
-"""Which kinds there are: our own, installed packages' and those a setting names."""
+"""The index types: those of this project, of installed packages, and of a setting."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from providers.errors import DefinitionError, SettingError
 __all__ = ["ENTRY_POINTS", "find", "kinds"]
 
 ENTRY_POINTS = "skipping.providers"
-"""The entry-point group; our own kinds are found through it like anybody's."""
+"""The entry-point group, of the index types of this project, too."""
 
 _SYNONYMS = {"VALUE_SET": "VALUE_LIST"}  # Flint's word
 
 
 @lru_cache(maxsize=8)
 def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
-    """Every kind by its name, `extra` being classes as `module:Class`.
+    """Return all index types by name; `extra` are classes as `module:Class`.
 
-    Raises SettingError for a class that cannot be loaded, and when two classes claim one name, so
-    that none of them wins unseen.
+    Raises SettingError for a class that cannot be loaded, and for two classes with one name.
     """
     classes = [_load(p, f"entry point {p.name}") for p in entry_points(group=ENTRY_POINTS)]
     classes += [_load(EntryPoint("", p, ENTRY_POINTS), "spark.skipping.providers") for p in extra]
@@ -32,20 +31,20 @@ def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
         kind = _name(provider.kind)
         if found.setdefault(kind, provider) is not provider:
             raise SettingError(
-                f"both {_path(found[kind])} and {_path(provider)} are the index kind {kind}: "
+                f"both {_path(found[kind])} and {_path(provider)} are the index type {kind}: "
                 "remove one of them"
             )
     return found
 
 
 def find(kind: str, extra: Iterable[str] = ()) -> type[SkippingProvider]:
-    """The class of a kind, in any case; raises DefinitionError that names what may be meant."""
+    """Return the class of an index type, in any case; raises DefinitionError with a suggestion."""
     known = kinds(tuple(extra))
     name = _name(kind)
     if name not in known:
         near = get_close_matches(name, (*known, *_SYNONYMS), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-        raise DefinitionError(f"no index kind {kind}: {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"the types are {', '.join(sorted(known))}"
+        raise DefinitionError(f"unknown index type {kind}: {hint}")
     return known[name]
 
 
@@ -56,7 +55,7 @@ def _name(kind: str) -> str:
 def _load(point: EntryPoint, origin: str) -> type[SkippingProvider]:
     try:
         provider: type[SkippingProvider] = point.load()
-    except Exception as error:  # whatever importing somebody's module may raise
+    except Exception as error:  # an import of foreign code may raise anything
         raise SettingError(
             f"{origin}: {point.value!r} cannot be loaded ({type(error).__name__}: {error}); "
             "give module:Class, installed where the driver and the executors run"

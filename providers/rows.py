@@ -1,4 +1,4 @@
-"""Which rows satisfy a predicate, by their normalised values: what an index's answer must cover."""
+"""Evaluate a predicate on normalised values of rows; an index must not prune these rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["matching_rows"]
 
 
 def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """Of each of so many rows whether the predicate is true there, as Spark compares.
+    """Return for each row whether the predicate is true, as Spark compares.
 
-    `values` are those of the columns that its leaves name, normalised (`providers.values`), as the
-    leaves' own are. Raises DefinitionError for a predicate with a part that is Unknown.
+    `values` are those of the leaves' columns, normalised (`providers.values`) like the leaves' own.
+    Raises DefinitionError for a predicate with an Unknown part.
     """
 
     def leaf(node: Leaf | Unknown) -> pa.Array:
@@ -56,7 +56,7 @@ def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: in
 
 
 def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
-    """True, false, or null of each value, as SQL has it."""
+    """Return true, false or null for each value, as SQL does."""
     match leaf:
         case Compare(_, op, value):
             return compare(values, op, value)

@@ -1,10 +1,9 @@
-r"""Tuples: the values of several columns of one row as one value, to be asked for by equality.
+r"""Tuples: the values of several columns of one row as one value, for tests of equality.
 
-A tuple is bytes that tell apart any two that differ (of normalised values, so NaN, -0.0 and widths
-of integers are no matter of theirs): of a number the 8 bytes, biased and big-endian; of text and
-bytes their length in 4 bytes before themselves. A tuple with a null in it is null, as `a = 1 AND
-b = 2` is true of none. The types of the columns are part of the domain: tuples of other types are
-other values.
+A tuple is encoded as bytes, an injective encoding of normalised values: a number as 8 bytes, biased
+and big-endian; text and bytes after their length in 4 bytes. A tuple with a null is null, because
+`a = 1 AND b = 2` is never true for it. The column types are part of the domain: tuples of other
+types are other values.
 
 >>> encode_tuples([pa.array([1, None]), pa.array(["x", "y"])]).to_pylist()
 [b'\x80\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01x', None]
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 TUPLE = "tuple("
-"""What the name of a domain of tuples begins with."""
+"""The prefix of the name of a domain of tuples."""
 
 _TYPE = re.compile(r"tuple<(.+)>")
 _PART = re.compile(r"(?:[^,()]|\([^()]*\))+")
@@ -44,7 +43,7 @@ _BIAS = np.uint64(1 << 63)
 
 
 def tuple_type(types: Sequence[str]) -> str:
-    """How the type of tuples is spelled, of columns with these Spark types.
+    """Return the name of the type of tuples of columns with these Spark types.
 
     >>> tuple_type(["int", "decimal(10,2)"])
     'tuple<int, decimal(10,2)>'
@@ -53,7 +52,7 @@ def tuple_type(types: Sequence[str]) -> str:
 
 
 def part_types(type: str) -> list[str]:
-    """The Spark types of the columns that tuples of a type are of; none for any other type.
+    """Return the Spark types of the columns of a tuple type; none for any other type.
 
     >>> part_types("tuple<int, decimal(10,2)>"), part_types("int")
     (['int', 'decimal(10,2)'], [])
@@ -63,14 +62,14 @@ def part_types(type: str) -> list[str]:
 
 
 def tuple_domain(domains: Sequence[Domain]) -> Domain:
-    """The domain of tuples of such values."""
+    """Return the domain of tuples of values with these types."""
     return Domain(f"{TUPLE}{', '.join(domain.name for domain in domains)})", pa.binary())
 
 
 def domain_of_type(type: str) -> Domain | None:
-    """The domain of a Spark type, or of the type of tuples; None where no index can be sound."""
+    """Return the domain of a Spark type or a tuple type; None if no index type supports it."""
     if parts := part_types(type):
-        domains = [_domain(part) for part in parts]  # none of which is of tuples
+        domains = [_domain(part) for part in parts]  # whose types are not tuples
         known = [domain for domain in domains if domain is not None]
         return tuple_domain(known) if len(known) == len(domains) else None
     return _domain(type)
@@ -82,16 +81,16 @@ def _domain(type: str) -> Domain | None:
 
 
 def refuse_tuples(kind: str, column: Column) -> None:
-    """Raise DefinitionError for tuples, where a kind is for conditions by order."""
+    """Raise DefinitionError for tuples, in an index type for comparisons by order."""
     if column.domain.name.startswith(TUPLE):
         raise DefinitionError(
-            f"{kind} is not for {column.name}: conditions ask tuples for equality only, so "
-            f"take VALUE_LIST or BLOOM_FILTER, and {kind} of each column"
+            f"{kind} does not support {column.name}: tuples are only tested for equality. "
+            f"Use VALUE_LIST or BLOOM_FILTER, and {kind} of each column"
         )
 
 
 def encode_tuples(parts: Sequence[pa.Array]) -> pa.Array:
-    """The tuples of columns of normalised values, row by row; null where one of them is."""
+    """Encode the rows of columns of normalised values as tuples; null if one value is."""
     pieces: list[pa.Array] = []
     for part in parts:
         if part.type == pa.int64():
@@ -105,7 +104,7 @@ def encode_tuples(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
-    """The normalised values in a tuple, of columns with these Spark types."""
+    """Decode the normalised values of a tuple of columns with these Spark types."""
     out: list[Value] = []
     for type in types:
         domain = _domain(type)
@@ -121,7 +120,7 @@ def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
 
 
 def _apply_mask(numbers: npt.NDArray[np.generic], part: pa.Array) -> pa.Array:
-    """The bytes of numbers, null where a part is."""
+    """Set the bytes of numbers to null where a part is null."""
     width = numbers.dtype.itemsize
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(numbers), [None, pa.py_buffer(numbers.tobytes())]

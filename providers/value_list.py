@@ -1,4 +1,4 @@
-"""VALUE_LIST: the distinct values of a file, up to a cap. Good where a file holds few of many."""
+"""VALUE_LIST: the distinct values of a file, up to a limit. Good if a file has few of them."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from providers.values import Domain, successor
 __all__ = ["ValueList"]
 
 OVERFLOW = "o"
-"""The part of the sketch that is known of files with too many values, and of no other. It is a part
-of its own, so that a release that knows nothing of it still finds the list of them unknown."""
+"""The part of the sketch that is known only for files with too many values. It is a separate part:
+an older release still finds the list of such files unknown."""
 
 LIMIT = 1_000
-"""Distinct values kept of a file unless the definition says otherwise."""
+"""Limit of distinct values of a file by default."""
 
 LONGEST = 8_192
-"""Bytes of one term. Longer values make the file unknown: stores refuse or cut longer terms."""
+"""Maximum of bytes of a term. A longer value makes the file unknown: stores refuse or cut it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueList:
-    """All distinct values of one column and the number of nulls, while they are at most `limit`."""
+    """All distinct values of one column, up to `limit`, and the number of nulls."""
 
     kind: ClassVar[str] = "VALUE_LIST"
     only_extremes: ClassVar[bool] = False
@@ -61,12 +61,12 @@ class ValueList:
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """`VALUE_LIST(limit)`."""
+        """Return the name of the only parameter."""
         return ("limit",)
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> ValueList:
-        """The list of the one column; raises DefinitionError for a limit that is not 1 or more."""
+        """Index one column; raises DefinitionError unless `limit` is 1 or more."""
         if unknown := set(params) - {"limit"}:
             raise DefinitionError(f"VALUE_LIST takes limit, not {', '.join(sorted(unknown))}")
         limit = params.get("limit", LIMIT)
@@ -76,11 +76,11 @@ class ValueList:
 
     @property
     def most(self) -> int:
-        """Its `limit`."""
+        """The `limit`."""
         return self.limit
 
     def fields(self) -> tuple[Field, ...]:
-        """`values`, the terms, and `nulls`, a count of rows; in the part OVERFLOW the bounds."""
+        """Return `values`, the terms, and `nulls`, a count; in the part OVERFLOW the bounds."""
         return (
             Field("values", self.domain.stored, Layout.TERMS),
             Field("nulls", pa.int64()),
@@ -88,13 +88,13 @@ class ValueList:
         )
 
     def collector(self) -> ValueListCollector:
-        """A new collector, for one file."""
+        """Return a new collector, for one file."""
         return ValueListCollector(self.domain.stored, self.limit)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """An exact test of the list, and of files with too many values one of their bounds.
+        """Return exact tests of the list, and tests of the bounds of files with too many values.
 
-        Of each file one of the two parts is known, and it is enough that one of them prunes.
+        Each file has one of the two parts, and is pruned if that part prunes it.
         """
         exact, rough = self._exact(leaf), bounds.rewrite(leaf, self.domain)
         if exact is None or rough is None:
@@ -125,10 +125,10 @@ class ValueList:
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
             case EndsWith() | Substring():
-                return None  # no test of terms looks inside of them
+                return None  # tests of terms do not search inside them
 
     def survival(self, leaf: Leaf) -> float:
-        """None: its tests are exact."""
+        """Return 0: the tests are exact."""
         return 0.0
 
 
@@ -141,7 +141,7 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
 
 
 class ValueListCollector:
-    """Keeps the distinct values until there are too many, and the bounds."""
+    """Collects the distinct values until there are too many, and the bounds."""
 
     def __init__(self, stored: pa.DataType, limit: int) -> None:
         self._values: pa.Array | None = pa.array([], stored)
@@ -150,7 +150,7 @@ class ValueListCollector:
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take a part's values; past the limit only their bounds are kept any more."""
+        """Add a part's values; past the limit, only to the bounds."""
         self._nulls += nulls
         self._bounds.add(distinct, nulls)
         if self._values is None:
@@ -162,7 +162,7 @@ class ValueListCollector:
         self._values = merged if len(merged) <= self._limit else None
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The sorted values, or, where there were too many, the bounds."""
+        """Return the sorted values, or the bounds if there were too many."""
         if self._values is None:
             found = self._bounds.finish()
             return found and {f"{OVERFLOW}_{name}": value for name, value in found.items()}

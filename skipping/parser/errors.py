@@ -20,7 +20,7 @@ _NAMES = {
     "SCOPE": "a catalog or catalog.database",
     "COLUMN": "a column name",
     "JOB_NAME": "the name of a job",
-    "KIND": "an index kind such as MIN_MAX",
+    "KIND": "an index type such as MIN_MAX",
     "OPTION": "the name of an option",
 }
 _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE")

@@ -191,7 +191,7 @@ def test_parameters_that_make_no_filter(params: dict[str, Any], says: str) -> No
 
 @pytest.mark.parametrize("type", [pa.int32(), pa.binary(), pa.date32(), pa.bool_()])
 def test_what_is_no_text_is_refused(type: pa.DataType) -> None:
-    with pytest.raises(DefinitionError, match="NGRAM is for columns of text, and x has values"):
+    with pytest.raises(DefinitionError, match="NGRAM requires a STRING column; x has values"):
         kind(type)
 
 

@@ -85,7 +85,7 @@ def test_an_installed_package_brings_a_kind(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_unknown_kind_lists_those_there_are() -> None:
-    with pytest.raises(DefinitionError, match=r"no index kind Z_ORDER: .*MIN_MAX.*VALUE_LIST"):
+    with pytest.raises(DefinitionError, match=r"unknown index type Z_ORDER: .*MIN_MAX.*VALUE_LIST"):
         find("Z_ORDER")
     with pytest.raises(DefinitionError, match="PARITY"):
         find("Z_ORDER", ["third_party:Parity"])

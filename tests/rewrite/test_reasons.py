@@ -290,7 +290,7 @@ def test_a_kind_that_is_not_installed_here(spark: SparkSession) -> None:
     with settings(spark, {"spark.skipping.cache.ttl": "0"}):
         found = same_rows(spark, f"SELECT * FROM {table} WHERE id = 2")
     assert found.opened == 1, str(found.explained)
-    assert "id = ?: no index kind ELSEWHERE" in str(found.explained), str(found.explained)
+    assert "id = ?: unknown index type ELSEWHERE" in str(found.explained), str(found.explained)
     spark.sql(f"DROP SKIPPING INDEX ON {table}")
     spark.sql(f"DROP TABLE {table}")
 

@@ -181,7 +181,7 @@ class TestLife:
     ) -> None:
         with pytest.raises(StatementError, match=r"a closing \) or a comma, not s"):
             SkippingIndex.create(spark, t, "id MIN_MAX s VALUE_LIST", store=store)
-        with pytest.raises(DefinitionError, match="no index kind MINMAX"):
+        with pytest.raises(DefinitionError, match="unknown index type MINMAX"):
             SkippingIndex.create(spark, t, "id MINMAX", store=store)
         with pytest.raises(DefinitionError, match="WHERE nope = 1"):
             SkippingIndex.create(spark, t, "id MIN_MAX", where="nope = 1", store=store)

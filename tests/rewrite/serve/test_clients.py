@@ -169,7 +169,7 @@ def test_a_wrong_statement_is_marked(client: Client, way: str, folder: Path) -> 
     with pytest.raises(ClientError) as caught:
         client.sql(f"CREATE SKIPPING INDEX ON wrong_{way} (id FOO)")
     said = str(caught.value)
-    assert "no index kind FOO: there are ADDRESSES, BLOOM_FILTER" in said
+    assert "unknown index type FOO: the types are ADDRESSES, BLOOM_FILTER" in said
     line, mark = said.splitlines()[2:4]
     assert line[mark.index("^") :].startswith("FOO"), said
 

@@ -114,7 +114,7 @@ def test_numbers_are_not_used_again(spark: SparkSession, t: str, tmp_path: Path)
     [
         ("ADD (nope MIN_MAX)", "no column nope"),
         ("ADD (id MIN_MAX)", "id MIN_MAX is in the index already"),
-        ("ADD (s BLOM_FILTER)", "no index kind BLOM_FILTER"),
+        ("ADD (s BLOM_FILTER)", "unknown index type BLOM_FILTER"),
         ("DROP (nope)", "nope is not in the index: there are id MIN_MAX"),
         ("DROP (id VALUE_LIST)", "id VALUE_LIST is not in the index"),
         ("DROP (id)", "nothing would be left: use DROP SKIPPING INDEX"),

@@ -296,7 +296,7 @@ class TestIndex:
             write_deltalake(folder, pa.table(anew), **mode)  # type: ignore[arg-type]
         facts = index.describe()
         assert (
-            f"string {kind}, known in 1, unknown in new files: {kind} is for columns of text"
+            f"string {kind}, known in 1, unknown in new files: {kind} requires a STRING column"
             in (facts["column s"] or "")
         )
         assert index.refresh().status == "active"
