@@ -1,8 +1,8 @@
-"""BLOOM_FILTER: which values a file may have. Good where a file holds many of very many values.
+"""BLOOM_FILTER: a bloom filter of a file's values. Good if a file has many distinct values.
 
-The filters are pybloom-live's in its own serialised form: `BloomFilter.fromfile` opens what is
-kept, and its `in` says what ours says, of normalised values (bytes: of Python's bytes). Bits are
-set in bulk here, which takes a quarter to a third of the time of its `add`.
+The filters have the serialised form of pybloom-live: `BloomFilter.fromfile` opens a stored filter,
+and its `in` returns the same results for normalised values. This module sets bits in bulk, which
+takes a quarter to a third of the time of pybloom-live's `add`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from providers.values import Domain
 __all__ = ["BloomFilter"]
 
 FPP = 0.01
-"""Share of the files without a key that are kept for it, unless the definition says otherwise."""
+"""Default false-positive rate: the share of files without a key that it does not prune."""
 
 LEAST, MOST = 64, 1 << 22
-"""Capacity of the smallest filter, and of the greatest there can be (5 MB with an fpp of 0.01)."""
+"""Capacity of the smallest filter, and of the largest (5 MB with an fpp of 0.01)."""
 
 CANDIDATES, FIXED = 10, 10_000
-"""Flint's: its filters grow from 1,024 values in so many steps; or all are for so many values."""
+"""Flint's defaults: steps in which filters grow from 1,024 values, or a fixed capacity."""
 
 MOST_KEYS = 10_000
-"""Keys of one question; every file is asked about every key, so more cost more than they save."""
+"""Keys of one lookup; each file is tested for each key, so more keys cost more than they save."""
 
 LARGEST = 1 << 27
-"""Bytes of all distinct values of a file. More make it unknown: they are held in memory."""
+"""Bytes of all distinct values of a file, held in memory. A file with more is unknown."""
 
 _HEADER = "<dQQQQ"  # pybloom's: fpp, slices, bits of a slice, capacity, count
 _COUNT = 8 * calcsize("<dQQQ")  # its first bit
@@ -54,9 +54,9 @@ _BLOCK = 1 << 16  # keys hashed at a time
 class BloomFilter:
     """A filter of the distinct values of one column, and the number of nulls.
 
-    Each file has the smallest filter of a ladder of capacities (64, 128, ... `num_items`) that its
-    values fit, or always that of `num_items` where not `adaptive`. A file with more values than
-    that is unknown: an overfull filter would keep more files than was asked for, unseen.
+    If `adaptive`, each file has the smallest filter for its values, of the capacities 64, 128, ...,
+    `num_items`; else always that of `num_items`. A file with more values is unknown: an overfull
+    filter would silently exceed the false-positive rate.
     """
 
     kind: ClassVar[str] = "BLOOM_FILTER"
@@ -68,7 +68,7 @@ class BloomFilter:
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """`BLOOM_FILTER(fpp, num_items)`, and Flint's, told apart by the first value.
+        """Return the names for `BLOOM_FILTER(fpp, num_items)`, or Flint's, by the first value.
 
         Flint's are `(num_candidates, fpp)` and `(false, num_items, fpp)`.
         """
@@ -82,14 +82,14 @@ class BloomFilter:
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> BloomFilter:
-        """The filter of the one column; raises DefinitionError for parameters that make none.
+        """Index one column; raises DefinitionError for wrong parameters.
 
-        And where pybloom-live is not installed, or hashes in another way than is known here.
+        Raises it, too, if pybloom-live is not installed, or its release hashes differently.
         """
         given = dict(params)
-        if "num_candidate" in given:  # as Flint's manual spells it, not its code
+        if "num_candidate" in given:  # as in Flint's manual, not its code
             if "num_candidates" in given:
-                raise DefinitionError("BLOOM_FILTER: num_candidates is given twice")
+                raise DefinitionError("BLOOM_FILTER: num_candidates is given twice: leave one out")
             given["num_candidates"] = given.pop("num_candidate")
         names = ("fpp", "num_items", "num_candidates", "adaptive")
         if unknown := set(given) - set(names):
@@ -101,11 +101,11 @@ class BloomFilter:
         if not isinstance(adaptive, bool):
             raise DefinitionError(f"BLOOM_FILTER takes adaptive = true or false, not {adaptive!r}")
         made = cls(columns[0].domain, fpp, _items(given, adaptive=adaptive), adaptive)
-        _layout(made.ladder()[0], fpp)  # raises where pybloom-live is not as it has to be
+        _layout(made.ladder()[0], fpp)  # raises if pybloom-live is missing or different
         return made
 
     def ladder(self) -> tuple[int, ...]:
-        """The capacities that files may have, in order."""
+        """The possible capacities of a file's filter, in order."""
         if not self.adaptive:
             return (self.num_items,)
         rungs = (LEAST << step for step in range((MOST // LEAST).bit_length()))
@@ -113,11 +113,11 @@ class BloomFilter:
 
     @property
     def most(self) -> int:
-        """Its `num_items`."""
+        """The `num_items`."""
         return self.num_items
 
     def fields(self) -> tuple[Field, ...]:
-        """`filter` as pybloom-live writes it, its `layout`, and `nulls`, a count of rows."""
+        """Return `filter` in pybloom-live's format, its `layout`, and `nulls`, a count of rows."""
         return (
             Field("filter", pa.binary(), Layout.BYTES),
             Field("layout", pa.int64()),
@@ -125,12 +125,12 @@ class BloomFilter:
         )
 
     def collector(self) -> BloomFilterCollector:
-        """A new collector, for one file; raises DefinitionError where pybloom-live is not."""
+        """Return a new collector, for one file; raises DefinitionError without pybloom-live."""
         _layout(self.ladder()[0], self.fpp)
         return BloomFilterCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """One question for a file of any capacity: `=`, IN up to MOST_KEYS, null tests."""
+        """Return one test for filters of all capacities: `=`, IN up to MOST_KEYS, null tests."""
         match leaf:
             case Comparison(_, "=", value):
                 return self._asks(pa.array([value], self.domain.stored))
@@ -144,7 +144,7 @@ class BloomFilter:
                 return None
 
     def survival(self, leaf: Leaf) -> float:
-        """1 - (1 - fpp)^k: of k keys one is enough to keep a file."""
+        """Return 1 - (1 - fpp)^k: one false positive of k keys keeps a file."""
         match leaf:
             case Comparison(_, "=", _):
                 return self.fpp
@@ -154,14 +154,14 @@ class BloomFilter:
                 return 0.0
 
     def sharper(self, leaf: Leaf, most: float) -> str | None:
-        """The greatest `fpp`, a power of ten, with which `survival` is at most `most`."""
+        """Return the largest `fpp`, a power of ten, with a `survival` of at most `most`."""
         if not isinstance(leaf, In) or not 0 < len(leaf.values) <= MOST_KEYS:
             return None
         exponent = math.floor(math.log10(1 - (1 - most) ** (1 / len(leaf.values))))
         return f"fpp => {10.0**exponent:.{-exponent}f}"
 
     def _any_value(self) -> BitsSet:
-        """The count in the header is not 0: some bit of it is set."""
+        """Return a test that a file has values: a bit of the count in the header is set."""
         bits = _COUNT + np.arange(self.num_items.bit_length(), dtype=np.int64)
         matrix = pa.FixedSizeListArray.from_arrays(pa.array(bits), 1)
         numbers = dict.fromkeys(_layout(rung, self.fpp).number for rung in self.ladder())
@@ -183,7 +183,7 @@ class BloomFilter:
 
 
 def _items(given: Mapping[str, Param], *, adaptive: bool) -> int:
-    """How many values the greatest filter is for."""
+    """Return the capacity of the largest filter."""
     wrong = "num_candidates" if not adaptive else "num_items" if "num_candidates" in given else ""
     if wrong in given:
         other = "num_candidates" if adaptive else "adaptive = false"
@@ -194,13 +194,13 @@ def _items(given: Mapping[str, Param], *, adaptive: bool) -> int:
             raise DefinitionError(f"BLOOM_FILTER takes a {name} from 1 to {most:,}, not {n!r}")
     if not adaptive:
         return int(given.get("num_items", FIXED))
-    # Candidates beyond MOST are not made: a file that needs one is unknown.
+    # There are no candidates above MOST: a file that needs one is unknown.
     candidates = int(given.get("num_candidates", CANDIDATES))
     return int(given.get("num_items", min(1024 << candidates - 1, MOST)))
 
 
 class BloomFilterCollector:
-    """Keeps the distinct values, to see which filter they fit, until there are too many."""
+    """Collects the distinct values, to choose the filter, until there are too many."""
 
     def __init__(self, provider: BloomFilter) -> None:
         self._provider = provider
@@ -209,7 +209,7 @@ class BloomFilterCollector:
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take a part's values; with too many of them nothing is kept any more."""
+        """Add a part's values; drop all values once there are too many."""
         self._nulls += nulls
         if self._parts is None:
             return
@@ -217,7 +217,7 @@ class BloomFilterCollector:
             self._parts = None
             return
         self._parts.append(distinct)
-        # Parts repeat each other's values; seldom merged, they are hashed twice at most on average.
+        # Parts repeat values: merging rarely, each is hashed at most twice on average.
         if sum(map(len, self._parts)) > self._room or _bytes(self._parts) > 2 * LARGEST:
             self._parts = self._merge()
 
@@ -230,7 +230,7 @@ class BloomFilterCollector:
         return [merged]
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The filter, an empty one of no values; None (unknown) when there were too many."""
+        """Return the filter, empty without values; None (unknown) if there were too many."""
         self._parts = self._merge()
         if self._parts is None:
             return None
@@ -246,7 +246,7 @@ def _bytes(parts: Sequence[pa.Array]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How pybloom-live lays out a filter: each hash has `width` bits of its own."""
+    """The layout of a filter in pybloom-live: a slice of `width` bits for each hash."""
 
     capacity: int
     fpp: float
@@ -255,17 +255,17 @@ class _Layout:
 
     @property
     def number(self) -> int:
-        """What tells layouts apart. Not the capacity: where a logarithm is rounded in another way
-        pybloom-live makes another number of slices of it.
+        """The id of the layout. Not the capacity: one capacity has several numbers of slices, where
+        a logarithm is rounded differently.
         """
         return self.slices << 32 | self.width
 
     def positions(self, words: Words) -> npt.NDArray[np.int64]:
-        """The bits of each key (a row), one a slice."""
+        """Return the bits of each key (a row), one a slice."""
         return (words % self.width).astype(np.int64) + np.arange(self.slices) * self.width
 
     def fill(self, values: pa.Array) -> bytes:
-        """The filter of these distinct values."""
+        """Return the filter of distinct values."""
         bits = np.zeros(self.slices * self.width, np.bool_)
         for start in range(0, len(values), _BLOCK):
             keys = keys_of(values.slice(start, _BLOCK))
@@ -277,7 +277,7 @@ class _Layout:
 
 @lru_cache(maxsize=256)
 def _layout(capacity: int, fpp: float) -> _Layout:
-    """What pybloom-live makes of a capacity; raises DefinitionError where it cannot be used."""
+    """Return pybloom-live's layout for a capacity; raises DefinitionError if it cannot be used."""
     try:
         from pybloom_live import BloomFilter as Pybloom
     except ImportError as error:
@@ -287,12 +287,12 @@ def _layout(capacity: int, fpp: float) -> _Layout:
         ) from error
     model = Pybloom(capacity, fpp)
     layout = _Layout(capacity, fpp, model.num_slices, model.bits_per_slice)
-    # Releases differ in how they hash. A filter made by one and asked by another loses rows.
+    # Releases hash differently. Building with one and testing with another would lose rows.
     texts = ["", "a", "\u00e9\0"]
     words = hashes(keys_of(pa.array(texts)), slices=layout.slices, word=word(layout.width))
     if (words % layout.width).tolist() != [list(model.make_hashes(text)) for text in texts]:
         raise DefinitionError(
-            "BLOOM_FILTER cannot use the release of pybloom-live that is installed, it hashes in "
-            "another way: pip install 'lakehouse-file-skipping[bloom]'"
+            "BLOOM_FILTER cannot use the installed release of pybloom-live, which hashes "
+            "differently: pip install 'lakehouse-file-skipping[bloom]'"
         )
     return layout

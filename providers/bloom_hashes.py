@@ -1,7 +1,7 @@
-"""The hashes that pybloom-live makes of keys, many at a time: Arrow in, a matrix out.
+"""The hashes of pybloom-live for many keys at a time: Arrow in, a matrix out.
 
-Its own `make_hashes` gives those of one key. Whoever uses these compares the two first: releases
-of pybloom-live differ in how they hash.
+pybloom-live's `make_hashes` hashes one key. Callers compare the two first, because releases of
+pybloom-live hash differently.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import pyarrow.compute as pc
 __all__ = ["Words", "hashes", "keys_of", "word"]
 
 Words: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
-"""A row a key, a column a slice: numbers yet to be cut to the bits of a slice."""
+"""A row for each key, a column for each slice: numbers before the modulus by the slice's bits."""
 
 
 def word(width: int) -> int:
-    """Bytes of a digest that make the hash for a slice of so many bits, up to 2^31.
+    """Return the bytes of a digest that pybloom-live uses for a slice of some bits, up to 2^31.
 
-    16 bits cut to a slice of some 20,000 favour its first part: such a filter, full, lets through
-    up to 1.2 times its fpp of 0.001 or more, 1.12 times where its capacity is a power of 2.
+    16 bits, reduced to a slice of some 20,000, favour its first part: a full filter of that size
+    has up to 1.2 times its fpp of 0.001 or more, 1.12 times if its capacity is a power of 2.
     """
     return 2 if width < 1 << 15 else 4
 
 
 def keys_of(values: pa.Array) -> pa.Array:
-    """What pybloom-live hashes of each value, its text in UTF-8; of bytes it is Python's `repr`."""
+    """Return the bytes that pybloom-live hashes: the text in UTF-8, for bytes Python's `repr`."""
     if pa.types.is_binary(values.type):
         return pa.array([repr(value).encode() for value in values.to_pylist()], pa.binary())
     return values.cast(pa.string()).cast(pa.binary())
 
 
 def hashes(keys: pa.Array, *, slices: int, word: int) -> Words:
-    """The hashes of each key, one a slice; filters of the same slices and word share them."""
+    """Hash each key for each slice; filters with the same slices and word share the hashes."""
     digest = _digest(8 * slices * word)
     a_digest = digest().digest_size // word
     parts = []
@@ -52,10 +52,10 @@ def hashes(keys: pa.Array, *, slices: int, word: int) -> Words:
 
 
 def _digest(bits: int) -> Callable[..., Any]:
-    """The hash function that pybloom-live takes for so many bits a key."""
+    """Return pybloom-live's hash function for a number of bits a key."""
     if bits > 128:
         steps = ((160, hashlib.sha1), (256, hashlib.sha256), (384, hashlib.sha384))
         return next((function for most, function in steps if bits <= most), hashlib.sha512)
-    from xxhash import xxh128  # pybloom-live brings it
+    from xxhash import xxh128  # a dependency of pybloom-live
 
     return xxh128

@@ -1,8 +1,8 @@
-"""Reference evaluation of tests over a table of sketches, vectorised; what every store must equal.
+"""Reference evaluation of tests over a table of sketches, vectorised. Every store must equal it.
 
-The table has one row a file. Of the sketch `s3` with the fields `low` and `values` it has the
-columns `s3_known` (bool; null = never built), `s3_low` and, for TERMS, `s3_values` as a list; BYTES
-are as SCALAR.
+The table has one row a file. A sketch `s3` with the fields `low` and `values` has the columns
+`s3_known` (bool; null: never built), `s3_low` and, for TERMS, `s3_values` as a list. BYTES are like
+SCALAR.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def find_prunable_rows(test: Test, sketches: pa.Table) -> Mask:
-    """Which rows (files) are pruned: known and the test does not hold."""
+    """Return which rows (files) are pruned: known, and the test does not hold."""
     known = _mask(_column(sketches, f"{test.sketch}_known"))
     return known & ~holds(test, sketches)
 
 
 def holds(test: Test, sketches: pa.Table) -> Mask:
-    """Which rows the test holds for, known or not."""
+    """Return for which rows the test holds, known or not."""
 
     def field(name: str) -> pa.Array:
         return _column(sketches, f"{test.sketch}_{name}")
@@ -73,7 +73,7 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             return _some(field(name), lambda terms: _within(terms, test))
         case BitsSet(name, layout, probes):
             columns = [f"{test.sketch}_{name}", f"{test.sketch}_{layout}"]
-            # In the chunks it has: bytes of many files are more than one Arrow array can hold.
+            # Keep the chunks: one Arrow array cannot hold the bytes of many files.
             batches = sketches.select(columns).to_batches()
             parts = [_bits(batch.column(0), batch.column(1), probes) for batch in batches]
             return np.concatenate([np.zeros(0, np.bool_), *parts])
@@ -100,10 +100,10 @@ def _there(lows: pa.Array, highs: pa.Array) -> Mask:
 def _search(
     keys: pa.Array, values: pa.Array, side: Literal["left", "right"]
 ) -> npt.NDArray[np.int64]:
-    """np.searchsorted over normalised values; the answer for a null value means nothing."""
+    """Search normalised values like np.searchsorted; the result for null has no meaning."""
     if pa.types.is_integer(values.type):
         return np.searchsorted(_numbers(keys), _numbers(values), side=side)
-    # Text and bytes: one binary search for all values at once, each step a comparison in Arrow.
+    # Text and bytes: one binary search for all values, each step a comparison in Arrow.
     # As Python objects (for np.searchsorted) a million keys took seven times as long.
     is_before = pc.less if side == "left" else pc.less_equal
     low = np.zeros(len(values), np.int64)
@@ -138,10 +138,10 @@ def _at_most(highs: pa.Array, ends: pa.Array, index: npt.NDArray[np.int64]) -> M
 
 
 def _some(lists: pa.Array, accept: Callable[[pa.Array], pa.Array]) -> Mask:
-    """Which lists hold a term that `accept` takes; a null or empty list holds none."""
+    """Return which lists have a term that `accept` accepts; null and empty lists have none."""
     terms = pc.list_flatten(lists)
     accepted = _mask(accept(terms))
-    # Not pc.list_parent_indices: it counts what lies beneath null lists, list_flatten does not.
+    # Not pc.list_parent_indices: unlike list_flatten, it counts values beneath null lists.
     parents = np.repeat(np.arange(len(lists)), _numbers(pc.list_value_length(lists)))
     found = np.zeros(len(lists), dtype=np.bool_)
     found[parents[accepted]] = True
@@ -162,7 +162,7 @@ def _within(terms: pa.Array, test: ContainsRange) -> pa.Array:
 def _bits(
     values: pa.Array, layouts: pa.Array, probes: Sequence[tuple[int, pa.FixedSizeListArray]]
 ) -> Mask:
-    """Which values have all bits of some key set, or cannot be told by these probes."""
+    """Return which values have all bits of a key set, or have no probes for their layout."""
     if not len(values):
         return np.zeros(0, np.bool_)
     values = values.cast(pa.large_binary())
@@ -183,10 +183,10 @@ def _bits(
 
 
 def _some_key(octets: npt.NDArray[np.uint8], starts: _Numbers, bits: _Numbers) -> Mask:
-    """Which of the bytes beginning at `starts` have all bits of some key (a row of `bits`) set."""
+    """Return which bytes at `starts` have all bits of some key (a row of `bits`) set."""
     found = np.zeros(len(starts), np.bool_)
     masks = (1 << (bits & 7)).astype(np.uint8)
-    # Key by key, each bit only of the files left: half of them or fewer after every one.
+    # Key by key, test each bit only in the files left: after each, half of them or fewer.
     for places, mask in zip((bits >> 3).tolist(), masks, strict=True):
         rows = np.arange(len(starts))
         for place, bit in zip(places, mask, strict=True):

@@ -1,23 +1,23 @@
-"""Questions to sketches, and why no answer can lose a row.
+"""Tests of sketches, and why pruning by them never loses a row.
 
 The rule. A file may be skipped only if it is *pruned*: proven to hold no row that satisfies the
-query. Everything here answers "which files are pruned", never "which survive", so whatever goes
-missing on the way (an entry, a page, a whole store) leaves files unproven, and they are read.
+query. Everything here returns "which files are pruned", never "which survive". So if anything is
+missing (an entry, a page, a whole store), files are not proven, and they are read.
 
-Tests. A `Test` is a question to one sketch of one file. A provider promises: if some row of the
-file satisfies the leaf, the test holds. So, for a file whose sketch is *known*,
+Tests. A `Test` evaluates one sketch of one file. An index type guarantees: if some row of the file
+satisfies the leaf, the test holds. So, for a file whose sketch is *known*,
 
     find_prunable(test) = known and not holds(test)
 
-A sketch that is not known (never built, over its cap, unreadable) prunes nothing. A column of
-only nulls is known and has no values: no comparison holds for it, so it is pruned, as is due.
+A sketch that is not known (never built, over its limit, unreadable) prunes nothing. A column of
+only nulls is known and has no values: no comparison holds, so it is pruned, correctly.
 
 And, Or. Let D(p) be the set of files pruned for p. A row satisfying `a AND b` satisfies both, so
 one proof is enough; a row satisfying `a OR b` satisfies one of them, so it takes both proofs:
 
     D(a AND b) = D(a) | D(b)            D(a OR b) = D(a) & D(b)
 
-A leg nobody can answer has D = {}: And loses nothing by it, Or loses everything.
+An operand that no index type supports has D = {}: an And ignores it, an Or prunes nothing.
 
 ===============  ===============  ===================  ==================
 a                b                a AND b skips        a OR b skips
@@ -28,10 +28,9 @@ pruned        holds            yes                  no
 not known        not known        no                   no
 ===============  ===============  ===================  ==================
 
-Not. There is none, ever. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
+Not. There is none. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
 `x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it pruned for the second
-because the first holds would lose rows. Negation is done on the predicate, before anything becomes
-a test.
+because the first holds would lose rows. The predicate is negated before leaves become tests.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class FieldCompare:
-    """SCALAR: the field is there and `field op value`."""
+    """SCALAR: the field is not null and `field op value`."""
 
     field: str
     op: Op
@@ -83,7 +82,7 @@ class FieldCompare:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """SCALAR: the bounds are there and some key lies in [low, high]. Keys are sorted, distinct."""
+    """SCALAR: the bounds are not null and a key is in [low, high]. Keys are sorted, distinct."""
 
     low: str
     high: str
@@ -93,8 +92,8 @@ class Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class OverlapsRange:
-    """SCALAR: the bounds are there and [low, high] has a value in common with some of the ranges
-    from starts[i] to ends[i], which are sorted and disjoint; their own ends count as they say.
+    """SCALAR: the bounds are not null and [low, high] overlaps one of the ranges from starts[i] to
+    ends[i]. Ranges are sorted and disjoint; flags say whether they include their ends.
     """
 
     low: str
@@ -108,8 +107,8 @@ class OverlapsRange:
 
 @dataclass(frozen=True, slots=True)
 class NotWithin:
-    """SCALAR: the bounds are there and [low, high] does not lie within one of the closed ranges
-    [starts[i], ends[i]]. Ranges are sorted and disjoint. Without ranges: the bounds are there.
+    """SCALAR: the bounds are not null and [low, high] is not within one of the closed ranges
+    [starts[i], ends[i]]. Ranges are sorted and disjoint. Without ranges: the bounds are not null.
     """
 
     low: str
@@ -121,7 +120,7 @@ class NotWithin:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """TERMS: some term is one of the keys. Keys are sorted, distinct."""
+    """TERMS: a term is one of the keys. Keys are sorted, distinct."""
 
     field: str
     keys: pa.Array
@@ -130,7 +129,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class ContainsOther:
-    """TERMS: some term is none of the keys. Keys are sorted, distinct."""
+    """TERMS: a term is not one of the keys. Keys are sorted, distinct."""
 
     field: str
     keys: pa.Array
@@ -139,7 +138,7 @@ class ContainsOther:
 
 @dataclass(frozen=True, slots=True)
 class ContainsRange:
-    """TERMS: some term lies between low and high; a None bound is open, others as they say."""
+    """TERMS: a term is between low and high; a None bound is open, flags say if others count."""
 
     field: str
     low: Value | None = None
@@ -151,12 +150,12 @@ class ContainsRange:
 
 @dataclass(frozen=True, slots=True)
 class BitsSet:
-    """BYTES: for some key all of its bits are set, bit `p` being `bytes[p // 8] >> p % 8 & 1`.
+    """BYTES: all bits of some key are set; bit `p` is `bytes[p // 8] >> p % 8 & 1`.
 
-    Which bits are a key's depends on how the file's bytes are laid out, which the SCALAR field
-    `layout` says (int64). `probes` has for each layout the positions, a fixed-size list of int64 a
-    key. It holds as well where the bytes are not there or too short, or of a layout that is not
-    among these: such bytes prove nothing.
+    The bits of a key depend on the layout of the file's bytes, in the SCALAR field `layout`
+    (int64). `probes` has the positions for each layout, a fixed-size list of int64 for each key.
+    The test holds, too, if the bytes are null or too short, or their layout is not among the
+    probes: such bytes prove nothing.
     """
 
     field: str
@@ -175,29 +174,29 @@ Test: TypeAlias = (
     | ContainsRange
     | BitsSet
 )
-"""All that a store has to know. `sketch` names whose fields are meant; the framework sets it."""
+"""The tests that a store evaluates. The framework sets `sketch`, the sketch with the fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every leg holds. `All(())` holds for every file: nothing is pruned."""
+    """Every operand holds. `AllOf(())` holds for every file: nothing is pruned."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Some leg holds. Never empty; without a leg it would prune nothing, to be safe."""
+    """Some operand holds. Never empty; without operands it would prune nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AlwaysFalse:
-    """No row satisfies it, whatever a file holds: every file is pruned, known or not.
+    """No row satisfies it: every file is pruned, known or not.
 
-    What a condition that is never true becomes (`x IN ()`, `x NOT IN (1, NULL)`), not what an Any
-    without legs does: that may have lost them.
+    Conditions that are never true (`x IN ()`, `x NOT IN (1, NULL)`) become this. An AnyOf without
+    operands does not: it may have lost them.
     """
 
 
@@ -210,7 +209,7 @@ def fold(
     leaf: Callable[[AlwaysFalse | Test], _T],
     join: Callable[[AllOf | AnyOf, tuple[_T, ...]], _T],
 ) -> _T:
-    """Rebuild from the tests up, without recursion: predicates are as deep as people nest them."""
+    """Rebuild from the tests up, without recursion: users nest predicates deeply."""
     order: list[IndexPredicate] = []
     todo = [predicate]
     while todo:
@@ -218,7 +217,7 @@ def fold(
         order.append(node)
         if isinstance(node, AllOf | AnyOf):
             todo.extend(node.legs)
-    built: list[_T] = []  # in reversed order, legs stand before their node, left to right
+    built: list[_T] = []  # in reversed order, operands precede their node, left to right
     for node in reversed(order):
         if isinstance(node, AllOf | AnyOf):
             first = len(built) - len(node.legs)
@@ -229,7 +228,7 @@ def fold(
 
 
 def tests(predicate: IndexPredicate) -> Iterable[Test]:
-    """Every test, from left to right."""
+    """Return every test, from left to right."""
     todo = [predicate]
     while todo:
         node = todo.pop()
@@ -240,14 +239,14 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
 
 
 def has_always_false(predicate: IndexPredicate) -> bool:
-    """Whether something in it is AlwaysFalse, so that all files there are have to be known."""
+    """Return whether a part is AlwaysFalse, so that the list of all files is needed."""
     return fold(
         predicate, leaf=lambda test: isinstance(test, AlwaysFalse), join=lambda _, legs: any(legs)
     )
 
 
 def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
-    """The predicate with every test replaced by `change(test)`."""
+    """Replace every test by `change(test)`."""
     return fold(
         predicate,
         leaf=lambda test: test if isinstance(test, AlwaysFalse) else change(test),
@@ -258,9 +257,9 @@ def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> Inde
 def find_prunable(
     predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
 ) -> BitMap:
-    """The files pruned for `predicate`, given those pruned for each of its tests.
+    """Return the files pruned for `predicate`, given the files pruned for each test.
 
-    `every` are all files there are, which AlwaysFalse prunes; none where they are not given.
+    `every` are all files, which AlwaysFalse prunes; it prunes none if they are not given.
     """
 
     def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:

@@ -1,14 +1,14 @@
-"""What a comparison with a literal of any type asks of a column's normalised values, exactly.
+"""Rewrite comparisons with literals of any type as comparisons of normalised values, exactly.
 
 Spark compares in a common type: an INT with 1.5 as doubles, a DATE with a time as times. A column's
 values keep their order there, so a literal has a *place* among them: those before it, those equal
-to it (none, one, or several where the common type rounds), those after it. Every comparison is a
-comparison with the ends of that place; nothing is ever cut to the column's type.
+to it (none, one, or several if the common type rounds), those after it. Every comparison becomes a
+comparison with the ends of that place; no literal is cast to the column's type.
 
 ============================  ==================================================================
 column                        literals, and what both are compared as
 ============================  ==================================================================
-tinyint ... bigint            int, Decimal: numbers; float: doubles; text that spells an integer
+tinyint ... bigint            int, Decimal: numbers; float: doubles; text of an integer
 float, double                 int, float, Decimal: doubles
 decimal(p, s)                 int, Decimal: decimals of up to 38 digits; float: doubles
 boolean                       bool
@@ -18,8 +18,8 @@ date, timestamp*              int: days, microseconds, as they are normalised
 string; binary                str; bytes
 ============================  ==================================================================
 
-Whatever depends on a setting of who reads (the session's time zone, ANSI) is Unknown. A null equals
-nothing and is less than nothing: true of no row.
+Comparisons that depend on a session setting (time zone, ANSI) are Unknown. A comparison with null
+is true for no row.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ from providers.values import Domain, domain_of, encode
 __all__ = ["normalise_leaf"]
 
 _DAY = 86_400_000_000
-_DIGITS = 38  # of Spark's decimals
+_DIGITS = 38  # digits of Spark's decimals
 _NEVER = Or(())
 _ALWAYS = And(())
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?"
 
 
 class _Incomparable(Exception):
-    """What the literal is compared as depends on who reads."""
+    """The comparison with a literal depends on session settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """The normalised values equal to a literal: `at <= n < after`. Text has `exact` instead.
 
-    `folds`: Spark takes what the literal decides for all numbers, it being a DECIMAL beyond BIGINT,
-    for true of a null, too (`DecimalPrecision.integralAndDecimalLiteral`).
+    `folds`: if the literal is a DECIMAL beyond BIGINT, Spark folds the comparison to a constant,
+    for nulls, too (`DecimalPrecision.integralAndDecimalLiteral`).
     """
 
     at: int = 0
@@ -81,11 +81,11 @@ class _Place:
 
 
 def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
-    """A leaf with literals of any type as one over normalised values of a column of `type`.
+    """Rewrite a leaf with literals of any type to normalised values of a column of `type`.
 
-    Equivalent, or weaker: Unknown where need be. Literals are Python's, NumPy's or Arrow scalars;
-    the values of an `In` an Arrow array or a sequence. Raises ValueError or TypeError for what is
-    no literal, or no spelling of a value of the column.
+    The result is equivalent or weaker, at worst Unknown. Literals are Python, NumPy or Arrow
+    scalars; the values of an `In` are an Arrow array or a sequence. Raises ValueError or TypeError
+    for a value that is not a literal, or a text that is not a value of the column.
 
     >>> normalise_leaf(Compare("x", "<", 1.5), pa.int32())
     Compare(column='x', op='<', value=2, source='')
@@ -155,7 +155,7 @@ def _between(leaf: Between, low: _Place, high: _Place, type: pa.DataType) -> Pre
 def _within(
     column: str, first: int, end: int, type: pa.DataType, *, nulls: bool = False
 ) -> Predicate:
-    """`first <= column < end`; with `nulls` also of a null, if it is so of every number."""
+    """Return `first <= column < end`; with `nulls` also true for nulls, if for every number."""
     least, most = _range(type)
     if first >= end or first > most or end <= least:
         return _NEVER
@@ -213,13 +213,13 @@ def _to_list(values: Any) -> Sequence[Any]:
 
 
 def _alike(values: list[Any], type: pa.DataType) -> list[Any]:
-    """The values of a list in the one type that all of it, and the column, is compared in."""
+    """Convert a list to the type in which Spark compares all of it and the column."""
     if any(isinstance(v, float) for v in values):
         return [float(v) if _is_number(v) else v for v in values]
     if any(isinstance(v, str) for v in values) and not pa.types.is_string(type):
         for value in values:
-            _place(value, type)  # raises for what is no spelling
-        raise _Incomparable("text")  # as text or as what it spells
+            _place(value, type)  # raises for a text that is not a value
+        raise _Incomparable("text")  # as text or as its value
     if any(isinstance(v, Decimal) for v in values) and pa.types.is_decimal(type):
         exact = [Decimal(v) for v in values if _is_number(v)]
         finest = min((e for v in exact if isinstance(e := v.as_tuple().exponent, int)), default=0)
@@ -239,7 +239,7 @@ def _domain(type: pa.DataType) -> Domain:
 
 
 def _range(type: pa.DataType) -> tuple[int, int]:
-    """The normalised values there are, as numbers; a column's type may be wider tomorrow."""
+    """Return the range of normalised values; a column's type may be widened later."""
     bits = 63 if _domain(type).stored == pa.int64() else 127
     return -(2**bits), 2**bits - 1
 
@@ -249,7 +249,7 @@ def _to_stored(n: int, type: pa.DataType) -> int | bytes:
 
 
 def _place(literal: Any, type: pa.DataType) -> _Place:
-    """Where a literal is among the column's values; raises what `normalise_leaf` does."""
+    """Return the place of a literal among the column's values; raises as `normalise_leaf`."""
     domain = _domain(type)
     if isinstance(literal, pa.Scalar):
         if domain_of(literal.type) == domain:
@@ -280,10 +280,12 @@ def _place(literal: Any, type: pa.DataType) -> _Place:
 
 
 def _kind_of(value: object) -> str:
-    """What a literal is, in words; raises TypeError for what is none."""
+    """Return the type of a literal in words; raises TypeError if it is not a literal."""
     known = (bool, int, float, np.float32, Decimal, str, bytes, date)
     if not isinstance(value, known):
-        raise TypeError(f"{type(value).__name__} is not a literal")
+        raise TypeError(
+            f"{type(value).__name__} is not a literal: use a number, text, bytes, a date or a time"
+        )
     return f"a {type(value).__name__}"
 
 
@@ -338,7 +340,7 @@ def _decimal(literal: Any, type: pa.DataType) -> _Place:
 
 
 def _place_decimal(literal: Decimal, scale: int, whole: int) -> _Place:
-    """The place among unscaled numbers of so many digits after and before the point."""
+    """Return the place among unscaled numbers with a scale and a number of integer digits."""
     if not literal.is_finite():
         raise _Incomparable("a Decimal")
     sign, digits, exponent = literal.as_tuple()
@@ -355,7 +357,7 @@ def _place_decimal(literal: Decimal, scale: int, whole: int) -> _Place:
 
 
 def _place_double(literal: float, double: Callable[[int], float], type: pa.DataType) -> _Place:
-    """The place of a double among numbers that are compared as the doubles next to them."""
+    """Return the place of a double among numbers that are compared as their nearest doubles."""
     least, most = _range(type)
 
     def first(is_reached: Callable[[float], bool]) -> int:
@@ -368,13 +370,13 @@ def _place_double(literal: float, double: Callable[[int], float], type: pa.DataT
                 low = middle + 1
         return low
 
-    if literal != literal:  # NaN is greater than all numbers
+    if literal != literal:  # NaN is above all numbers
         return _Place(most + 1, most + 1)
     return _Place(first(lambda n: n >= literal), first(lambda n: n > literal))
 
 
 def _moment(literal: date, domain: str) -> _Place:
-    """The place of a date or time among days or microseconds."""
+    """Return the place of a date or time among days or microseconds."""
     if not isinstance(literal, datetime):
         if domain == "timestamp":
             raise _Incomparable("a date: midnight is another instant in each time zone")
@@ -386,13 +388,13 @@ def _moment(literal: date, domain: str) -> _Place:
     quotient, rest = divmod(
         (literal - epoch) // timedelta(microseconds=1), _DAY if domain == "date" else 1
     )
-    if rest or getattr(literal, "nanosecond", 0):  # pandas' are finer
+    if rest or getattr(literal, "nanosecond", 0):  # pandas has nanoseconds
         return _Place(quotient + 1, quotient + 1)
     return _at(quotient)
 
 
 def _parse_text(text: str, type: pa.DataType) -> Any:
-    """The value that text is cast to, where that is so for everybody who reads."""
+    """Return the value of a text, if its cast does not depend on the session."""
     name = _domain(type).name
     if name == "integer":
         most = 2 ** (type.bit_width - 1)

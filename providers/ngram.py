@@ -1,10 +1,9 @@
-"""NGRAM: which substrings the text of a file may have. For `LIKE '%abc%'` and its relatives.
+"""NGRAM: a bloom filter of the n-grams of a file's text, for `LIKE '%abc%'` and similar conditions.
 
-Text that contains a literal contains each run of n characters (n-gram) of the literal. A file keeps
-a bloom filter of the n-grams of its values, of code points; a file whose filter lacks one of the
-literal's has no value with it. The filter grows with the distinct n-grams up to a share of the
-text's bytes; past that its false positives grow: a literal of many n-grams still tells, each
-of them being asked.
+A text with a literal has each run of n code points (n-gram) of the literal. A file whose filter
+lacks one of these n-grams has no value with the literal. The filter grows with the distinct n-grams
+up to a share of the text's bytes. Beyond that its false-positive rate grows; a literal with many
+n-grams is still selective, because each of them is tested.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith
 __all__ = ["Ngram"]
 
 N, SHORTEST, LONGEST = 3, 2, 8
-"""Code points of an n-gram unless the definition says otherwise, and what it may say."""
+"""Code points of an n-gram: the default, and the limits."""
 
 FPP = 0.01
-"""Share of the files without an n-gram that are kept for it, where the filter is not cut."""
+"""Default false-positive rate of one n-gram, in a filter of full size."""
 
 SHARE = 0.05
-"""Of the bytes of a file's text, each distinct value once a part: what a filter may take."""
+"""Default limit of a filter, as a share of the bytes of a file's distinct values."""
 
 LEAST, FREE, MOST = 1 << 9, 1 << 13, 1 << 24
-"""Bits of the smallest filter, of one that every file may have, and of the greatest."""
+"""Bits of the smallest filter, of one that every file may have, and of the largest."""
 
 USEFUL = 0.75
-"""False positives of one n-gram past which a filter is not worth its bytes: the file is unknown."""
+"""False-positive rate of one n-gram above which a filter is useless: the file is unknown."""
 
 GRAMS = 1 << 22
-"""Distinct n-grams of a file. More make it unknown: they are held in memory, 8 bytes each."""
+"""Distinct n-grams of a file, 8 bytes each in memory. A file with more is unknown."""
 
 ASKED = 32
-"""N-grams of one literal that are asked: with half of the bits set, one file in 2^32 is left."""
+"""N-grams of one literal that are tested: with half of the bits set, one file in 2^32 passes."""
 
 MOST_KEYS = 16
-"""Keys of one question; each is a literal."""
+"""Keys of one lookup; each is a literal."""
 
 _FEW = 2  # hashes of a filter that is too small for those of its fpp
 _BLOCK = 1 << 20  # bytes of text, and then n-grams, taken at a time
@@ -71,21 +70,19 @@ class Ngram:
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """`NGRAM(n, fpp, share)`."""
+        """Return the names of the parameters."""
         return ("n", "fpp", "share")
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ngram:
-        """The filter of the one column; raises DefinitionError where it is no text, or for
-        parameters that make no filter.
-        """
+        """Index one text column; raises DefinitionError for another type, or wrong parameters."""
         (column,) = columns
         if unknown := set(params) - {"n", "fpp", "share"}:
             raise DefinitionError(f"NGRAM takes n, fpp, share, not {', '.join(sorted(unknown))}")
         if column.domain.name != "string":
             raise DefinitionError(
                 f"NGRAM requires a STRING column; {column.name} has values of type "
-                f"{column.domain.name}: take MIN_MAX or VALUE_LIST"
+                f"{column.domain.name}: use MIN_MAX or VALUE_LIST"
             )
         n, fpp, share = (params.get(*given) for given in (("n", N), ("fpp", FPP), ("share", SHARE)))
         if isinstance(n, bool) or not isinstance(n, int) or not SHORTEST <= n <= LONGEST:
@@ -98,11 +95,11 @@ class Ngram:
 
     @property
     def most(self) -> None:
-        """None: a file may have any number of values."""
+        """None: the number of values has no limit."""
         return None
 
     def fields(self) -> tuple[Field, ...]:
-        """`filter`, its `layout`, `longest` (code points; null: no values), `nulls` (rows)."""
+        """Return `filter`, its `layout`, `longest` (code points, null: no values), `nulls`."""
         return (
             Field("filter", pa.binary(), Layout.BYTES),
             Field("layout", pa.int64()),
@@ -111,13 +108,13 @@ class Ngram:
         )
 
     def collector(self) -> NgramCollector:
-        """A new collector, for one file."""
+        """Return a new collector, for one file."""
         return NgramCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """All n-grams of a literal; of one that has none, that some value is as long.
+        """Return tests of all n-grams of a literal; of a shorter one, that a value is as long.
 
-        Nothing negated: that a value has a substring says nothing of the file's others.
+        Negations have no test: a value with a substring does not exclude others without it.
         """
         match leaf:
             case IsNull(_, False):
@@ -134,13 +131,13 @@ class Ngram:
         return AllOf((long_enough, self._asks(grams)))
 
     def survival(self, leaf: Leaf) -> float:
-        """Fpp^g for g n-grams of a literal, so 1 for a shorter one; one of several is enough."""
+        """Return fpp^g for g n-grams of a literal, so 1 for a shorter one; any one is enough."""
         literals = _literals(leaf)
         grams = (len(_grams_of(literal, self.n)[:ASKED]) for literal in literals)
         return float(1 - prod(1 - self.fpp**g for g in grams))
 
     def _asks(self, literals: Sequence[_Hashes]) -> BitsSet:
-        """A key a literal: all bits of all its n-grams, the last one again to fill up."""
+        """Return a key for each literal: all bits of its n-grams, padded by the last n-gram."""
         size = max(map(len, literals))
         fill = np.stack([np.pad(grams, (0, size - len(grams)), "edge") for grams in literals])
         probes = []
@@ -151,18 +148,18 @@ class Ngram:
         return BitsSet("filter", "layout", tuple(probes))
 
     def layouts(self) -> tuple[_Layout, ...]:
-        """Those that files may have: powers of 2, with few hashes or those of its fpp."""
+        """The possible layouts: powers of 2, with few hashes or those of the fpp."""
         sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
         few = min(_FEW, self.hashes)
         return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))
 
     @property
     def hashes(self) -> int:
-        """Bits of an n-gram in a filter that is as large as its fpp needs."""
+        """The bits of an n-gram in a filter of full size."""
         return max(1, round(log2(1 / self.fpp)))
 
     def layout(self, grams: int, text: int) -> _Layout | None:
-        """That of a filter of so many n-grams of so many bytes of text; None if it were useless."""
+        """Return the layout for a number of n-grams and of bytes of text; None if it is useless."""
         room = max(FREE, 8 * self.share * text)
         needs = max(1, ceil(grams * log(1 / self.fpp) / log(2) ** 2))
         bits = min(1 << (needs - 1).bit_length(), 1 << int(log2(room)), MOST)
@@ -172,7 +169,7 @@ class Ngram:
 
 
 def _literals(leaf: Leaf) -> list[str]:
-    """What a value must contain one of; none where the leaf says nothing of the kind."""
+    """Return literals of which a matching value has one; none if the leaf requires no literal."""
     match leaf:
         case Comparison(_, "=", value):
             return [value]
@@ -189,37 +186,37 @@ def _literals(leaf: Leaf) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A filter of so many bits, `hashes` of them an n-gram."""
+    """A filter of `bits` bits, `hashes` of them for each n-gram."""
 
     bits: int
     hashes: int
 
     @property
     def number(self) -> int:
-        """What tells layouts apart."""
+        """The id of the layout."""
         return self.hashes << 32 | self.bits
 
     def positions(self, mixed: _Hashes) -> npt.NDArray[np.int64]:
-        """The bits of each n-gram (a row): double hashing, of the two halves of its hash."""
+        """Return the bits of each n-gram (a row): double hashing with the halves of its hash."""
         first, second = mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32) | np.uint64(1)
         steps = np.arange(self.hashes, dtype=np.uint64)
         found = first[:, None] + steps * second[:, None] & np.uint64(self.bits - 1)
         return found.astype(np.int64)
 
     def fill(self, mixed: _Hashes) -> bytes:
-        """The filter of these n-grams."""
+        """Return the filter of n-grams."""
         bits = np.zeros(self.bits, np.bool_)
         for start in range(0, len(mixed), _BLOCK):
             bits[self.positions(mixed[start : start + _BLOCK]).ravel()] = True
         return np.packbits(bits, bitorder="little").tobytes()
 
     def fpp(self, grams: int) -> float:
-        """Of one n-gram that is not there, when there are so many."""
+        """Return the false-positive rate of one n-gram, in a filter of `grams` n-grams."""
         return float((1 - exp(-self.hashes * grams / self.bits)) ** self.hashes)
 
 
 class NgramCollector:
-    """Keeps the distinct n-grams, as numbers of 64 bits, until there are too many."""
+    """Collects the distinct n-grams as 64-bit numbers, until there are too many."""
 
     def __init__(self, provider: Ngram) -> None:
         self._provider = provider
@@ -230,7 +227,7 @@ class NgramCollector:
         self._nulls = 0
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take a part's values; with too many n-grams nothing is kept any more."""
+        """Add a part's values; drop all n-grams once there are too many."""
         self._nulls += nulls
         for values in _blocks(distinct):
             lengths = pc.utf8_length(values).to_numpy()
@@ -250,7 +247,7 @@ class NgramCollector:
         return pc.unique(pa.concat_arrays(grams))
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """The filter; None (unknown) when there were too many n-grams for one that is of use."""
+        """Return the filter; None (unknown) if there were too many n-grams for a useful one."""
         if self._grams is None:
             return None
         grams = self._merge(self._grams).to_numpy()
@@ -266,7 +263,7 @@ class NgramCollector:
 
 
 def _blocks(values: pa.Array) -> Iterator[pa.Array]:
-    """Slices of some _BLOCK bytes, or of one value that is longer."""
+    """Return slices of about _BLOCK bytes, or of one longer value."""
     if not len(values):
         return
     ends = np.cumsum(pc.binary_length(values).to_numpy(), dtype=np.int64)
@@ -279,8 +276,8 @@ def _blocks(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator[_Hashes]:
-    """The n-grams of values of so many code points, in parts, with repeats."""
-    # One text of all values, without the n-grams that begin in one and end in another.
+    """Return the n-grams of values, in parts, with repeats."""
+    # Join all values, and leave out n-grams that begin in one value and end in another.
     joined = b"".join(values.cast(pa.binary()).to_numpy(zero_copy_only=False)).decode()
     points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
     ends = np.cumsum(lengths)
@@ -293,13 +290,13 @@ def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator
 
 
 def _grams_of(literal: str, n: int) -> _Hashes:
-    """The distinct n-grams of a literal; none if it is shorter."""
+    """Return the distinct n-grams of a literal; none if it is shorter."""
     points = np.frombuffer(literal.encode("utf-32-le"), "<u4")
     return np.unique(_numbers(points, n)) if len(points) >= n else np.zeros(0, np.uint64)
 
 
 def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
-    """A number for each run of n code points; of other runs it is another, of 2^64."""
+    """Hash each run of n code points to 64 bits."""
     wide = points.astype(np.uint64)
     last = len(wide) - n + 1
     runs = [wide[at : at + last] for at in range(n)]
@@ -307,7 +304,7 @@ def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
 
 
 def _mix(numbers: _Hashes) -> _Hashes:
-    """Numbers whose bits are all alike random: the last step of SplitMix64."""
+    """Mix the bits of numbers: the last step of SplitMix64."""
     mixed = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return mixed ^ mixed >> np.uint64(31)

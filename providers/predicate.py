@@ -1,9 +1,9 @@
-"""What a query asks of its rows: And and Or over leaves, each about one column.
+"""The condition of a query: And and Or over leaves, each about one column.
 
-There is no Not. A negation goes to the leaves at once (`negate`), before anything is widened:
-weakening `LIKE 'x%y'` to "starts with x" is sound, negating the weakened leaf is not.
+There is no Not. A negation is moved to the leaves (`negate`) before any leaf is weakened: weakening
+`LIKE 'x%y'` to "starts with x" is sound, negating the weakened leaf is not.
 
-A predicate keeps the rows for which it is *true*, as a SQL filter does; false and null rows fall.
+A predicate selects the rows for which it is *true*, as a SQL filter does, not false or null ones.
 That is why `negate` may turn `a = 5` into `a != 5`: a null `a` satisfies neither.
 """
 
@@ -49,15 +49,14 @@ _T = TypeVar("_T")
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-"""What compares so where a comparison is false, of values that are ordered, and not null."""
+"""The negation of each operator, for values that are ordered and not null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
     """`column op value`; the value is not null.
 
-    `source` says whose the value is, where a join collected it; it is for people and changes
-    nothing.
+    `source` names the join that collected the value; it is only shown.
     """
 
     column: str
@@ -68,10 +67,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """`low <= column <= high`, or `<` where a bound is not included; made by `simplify`.
+    """`low <= column <= high`, or `<` if a bound is not included; made by `simplify`.
 
-    More than its two comparisons: a file whose values are {1, 9} has one at least 4 and one at most
-    6, and none between them.
+    It is stronger than its two comparisons: a file with the values 1 and 9 has one above 4 and one
+    below 6, and none between them.
     """
 
     column: str
@@ -86,8 +85,8 @@ class Between:
 class Within:
     """`column` is within one of several ranges: an Or of `Between`, made by `simplify`.
 
-    Starts and ends are Arrow arrays without nulls, of ranges in order which share no value, and no
-    end that is included.
+    Starts and ends are Arrow arrays without nulls. The ranges are sorted; they share no value and
+    no included end.
     """
 
     column: str
@@ -98,7 +97,7 @@ class Within:
     source: str = field(default="", compare=False)
 
     def legs(self) -> Iterator[Between]:
-        """Each of the ranges by itself."""
+        """Return each range as a leaf."""
         sides = self.includes_low, self.includes_high
         for start, end in zip(self.starts.to_pylist(), self.ends.to_pylist(), strict=True):
             yield Between(self.column, start, end, *sides, source=self.source)
@@ -108,7 +107,7 @@ class Within:
 class In:
     """`column [NOT] IN values`; the values are one sorted, distinct, null-free Arrow array.
 
-    `NOT IN ()` is true for every row, also where the column is null (Spark 4). `source` as in
+    `NOT IN ()` is true for every row, even if the column is null (Spark 4). `source` as in
     `Compare`.
     """
 
@@ -119,10 +118,10 @@ class In:
 
     @classmethod
     def of(cls, column: str, values: pa.Array) -> In:
-        """An `In` from values in any order, with duplicates and nulls.
+        """Create an `In` from values in any order, with duplicates and nulls.
 
-        Dropping nulls is right for `IN`: `a IN (1, NULL)` is true exactly where `a = 1` is. Its
-        negation is then weaker than it could be, `a != 1` where SQL says never; that loses no row.
+        Dropping nulls is right for `IN`: `a IN (1, NULL)` is true exactly where `a = 1` is. The
+        negation gets weaker, `a != 1` where SQL is never true; that loses no row.
         """
         values = values.drop_null()
         if pa.types.is_integer(values.type):
@@ -157,14 +156,14 @@ class StartsWith:
 class StartsWithAny:
     """`column LIKE ANY ('a%', 'b%')`: an Or of `StartsWith`, made by `simplify`.
 
-    The prefixes are one sorted Arrow array, and none begins with another.
+    The prefixes are one sorted Arrow array; none begins with another.
     """
 
     column: str
     prefixes: pa.Array
 
     def legs(self) -> Iterator[StartsWith]:
-        """Each of the prefixes by itself."""
+        """Return each prefix as a leaf."""
         return (StartsWith(self.column, prefix) for prefix in self.prefixes.to_pylist())
 
 
@@ -188,21 +187,21 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A condition that no index can say anything about, and why."""
+    """A condition that no index type supports, and the reason."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True where every leg is. `And(())` is true for all rows."""
+    """True where every operand is. `And(())` is true for all rows."""
 
     legs: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where some leg is. `Or(())` is true for no row."""
+    """True where some operand is. `Or(())` is true for no row."""
 
     legs: tuple[Predicate, ...]
 
@@ -214,7 +213,7 @@ Predicate: TypeAlias = And | Or | Leaf | Unknown
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """The predicate that is true exactly where `predicate` is false (not where it is null)."""
+    """Return the predicate that is true exactly where `predicate` is false (not null)."""
     return fold(
         predicate,
         legs=lambda node: node.legs,
@@ -239,7 +238,7 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
 
 
 def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Predicate:
-    """The predicate with every leaf replaced by `change(leaf)`."""
+    """Replace every leaf by `change(leaf)`."""
     return fold(
         predicate,
         legs=lambda node: node.legs,
@@ -249,7 +248,7 @@ def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Pre
 
 
 def leaves(predicate: Predicate) -> Iterable[Leaf]:
-    """Every leaf, from left to right."""
+    """Return every leaf, from left to right."""
     todo = [predicate]
     while todo:
         node = todo.pop()
@@ -260,10 +259,10 @@ def leaves(predicate: Predicate) -> Iterable[Leaf]:
 
 
 def fits(leaf: Leaf, domain: Domain) -> bool:
-    """Whether the leaf asks about normalised values of the domain, and of nothing near it.
+    """Return whether the values of a leaf are normalised values of a domain.
 
     Arrow would turn 1.5 into the integer 1, so that `x < 1.5` lost the 1; a store may compare text
-    with numbers in a way of its own. A leaf that does not fit is shown to no kind.
+    with numbers in its own way. No index type gets a leaf that does not fit.
 
     >>> from providers.values import domain_of
     >>> integers = domain_of(pa.int32())
@@ -288,7 +287,7 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
 
 
 def label(leaf: Leaf, column: str) -> str:
-    """A leaf in words, without its values: they are data."""
+    """Return a leaf as text, without its values, which are data."""
     match leaf:
         case Compare(_, op, _, source):
             return f"{column} {op} ?{_whose(source)}"
@@ -311,7 +310,7 @@ def label(leaf: Leaf, column: str) -> str:
 
 
 def wildcards(leaf: StartsWith | EndsWith | Contains) -> tuple[str, str]:
-    """What stands before and after the literal in the pattern of LIKE."""
+    """Return the wildcards before and after the literal in the pattern of LIKE."""
     return "" if isinstance(leaf, StartsWith) else "%", "" if isinstance(leaf, EndsWith) else "%"
 
 
@@ -324,7 +323,7 @@ def _is_value(value: object, domain: Domain) -> bool:
         return False
     try:
         pa.scalar(value, domain.stored)
-    except (OverflowError, UnicodeEncodeError):  # 2**63, half of a surrogate pair
+    except (OverflowError, UnicodeEncodeError):  # as 2**63 and half of a surrogate pair
         return False
     return True
 
@@ -336,8 +335,8 @@ def fold(
     leaf: Callable[[Leaf | Unknown], _T],
     join: Callable[[And | Or, tuple[_T, ...]], _T],
 ) -> _T:
-    """Rebuild from the leaves up, without recursion: 2,000 legs joined one by one with `|` in a
-    DataFrame are nested 2,000 deep.
+    """Rebuild from the leaves up, without recursion: 2,000 conditions joined one by one with `|` in
+    a DataFrame are nested 2,000 deep.
     """
     order: list[tuple[Predicate, int]] = []
     todo = [predicate]
@@ -346,7 +345,7 @@ def fold(
         below = legs(node) if isinstance(node, And | Or) else ()
         order.append((node, len(below)))
         todo.extend(below)
-    built: list[_T] = []  # in reversed order, legs stand before their node, left to right
+    built: list[_T] = []  # in reversed order, operands precede their node, left to right
     for node, count in reversed(order):
         if isinstance(node, And | Or):
             first = len(built) - count

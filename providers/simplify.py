@@ -1,4 +1,4 @@
-"""Predicates made smaller before they are asked: fewer and stronger leaves, no nesting."""
+"""Simplify predicates before a lookup: fewer and stronger leaves, no nesting."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ __all__ = ["simplify"]
 _BOUNDS = ("<", "<=", ">", ">=")
 
 _Range: TypeAlias = tuple[Any, Any]
-"""What it begins and ends with."""
+"""Its start and end."""
 
 
 def simplify(predicate: Predicate) -> Predicate:
-    """An equivalent or weaker predicate without nesting of like in like.
+    """Return an equivalent or weaker predicate without an And in an And or an Or in an Or.
 
-    Under an Or, equalities of one column become one `In`, so that two thousand legs are one
-    question, prefixes one `StartsWithAny`, ranges one `Within`. Bounds of one
-    column under an And become one `Between`, because they are about one value. An Or with an
-    unknown leg is unknown as a whole; an And only loses that leg. Weaker, so never negate the
-    outcome.
+    Under an Or, equalities of one column become one `In`, so that two thousand of them are one
+    test; prefixes become one `StartsWithAny`, ranges one `Within`. Under an And, bounds of one
+    column become one `Between`, because they are about one value. An Or with an unknown operand is
+    unknown; an And drops that operand. The result can be weaker, so never negate it.
     """
     return fold(predicate, legs=_spine, leaf=lambda leaf: leaf, join=_simplify_node)
 
 
 def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
-    # A leg that was `And((Or(...),))` is a bare Or by now; its own legs are flat already.
+    # The operand `And((Or(...),))` is already the Or; its operands are flat.
     flat: list[Predicate] = []
     for leg in legs:
         flat.extend(leg.legs if isinstance(leg, And | Or) and type(leg) is type(node) else (leg,))
@@ -50,20 +49,20 @@ def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
     if isinstance(node, And):
         kept: list[Predicate] = [leg for leg in flat if not isinstance(leg, Unknown)]
         if unknown and not kept:
-            return unknown  # rather than And(()): it says why
+            return unknown  # not And(()): it has the reason
         kept = _merge_bounds(kept)
         return kept[0] if len(kept) == 1 else And(tuple(kept))
     if unknown:
         return unknown
     if And(()) in flat:
-        return Unknown("a leg that is always true")
+        return Unknown("an operand that is always true")
     merged = _merge_ranges(_merge_prefixes(_merge_equalities(flat)))
     return merged[0] if len(merged) == 1 else Or(tuple(merged))
 
 
 def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
-    """The legs of an And, with the tightest bounds of a column on both sides as one leg."""
-    # Python's type is part of the key: 1 and "1" cannot be compared; True counts as no number.
+    """Merge the tightest lower and upper bounds of each column in an And."""
+    # The Python type is part of the key: 1 and "1" cannot be compared, nor 1 and True.
     bounds: dict[tuple[str, type], dict[bool, list[Compare]]] = {}
     for leg in legs:
         if isinstance(leg, Compare) and leg.op in _BOUNDS and type(leg.value) in (int, str, bytes):
@@ -82,7 +81,7 @@ def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _spine(node: And | Or) -> tuple[Predicate, ...]:
-    """The legs of the node and of all nodes of its kind right below it."""
+    """Return the operands of a node and of nested nodes of its type."""
     flat: list[Predicate] = []
     todo = [*reversed(node.legs)]
     while todo:
@@ -96,7 +95,7 @@ def _spine(node: And | Or) -> tuple[Predicate, ...]:
 
 def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
     rest: list[Predicate] = []
-    # Arrow's type is part of the key: 1 and 1.5, or 1 and "1", cannot stand in one array.
+    # The Arrow type is part of the key: one array cannot hold 1 and 1.5, or 1 and "1".
     equal: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
     for leg in legs:
         if isinstance(leg, Compare | In) and (keys := _keys(leg)) is not None:
@@ -111,7 +110,7 @@ def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _merge_prefixes(legs: list[Predicate]) -> list[Predicate]:
-    """The legs of an Or, with all prefixes of a column as one leg."""
+    """Merge all prefixes of each column in an Or."""
     found: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
     rest: list[Predicate] = []
     for leg in legs:
@@ -139,7 +138,7 @@ def _merge_prefixes(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _merge_ranges(legs: list[Predicate]) -> list[Predicate]:
-    """The legs of an Or, with all ranges of a column that count their ends alike as one leg."""
+    """Merge all ranges of each column in an Or that include their ends alike."""
     found: dict[tuple[str, pa.DataType, bool, bool], list[Between | Within]] = {}
     rest: list[Predicate] = []
     for leg in legs:
@@ -165,7 +164,7 @@ def _merge_ranges(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _disjoint(ranges: Iterable[_Range], *, touching: bool) -> list[_Range]:
-    """The ranges in order, those that overlap joined; if they touch only where that is said."""
+    """Sort ranges and join those that overlap, or with `touching` those that touch."""
     joined: list[_Range] = []
     for low, high in sorted(r for r in ranges if r[0] <= r[1]):
         if joined and (low < joined[-1][1] or (touching and low == joined[-1][1])):
@@ -182,7 +181,7 @@ def _ranges(leg: Between | Within) -> Iterable[_Range]:
 
 
 def _type_of_ends(leg: Predicate) -> pa.DataType | None:
-    """Arrow's of a range's ends; None where it is no range, or they cannot stand in one array."""
+    """Return the Arrow type of a range's ends; None if it is not a range, or has no such type."""
     match leg:
         case Within(starts=starts):
             return starts.type
@@ -193,7 +192,7 @@ def _type_of_ends(leg: Predicate) -> pa.DataType | None:
 
 
 def _keys(leaf: Compare | In) -> pa.Array | None:
-    """The values the column may equal; None where it is no equality, or no value for Arrow."""
+    """Return the values of an equality; None if it is not one, or Arrow cannot hold the value."""
     if isinstance(leaf, In):
         return None if leaf.negated else leaf.values
     return _array([leaf.value]) if leaf.op == "=" else None

@@ -1,4 +1,4 @@
-"""How a typed value is normalised for storing and comparing: the one place that knows.
+"""Normalise typed values for storing and comparing.
 
 A *domain* is a set of values with one total order, the order Spark compares by. Two types share a
 domain when every comparison between them is a comparison of the normalised values: all integers
@@ -10,7 +10,7 @@ Spark types                            stored    as
 =====================================  ========  ===================================================
 tinyint, smallint, int, bigint         int64     the number
 boolean                                int64     0, 1
-float, double                          int64     IEEE bits made monotone: -0.0 = 0.0, NaN greatest
+float, double                          int64     IEEE bits made monotone: -0.0 = 0.0, NaN max
 date, timestamp, timestamp_ntz         int64     days, microseconds (UTC), microseconds
 decimal(p <= 18, s)                    int64     the unscaled number; one domain a scale
 decimal(p > 18, s)                     binary    the unscaled number, 16 bytes, big-endian, biased
@@ -18,8 +18,8 @@ string                                 string    UTF-8; byte order is code point
 binary                                 binary    the bytes, unsigned
 =====================================  ========  ===================================================
 
-Unsigned integers of Arrow are what Spark reads them as: a wider INT, BIGINT, or DECIMAL(20,0).
-Everything else has no domain: refused where an index is made, unknown where one is asked.
+Unsigned integers of Arrow are read as Spark does: a wider INT, BIGINT, or DECIMAL(20,0).
+Other types have no domain: CREATE refuses them, and lookups treat them as unknown.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ _WIDE = 18  # more digits than this do not fit 64 bits
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A set of values with one total order; `stored` is the physical type stores see."""
+    """A set of values with one total order; `stored` is the physical type in stores."""
 
     name: str
     stored: pa.DataType
 
 
 def arrow_type(spark: str) -> pa.DataType | None:
-    """Arrow's type for a Spark type in its SQL spelling (`bigint`, `decimal(10,2)`), if indexable.
+    """Return the Arrow type of a Spark type in SQL (`bigint`, `decimal(10,2)`), if indexable.
 
-    A string with another collation than UTF8_BINARY spells itself `string collate X`, so it is
-    not found here, and neither is CHAR(n), whose values compare padded.
+    Strings with a collation other than UTF8_BINARY (`string collate X`) are not indexable, nor is
+    CHAR(n), whose values are padded in comparisons.
     """
     if spark.startswith("varchar("):
         return pa.string()
@@ -116,7 +116,7 @@ def canonical_type(type: pa.DataType) -> pa.DataType:
 
 
 def domain_of(type: pa.DataType) -> Domain | None:
-    """The domain of an Arrow type, or None where no index can be sound."""
+    """Return the domain of an Arrow type; None if it is not indexable."""
     types, type = pa.types, canonical_type(type)
     if types.is_signed_integer(type):
         return Domain("integer", pa.int64())
@@ -141,15 +141,15 @@ def domain_of(type: pa.DataType) -> Domain | None:
 
 
 def compare(values: pa.Array, op: str, value: object) -> pa.Array:
-    """Normalised values beside one of theirs (None is null): true, false, or null where one is."""
+    """Compare normalised values with a value (None is null); null if one of them is null."""
     return _COMPARE[op](values, pa.scalar(value, values.type))
 
 
 def encode(values: pa.Array) -> pa.Array:
     """Normalise an array, chunked or not, into one of its domain's stored type; nulls stay null.
 
-    Raises pa.ArrowInvalid for values the domain cannot hold: text that is not UTF-8, timestamps
-    that overflow microseconds. Whoever asks treats that as unknown.
+    Raises pa.ArrowInvalid for values outside the domain: text that is not UTF-8, timestamps that
+    overflow microseconds. Callers treat that as unknown.
     """
     if isinstance(values, pa.ChunkedArray):
         chunks = values.chunks or [pa.nulls(0, values.type)]
@@ -180,7 +180,7 @@ def _encode_float(values: pa.Array) -> pa.Array:
     bits = doubles.view(np.int64)
     bits = np.where(bits == np.int64(-(2**63)), np.int64(0), bits)  # -0.0
     bits = np.where(np.isnan(doubles), np.int64(_NAN_BITS), bits)
-    # Negative floats order backwards by their bits; turning the lower 63 round mends that.
+    # The bits of negative floats sort backwards: invert the lower 63.
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
     return _apply_mask(ordered, nulls)
 
@@ -206,7 +206,7 @@ def _apply_mask(numbers: npt.NDArray[np.int64], nulls: pa.Array) -> pa.Array:
 
 
 def common_prefix(low: Any, high: Any) -> int:
-    """How many bytes two text or binary values begin with alike; 0 for numbers.
+    """Return the length in bytes of the common prefix of two values; 0 for numbers.
 
     >>> common_prefix("https://a/1", "https://a/2"), common_prefix("\u00e9", "\u00e8")
     (10, 1)
@@ -219,9 +219,9 @@ def common_prefix(low: Any, high: Any) -> int:
 
 
 def truncate(value: Any, limit: int) -> Any:
-    """The longest prefix of a text or binary value of at most `limit` bytes; numbers as they are.
+    """Return the longest prefix of a text or binary value with at most `limit` bytes; or a number.
 
-    A prefix never sorts after its value, so a cut minimum is still a lower bound.
+    A prefix never sorts after its value, so a cut min is still a lower bound.
     """
     if isinstance(value, bytes):
         return value[:limit]
@@ -231,7 +231,7 @@ def truncate(value: Any, limit: int) -> Any:
 
 
 def successor(prefix: str | bytes) -> str | bytes | None:
-    r"""The least value greater than every value that starts with `prefix`; None if there is none.
+    r"""Return the smallest value above all values with a prefix; None if there is none.
 
     >>> successor("az"), successor(b"a\xff"), successor("")
     ('a{', b'b', None)

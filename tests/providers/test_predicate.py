@@ -130,7 +130,7 @@ def test_simplify_is_the_same_where_all_is_known(node: Predicate, row: Row) -> N
     simple = simplify(node)
     if not any(isinstance(part, Unknown) for part in _parts(simple)):
         assert (truth(simple, row, None) is True) == (truth(node, row, None) is True)
-    else:  # only a leg that is always true makes an Unknown of known legs
+    else:  # only an operand that is always true makes an Unknown of known legs
         assert truth(node, row, None) is True
 
 
@@ -201,7 +201,9 @@ def test_reasons_survive_simplify() -> None:
     why = Unknown("a UDF")
     assert simplify(Or((Compare("x", "=", 1), why))) == why
     assert simplify(Or((Compare("x", "=", 1), And((why, Unknown("other")))))) == why
-    assert simplify(Or((Compare("x", "=", 1), And(())))) == Unknown("a leg that is always true")
+    assert simplify(Or((Compare("x", "=", 1), And(())))) == Unknown(
+        "an operand that is always true"
+    )
 
 
 def test_in_of_sorts_and_drops_duplicates_and_nulls() -> None:
