@@ -283,9 +283,7 @@ def _kind_of(value: object) -> str:
     """Return the type of a literal in words; raises TypeError if it is not a literal."""
     known = (bool, int, float, np.float32, Decimal, str, bytes, date)
     if not isinstance(value, known):
-        raise TypeError(
-            f"{type(value).__name__} is not a literal: use a number, text, bytes, a date or a time"
-        )
+        raise TypeError(f"{type(value).__name__} is not a literal")
     return f"a {type(value).__name__}"
 
 
