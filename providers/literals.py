@@ -124,7 +124,7 @@ def _compare(leaf: Compare, place: _Place, type: pa.DataType) -> Predicate:
     least, most = _range(type)
     at, after = (min(max(end, least), most + 1) for end in (place.at, place.after))
     if after - at == 1:
-        return replace(leaf, value=_to_stored(at, type))
+        return replace(leaf, value=_to_stored_value(at, type))
     match leaf.op:
         case "<" | "<=":
             end = at if leaf.op == "<" else after
@@ -162,12 +162,12 @@ def _within(
     if first <= least and end > most:
         return _ALWAYS if nulls else IsNull(column, negated=True)
     if first <= least:
-        return Compare(column, "<", _to_stored(end, type))
+        return Compare(column, "<", _to_stored_value(end, type))
     if end > most:
-        return Compare(column, ">=", _to_stored(first, type))
+        return Compare(column, ">=", _to_stored_value(first, type))
     if end - first == 1:
-        return Compare(column, "=", _to_stored(first, type))
-    return Between(column, _to_stored(first, type), _to_stored(end - 1, type))
+        return Compare(column, "=", _to_stored_value(first, type))
+    return Between(column, _to_stored_value(first, type), _to_stored_value(end - 1, type))
 
 
 def _among(leaf: In, type: pa.DataType) -> Predicate:
@@ -244,7 +244,7 @@ def _range(type: pa.DataType) -> tuple[int, int]:
     return -(2**bits), 2**bits - 1
 
 
-def _to_stored(n: int, type: pa.DataType) -> int | bytes:
+def _to_stored_value(n: int, type: pa.DataType) -> int | bytes:
     return n if _domain(type).stored == pa.int64() else (n + 2**127).to_bytes(16, "big")
 
 

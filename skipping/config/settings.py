@@ -105,7 +105,7 @@ class Settings:
     opensearch_prefix: str = _setting(
         "skipping-",
         "opensearch.prefix",
-        values.given,
+        values.required_text,
         text="skipping-",
         takes="what the names of indices begin with",
         meaning="where in a cluster indexes are kept",

@@ -12,8 +12,8 @@ __all__ = [
     "classes",
     "duration",
     "folders",
-    "given",
     "mode",
+    "required_text",
     "share",
     "size",
     "text",
@@ -66,7 +66,7 @@ def text(text: str) -> str | None:
     return text or None
 
 
-def given(text: str) -> str:
+def required_text(text: str) -> str:
     """Return the text, which must not be empty."""
     if not text:
         raise ValueError(text)

@@ -250,12 +250,12 @@ def _parse(text: str) -> Condition:
         raise _Wrong(error.position, str(error)) from None
     except UnexpectedInput as error:
         is_end = getattr(error, "token", None) == ""
-        raise _explain_unexpected(text, None if is_end else error.pos_in_stream, tokens) from None
+        raise _explain_token(text, None if is_end else error.pos_in_stream, tokens) from None
     (top,) = _trees(tree)  # its parentheses are tokens
     return _ConditionReader().condition(top)
 
 
-def _explain_unexpected(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
+def _explain_token(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
     if position is None:
         end = tokens[-1].end() if tokens else 0
         return _Wrong(end, f"the condition ends too early: {_TAKES}")
@@ -357,7 +357,7 @@ def _operand(node: Tree[Token]) -> Operand:
         case "column":
             return ColumnName(tuple(_name(token) for token in tokens if token.type == "NAME"))
         case "typed":
-            return _read_typed(first, tokens[1])
+            return _read_typed_literal(first, tokens[1])
         case "number":
             return Constant(_number(first))
         case "text":
@@ -367,7 +367,7 @@ def _operand(node: Tree[Token]) -> Operand:
     return Constant(None)
 
 
-def _read_typed(name: Token, text: Token) -> Constant:
+def _read_typed_literal(name: Token, text: Token) -> Constant:
     kind = name.upper()
     if kind in _TYPED:
         return Constant(_string(text), _TYPED[kind])

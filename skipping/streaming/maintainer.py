@@ -360,7 +360,7 @@ class Maintainer:
         """Start the query from a checkpoint; without one, or with a spoilt one, from none."""
         limit = self._options.max_files_per_batch
         source = FileEvents(
-            self._spark, self._name, self._open, self._cached_index, self._guard, limit=limit
+            self._spark, self._name, self._open, self._reuse_index, self._guard, limit=limit
         )
         self._last, self._checkpoint = None, None if place == self._spoilt else place
         if self._checkpoint is None:
@@ -396,7 +396,7 @@ class Maintainer:
         self._last = time.monotonic(), index
         return index
 
-    def _cached_index(self) -> MaintainedIndex:
+    def _reuse_index(self) -> MaintainedIndex:
         """Return the index with its current definition, of a table that was located before.
 
         Most polls find nothing new, and locating the table by its name is most of their cost. A
