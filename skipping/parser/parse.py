@@ -25,7 +25,7 @@ _LONGEST_QUERY = 1 << 20
 """Characters of a statement with a query: Spark parses the query, and reports show it."""
 
 
-@lru_cache(maxsize=64)  # Java needs a statement's columns, then runs it
+@lru_cache(maxsize=8)  # Java needs a statement's columns, then runs it
 def parse(text: str) -> Statement | None:
     """Return the statement of a text, or None if the text belongs to Spark (`is_ours`).
 

@@ -105,6 +105,22 @@ def test_marks_point_into_the_text():
     assert parse("SHOW SKIPPING INDEXES IN c").marks == {"scope": 25}
 
 
+def test_parse_reads_a_text_once():
+    text = "CREATE SKIPPING INDEX ON t (a MIN_MAX) -- once"
+    assert parse(text) is parse(text)
+
+
+@pytest.mark.parametrize("params", ["", "(4)"])
+@pytest.mark.parametrize(
+    "expression", ["-a", "lower(a)", "a + b", "concat(a, /* , */ ')')", "`a b`[1]", "'x'"]
+)
+def test_parse_finds_the_end_of_an_expression(expression, params):
+    text = f"CREATE SKIPPING INDEX ON t (x MIN_MAX, {expression} VALUE_LIST{params}, y MIN_MAX)"
+    _, column, _ = parse(text).columns
+    assert (column.is_expression, column.kind) == (True, "VALUE_LIST")
+    assert text[column.position :].startswith(expression)
+
+
 def test_statements_are_values():
     text = "CREATE SKIPPING INDEX ON t (a B(x = 1)) WITH (k = 1)"
     assert parse(text) == parse(f"-- elsewhere\n{text}")
