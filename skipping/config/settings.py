@@ -65,7 +65,7 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether queries ask their indexes; false reads every file",
+        meaning="whether queries use indexes; false reads all files",
     )
     store: str | None = _setting(
         None,
@@ -73,8 +73,8 @@ class Settings:
         values.text,
         text="",
         takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
-        meaning="where indexes are kept; a file in the warehouse directory, which then has to be "
-        "local, unless set here or as the environment's SKIPPING_STORE",
+        meaning="where indexes are stored; also the environment variable SKIPPING_STORE. The "
+        "default is a SQLite file in the warehouse directory, which then must be local",
         fixed=True,
     )
     cache_ttl: float = _setting(
@@ -83,15 +83,15 @@ class Settings:
         values.duration,
         text="5s",
         takes="a duration such as 5s, 200ms, 1min, or seconds",
-        meaning="how long the driver trusts what it knows of an index before it looks again",
+        meaning="how long the driver uses its cache of an index before it checks the store again",
     )
     cache_max_bytes: int = _setting(
         256 << 20,
         "cache.maxBytes",
         values.size,
         text="256m",
-        takes="a size such as 256m, 512k, or bytes; 0 keeps nothing",
-        meaning="how many bytes of a store's sketches the driver keeps, so as not to ask for them",
+        takes="a size such as 256m, 512k, or bytes; 0 disables the cache",
+        meaning="how many bytes of a store's sketches the driver caches",
         fixed=True,
     )
     timeout: float = _setting(
@@ -100,15 +100,15 @@ class Settings:
         values.budget,
         text="2s",
         takes="a duration above zero such as 5s, 200ms, 1min, or seconds",
-        meaning="how long one query may spend on asking; then it reads every file",
+        meaning="how long one query may spend on lookups; then it reads all files",
     )
     opensearch_prefix: str = _setting(
         "skipping-",
         "opensearch.prefix",
         values.required_text,
         text="skipping-",
-        takes="what the names of indices begin with",
-        meaning="where in a cluster indexes are kept",
+        takes="a prefix of names",
+        meaning="the prefix of the names of the project's indices in a cluster",
         fixed=True,
     )
     opensearch_user: str | None = _setting(
@@ -117,8 +117,8 @@ class Settings:
         values.text,
         text="",
         takes="a name",
-        meaning="who asks OpenSearch; or SKIPPING_OPENSEARCH_USER. It goes, as all that a "
-        "context was started with, only to the store that it was started with",
+        meaning="the user in OpenSearch; also SKIPPING_OPENSEARCH_USER. If a context was started "
+        "with it, it is sent only to the store that the context was started with",
         fixed=True,
     )
     opensearch_password: str | None = _setting(
@@ -127,7 +127,8 @@ class Settings:
         values.text,
         text="",
         takes="a password",
-        meaning="the user's; or, never in any configuration, SKIPPING_OPENSEARCH_PASSWORD",
+        meaning="the password of the user; better: the variable SKIPPING_OPENSEARCH_PASSWORD, "
+        "which is not part of any configuration",
         shown=False,
         fixed=True,
     )
@@ -137,7 +138,7 @@ class Settings:
         values.text,
         text="",
         takes="a PEM file",
-        meaning="the authorities trusted to vouch for the cluster, if not those of the system",
+        meaning="the certificate authorities for the cluster; by default those of the system",
         fixed=True,
     )
     opensearch_certificate: str | None = _setting(
@@ -146,7 +147,7 @@ class Settings:
         values.text,
         text="",
         takes="a PEM file",
-        meaning="the client's certificate, where the cluster asks for one",
+        meaning="the client's certificate, if the cluster requires one",
         fixed=True,
     )
     opensearch_key: str | None = _setting(
@@ -155,7 +156,7 @@ class Settings:
         values.text,
         text="",
         takes="a PEM file",
-        meaning="the key of the client's certificate, if it is in a file of its own",
+        meaning="the key of the client's certificate, if it is in a separate file",
         fixed=True,
     )
     opensearch_insecure: bool = _setting(
@@ -164,7 +165,7 @@ class Settings:
         values.boolean,
         text="false",
         takes="true or false",
-        meaning="whether a password may go over plain HTTP to another machine; counts only where "
+        meaning="whether a password may be sent over plain HTTP to another machine; only used if "
         "a context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
         fixed=True,
     )
@@ -174,7 +175,7 @@ class Settings:
         values.mode,
         text="fallback",
         takes="fallback or strict",
-        meaning="what a query does when skipping fails: reads every file, or raises (for tests)",
+        meaning="what a query does if skipping fails: read all files, or raise (for tests)",
     )
     shadow: float = _setting(
         0.0,
@@ -182,8 +183,8 @@ class Settings:
         values.share,
         text="0",
         takes="a share from 0 to 1",
-        meaning="of the files that were pruned, how many are read again in the background, to "
-        "raise an alarm if one holds a match (rewrite.alarms)",
+        meaning="the share of pruned files that are read in the background, to raise an alarm if "
+        "one holds a match (rewrite.alarms)",
     )
     statistics_enabled: bool = _setting(
         True,
@@ -191,8 +192,8 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether the keys of joins, and lists of values, are also compared with what a "
-        "table knows itself: partitions, and for columns without an index the bounds in its log",
+        meaning="whether keys of joins and lists of values are also compared with a table's own "
+        "statistics: partitions, and for columns without an index the bounds in its log",
     )
     dml: bool = _setting(
         True,
@@ -200,8 +201,8 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether DELETE, UPDATE and MERGE on Delta and Iceberg tables look for the rows "
-        "that they change through the index",
+        meaning="whether DELETE, UPDATE and MERGE on Delta and Iceberg tables use the index to "
+        "find the rows that they change",
     )
     dynamic_enabled: bool = _setting(
         True,
@@ -225,7 +226,7 @@ class Settings:
         values.size,
         text="32m",
         takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
-        meaning="how many bytes of keys a query collects from one side of a join at most",
+        meaning="the maximum of bytes of keys that a query collects from one side of a join",
     )
     explain_values: bool = _setting(
         False,
@@ -233,7 +234,7 @@ class Settings:
         values.boolean,
         text="false",
         takes="true or false",
-        meaning="whether explain shows the values of conditions, which are data, or only counts",
+        meaning="whether explain shows the values in conditions, or only counts",
         fixed=True,
     )
     checkpoint_roots: tuple[str, ...] = _setting(
@@ -241,10 +242,10 @@ class Settings:
         "streaming.checkpointRoots",
         values.folders,
         text="",
-        takes="folders, several with commas between them",
-        meaning="under which, besides the warehouse directory, streams may have their "
-        "checkpoint_location, as under spark.sql.streaming.checkpointLocation; both count only "
-        "where a context was started with them",
+        takes="folders, separated by commas",
+        meaning="the folders for the checkpoint_location of streams, in addition to the warehouse "
+        "directory and spark.sql.streaming.checkpointLocation; both settings are only used if a "
+        "context was started with them",
         fixed=True,
     )
     table_roots: tuple[str, ...] = _setting(
@@ -252,10 +253,10 @@ class Settings:
         "tableRoots",
         values.folders,
         text="",
-        takes="folders, several with commas between them",
-        meaning="below which, besides the file systems of the warehouse directory and the default "
-        "one, a table is opened by a path that stands in the store (SHOW, streams of an earlier "
-        "session, refresh --all); counts only where a context was started with it",
+        takes="folders, separated by commas",
+        meaning="the folders of tables that are opened by a path in the store (SHOW, streams of "
+        "an earlier session, refresh --all), in addition to the default file system and that of "
+        "the warehouse directory; only used if a context was started with it",
         fixed=True,
     )
     providers: tuple[str, ...] = _setting(
@@ -263,9 +264,9 @@ class Settings:
         "providers",
         values.classes,
         text="",
-        takes="module:Class, several with commas between them",
-        meaning="index kinds besides those that installed packages register under the entry point "
-        "`skipping.providers`",
+        takes="module:Class, separated by commas",
+        meaning="index types in addition to those that installed packages register under the "
+        "entry point `skipping.providers`",
         fixed=True,
     )
 
