@@ -129,7 +129,7 @@ def test_values_that_are_refused_are_not_repeated(name, value):
     [
         ("incremental_refresh", True, "incremental_refresh = true is not supported yet: leave"),
         ("index_mappings", "{}", "index_mappings has no meaning here: each field is mapped as"),
-        ("extra_options", "{}", "extra_options has no meaning here: the table's log is followed"),
+        ("extra_options", "{}", "extra_options has no meaning here: the stream reads"),
         ("autoRefresh", True, "unknown option autoRefresh: did you mean auto_refresh?"),
         ("BUILD", True, "unknown option BUILD: did you mean build?"),
         ("colour", 1, "unknown option colour: the options are build, auto_refresh, "),

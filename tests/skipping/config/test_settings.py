@@ -81,7 +81,7 @@ def test_durations(text, seconds):
         ("shadow", "nan", "spark.skipping.shadow takes a share from 0 to 1"),
         ("shadow", "1.5", "spark.skipping.shadow takes a share from 0 to 1"),
         ("opensearch.usr", "me", "did you mean spark.skipping.opensearch.user?"),
-        ("opensearch.prefix", "", "spark.skipping.opensearch.prefix takes what the names"),
+        ("opensearch.prefix", "", "spark.skipping.opensearch.prefix takes a prefix of names"),
     ],
 )
 def test_refusals(key, value, message):
