@@ -98,7 +98,7 @@ def test_in_takes_addresses_and_other_texts() -> None:
 def test_it_is_for_text() -> None:
     domain = domain_of(pa.int32())
     assert domain is not None
-    with pytest.raises(DefinitionError, match="and x has values of type integer"):
+    with pytest.raises(DefinitionError, match="x has values of type integer"):
         Addresses.of((Column("x", domain),), {})
     with pytest.raises(DefinitionError, match="ADDRESSES takes an n of 2 to 32"):
         index([], n=1)
