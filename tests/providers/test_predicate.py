@@ -345,7 +345,8 @@ def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
     script = """
 import pickle
 from providers import And, Compare, Or
-from providers.index_predicate import AllOf, AnyOf, pruned, has_always_false, map_tests, tests
+from providers.index_predicate import AllOf, AnyOf, find_prunable, has_always_false, map_tests
+from providers.index_predicate import tests
 from providers.predicate import leaves, negate
 from providers.simplify import simplify
 
