@@ -413,16 +413,16 @@ class SkippingIndex:
         raises DefinitionError for a filter and TableError for a file where it cannot do that
         exactly.
 
-        Of all, the filter may be an expression of `pyarrow.compute`, Polars or Ibis, which then
+        Of all, the filter may be an expression of `pyarrow.compute` or Polars, which then
         decides which rows there are, and `keys` are the values of join keys by column, any number
         of them: `{"h": values}`, where values are an Arrow or NumPy array, a column or frame of
         Polars or pandas, a relation of DuckDB, another scan or a list. The rows are those whose key
         is among them (NaN equals itself, -0.0 equals 0.0, null nothing); keys of another kind than
         the column, such as text beside numbers, are a TypeError.
 
-        `to_polars()` is a LazyFrame; `to_duckdb(name, connection)`, `to_datafusion(context, name)`,
-        `to_daft()` and `to_dataset()` (Arrow's) read lazily, too: what the engine selects, of the
-        files that its own filter leaves.
+        `to_polars()` is a LazyFrame; `to_duckdb(name, connection)` and `to_dataset()` (Arrow's)
+        read lazily, too: what the engine selects, of the files that its own filter leaves. Other
+        libraries (pandas, DataFusion, Daft) read a scan as an Arrow stream.
 
         Raises TableError for a table of a Spark session, where queries skip files.
         """

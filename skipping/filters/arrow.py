@@ -139,10 +139,10 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
 def in_total_order(expression: Any, schema: pa.Schema) -> Any:
     """A filter that an engine handed to Arrow, evaluated as the engine would.
 
-    DuckDB and DataFusion take NaN for the greatest value, and rely on a dataset to filter as they
-    would; Arrow's comparisons leave NaN out. Both take the zeros for one, also in lists, where
-    Arrow compares bits. In SQL no null is outside of a list, in Arrow each is, and DataFusion asks
-    for `~is_in`. An expression that cannot be read stays as it is.
+    DuckDB takes NaN for the greatest value, and relies on a dataset to filter as it would; Arrow's
+    comparisons leave NaN out. It takes the zeros for one, also in lists, where Arrow compares bits.
+    In SQL no null is outside of a list, in Arrow each is. An expression that cannot be read stays
+    as it is.
     """
     floats = set(_float_paths(schema))
     try:

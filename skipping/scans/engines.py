@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -83,7 +83,7 @@ class EngineScan:
         its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
         """
         con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, _DuckDBDataset(self, in_order=True))
+        con.register(table_name, _DuckDBDataset(self))
         return con
 
     def to_polars(self) -> Any:
@@ -93,21 +93,12 @@ class EngineScan:
 
         return lazy_frame(pl, self)
 
-    def to_datafusion(self, context: Any = None, table_name: str = "rows") -> Any:
-        """The SessionContext of DataFusion, a new one unless given, with the rows as a table."""
-        context = context if context is not None else install("datafusion").SessionContext()
-        context.register_dataset(table_name, ScanDataset(self, in_order=True))
-        return context
-
-    def to_daft(self) -> Any:
-        """The rows as a DataFrame of Daft, read when it is collected."""
-        install("daft")
-        from skipping.scans.daft import data_frame
-
-        return data_frame(self)
-
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows for whoever speaks Arrow: `pyarrow.table(scan)`, `polars.DataFrame(scan)`."""
+        """Export the rows as an Arrow stream, which most libraries read.
+
+        For example `pyarrow.table(scan)`, `pandas.DataFrame.from_arrow(scan)`,
+        `daft.from_arrow(scan)`, or `context.from_arrow(scan, "t")` with DataFusion.
+        """
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
 
@@ -119,10 +110,9 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     below; here it finds a file that cannot be opened, whose name says what to do.
     """
 
-    def __init__(self, scan: EngineScan, *, in_order: bool = False) -> None:
-        """`in_order` is for an engine to which NaN is the greatest float: see `in_total_order`."""
+    def __init__(self, scan: EngineScan) -> None:
         super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
-        self._scan, self._in_order = scan, in_order
+        self._scan = scan
 
     @property
     def schema(self) -> pa.Schema:
@@ -131,31 +121,26 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
 
     def scanner(
         self,
-        schema: pa.Schema | None = None,
         columns: Any = None,
         filter: Any = None,
         batch_size: int | None = None,
         **options: Any,
     ) -> DatasetScanner:
-        """Reads the matching rows; `columns` and `filter` are those of `Dataset.scanner`.
+        """Return a scanner of the matching rows, which opens no file before its first batch.
 
-        Nothing is opened before the first batch. `schema` is what DataFusion says it reads.
+        `columns` and `filter` are those of `Dataset.scanner`; other options are ignored.
         """
-        if not isinstance(schema, pa.Schema | None):  # Dataset's own has columns there
-            raise TypeError("name the arguments of scanner")
         if filter is not None:
-            if not isinstance(filter, pc.Expression):  # DataFusion folds `s = 'a' AND s = 'b'`
-                filter = pc.scalar(filter)
-            filter = self._meant(filter, columns)
+            filter = self._adapt_filter(filter, columns)
         names, predicate = _wanted(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns
         if not isinstance(named, dict):
             named = {name: pc.field(name) for name in named}
         return DatasetScanner(self._scan.narrowed(names, predicate), named, filter, batch_size)
 
-    def _meant(self, filter: Any, columns: Any) -> Any:
-        """A filter as the engine that gives it means it; `columns` are those that are read."""
-        return in_total_order(filter, self.schema) if self._in_order else filter
+    def _adapt_filter(self, filter: Any, columns: Any) -> Any:
+        """Return the filter with the semantics of the engine that reads `columns` by it."""
+        return filter
 
     def filter(self, expression: Any) -> Any:
         """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
@@ -175,18 +160,18 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return iter((self,))
 
     def __reduce__(self) -> Any:
-        return partial(type(self), in_order=self._in_order), (self._scan,)
+        return type(self), (self._scan,)
 
     def __repr__(self) -> str:
         return f"ScanDataset({self._scan!r})"
 
 
 class _DuckDBDataset(ScanDataset):
-    """With what DuckDB leaves out of a filter: see `not_null_beside_nan`."""
+    """A dataset that evaluates filters as DuckDB does."""
 
-    def _meant(self, filter: Any, columns: Any) -> Any:
+    def _adapt_filter(self, filter: Any, columns: Any) -> Any:
         read = [f for f in self.schema if columns is None or f.name in columns]
-        return super()._meant(not_null_beside_nan(filter, read), columns)
+        return in_total_order(not_null_beside_nan(filter, read), self.schema)
 
 
 class DatasetScanner:

@@ -69,7 +69,7 @@ class IndexedScan(EngineScan, DataScan):
         if rest != "":
             raise TypeError(
                 "a filter of an Iceberg table is text or an expression of PyIceberg, "
-                f"pyarrow.compute, Polars or Ibis, not {type(rest).__name__}"
+                f"pyarrow.compute or Polars, not {type(rest).__name__}"
             )
         return made
 

@@ -57,7 +57,7 @@ def row_tests(
 ) -> tuple[Any, tuple[RowTest, ...]]:
     """The filter as far as the format's scan evaluates it, and tests of what it does not.
 
-    These are expressions of Arrow, Polars and Ibis, and keys (`providers.keys`). Raises
+    These are expressions of Arrow and Polars, and keys (`providers.keys`). Raises
     DefinitionError for a column that is not there or has no order that is known, TypeError for keys
     that cannot be compared with it.
     """
@@ -67,10 +67,6 @@ def row_tests(
     if isinstance(row_filter, pc.Expression):
         return "", (_expression_test(row_filter, columns, schema), *tests)
     library = type(row_filter).__module__.partition(".")[0]
-    if library == "ibis":
-        from skipping.filters.ibis import as_polars
-
-        row_filter, library = as_polars(row_filter, schema), "polars"
     if library == "polars":
         return "", (_polars_test(row_filter, columns, schema), *tests)
     return row_filter, tests

@@ -47,7 +47,6 @@ def test_engines_open_only_the_files_that_their_own_filters_leave(world: World) 
             db.sql(f"SELECT id FROM t WHERE l = {keys[0]}").fetchnumpy()["id"].tolist(),
             world.lazy.filter(pl.col("l") == keys[0]).collect()["id"].to_list(),
             world.lazy.filter(pl.col("l").is_in(keys)).select("id").collect()["id"].to_list(),
-            world.fusion.sql(f"SELECT id FROM t WHERE l = {keys[0]}").to_pydict()["id"],
             index.scan(keys={"l": keys}).to_dataset().to_table()["id"].to_pylist(),
             index.join(dimension, "l").to_arrow()["id"].to_pylist(),
             pa.table(index.scan(pc.field("l") == keys[0]))["id"].to_pylist(),
@@ -142,14 +141,12 @@ def test_a_query_that_has_enough_leaves_no_work_behind(
 def test_a_missing_engine_says_what_to_install(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("duckdb", "polars", "datafusion", "daft"):
+    for name in ("duckdb", "polars"):
         monkeypatch.setitem(sys.modules, name, None)
     scan = world.index.scan()
     for name, call in (
         ("duckdb", lambda: scan.to_duckdb("t")),
         ("polars", scan.to_polars),
-        ("datafusion", scan.to_datafusion),
-        ("daft", scan.to_daft),
     ):
         with pytest.raises(ImportError, match=rf"pip install 'lakehouse-file-skipping\[{name}\]'"):
             call()

@@ -92,8 +92,6 @@ class World:
         self.db.register("given", self.whole)
         self.db.execute("SET TimeZone = 'UTC'; CREATE TABLE whole AS SELECT * FROM given")
         self.index.scan().to_duckdb("t", self.db)
-        self.fusion = self.index.scan().to_datafusion(table_name="t")
-        self.fusion.from_arrow(self.whole, name="whole")
         self.lazy = self.index.scan().to_polars()
         files = self.index.files()
         self.held: dict[Any, set[int]] = {}
