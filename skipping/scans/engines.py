@@ -1,268 +1,58 @@
-"""What each scan without Spark gives to other engines: its surviving files' rows, when asked for.
+"""What each scan without Spark gives to other engines: the rows of its surviving files.
 
-Every method reads lazily as far as its engine does: the engine says which columns it wants and by
-which filter, the index is asked about that filter too, and files are opened then. Deletes,
-partition columns and evolved schemas are read as the format says, by the scan's own reader.
-
-DuckDB's filters arrive as expressions of Arrow, those that its joins find at run time among them:
-a join with a small dimension opens the files that the dimension's keys are in.
+Every method reads lazily as far as its engine does: the engine names its columns and its filter,
+the index prunes files by that filter too, and only then are files opened. The scan's own reader
+applies deletes, partition columns and evolved schemas as the format specifies.
 """
 
 from __future__ import annotations
 
-import os
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.acero as acero
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
-import pyarrow.fs as pafs
-
-from providers.predicate import And, Predicate
-from skipping.filters.arrow import (
-    Translated,
-    in_total_order,
-    not_null_beside_nan,
-    translate,
-)
+from skipping.scans.base import Scan
+from skipping.scans.dataset import DuckDBDataset, ScanDataset
 from skipping.scans.row_filters import KeyTest, RowTest
-from skipping.tables import TableColumn
 
-__all__ = ["EngineScan", "ScanDataset", "install"]
-
-_NO_FILE = pads.ParquetFileFormat().make_fragment(
-    f"{os.devnull}/this needs a table: call to_table first", pafs.LocalFileSystem()
-)
+__all__ = ["EngineScan"]
 
 
-class EngineScan:
-    """The methods that hand rows to engines; a scan of a format has the abstract ones."""
+class EngineScan(Scan):
+    """A scan with the methods that hand its rows to engines."""
 
     tests: tuple[RowTest, ...] = ()
 
-    @property
-    @abstractmethod
-    def arrow_schema(self) -> pa.Schema:
-        """The columns of the rows."""
-
-    @abstractmethod
-    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """The rows, read some files at a time as they are asked for."""
-
-    @abstractmethod
-    def narrowed(self, names: Sequence[str], predicate: Predicate) -> EngineScan:
-        """The scan of these of its columns, less files in which no row meets the predicate.
-
-        The predicate is not evaluated: whoever asks does that.
-        """
-
-    @abstractmethod
-    def known(self) -> Mapping[str, TableColumn]:
-        """The table's columns that are no struct, by the names that they have in the rows."""
-
     def key_tests(self) -> list[KeyTest]:
-        """The tests of keys that a scan of a table was given."""
+        """Return the tests of the join keys that the scan was given."""
         return [test for test in self.tests if isinstance(test, KeyTest)]
 
     def to_dataset(self) -> ScanDataset:
-        """The rows as a `pyarrow.dataset.Dataset`, which many engines and libraries take.
+        """Return the rows as a `pyarrow.dataset.Dataset`, which many libraries read.
 
-        What Arrow itself does to a Dataset (`join`, `sort_by`) takes `to_arrow` instead.
+        Operations of Arrow on a Dataset (`join`, `sort_by`) need `to_arrow` instead.
         """
         return ScanDataset(self)
 
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """The connection to DuckDB, a new one in memory unless given, with the rows as a view.
+        """Register the rows as a view; return the connection, by default a new one in memory.
 
-        Each query on the view reads its own columns, of the files that its filter and the keys of
-        its joins leave (DuckDB has the keys of 50 at most; `keys=` takes any number).
+        Each query on the view reads its own columns, of the files that can match its filter and the
+        keys of its joins (DuckDB passes on 50 keys at most; `keys=` takes any number).
         """
-        con = connection if connection is not None else install("duckdb").connect(":memory:")
-        con.register(table_name, _DuckDBDataset(self))
+        con = connection if connection is not None else _import("duckdb").connect(":memory:")
+        con.register(table_name, DuckDBDataset(self))
         return con
 
     def to_polars(self) -> Any:
-        """The rows as a LazyFrame; what it selects is what is read, when it is collected."""
-        pl = install("polars")
+        """Return the rows as a LazyFrame, which reads what it selects when it is collected."""
+        _import("polars")
         from skipping.scans.polars import lazy_frame
 
-        return lazy_frame(pl, self)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Export the rows as an Arrow stream, which most libraries read.
-
-        For example `pyarrow.table(scan)`, `pandas.DataFrame.from_arrow(scan)`,
-        `daft.from_arrow(scan)`, or `context.from_arrow(scan, "t")` with DataFusion.
-        """
-        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+        return lazy_frame(self)
 
 
-class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
-    """A scan as a Dataset: `scanner` reads the columns that it is asked for, and files that match.
-
-    It is a dataset of one fragment, itself: its reader opens several files at a time. What Arrow
-    reads past that (`join`, `sort_by`, Acero) would crash the process at a Dataset that is nothing
-    below; here it finds a file that cannot be opened, whose name says what to do.
-    """
-
-    def __init__(self, scan: EngineScan) -> None:
-        super().__init__([_NO_FILE], scan.arrow_schema, _NO_FILE.format, _NO_FILE.filesystem)
-        self._scan = scan
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self._scan.arrow_schema
-
-    def scanner(
-        self,
-        columns: Any = None,
-        filter: Any = None,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> DatasetScanner:
-        """Return a scanner of the matching rows, which opens no file before its first batch.
-
-        `columns` and `filter` are those of `Dataset.scanner`; other options are ignored.
-        """
-        if filter is not None:
-            filter = self._adapt_filter(filter, columns)
-        names, predicate = _wanted(self._scan, columns, filter)
-        named = self.schema.names if columns is None else columns
-        if not isinstance(named, dict):
-            named = {name: pc.field(name) for name in named}
-        return DatasetScanner(self._scan.narrowed(names, predicate), named, filter, batch_size)
-
-    def _adapt_filter(self, filter: Any, columns: Any) -> Any:
-        """Return the filter with the semantics of the engine that reads `columns` by it."""
-        return filter
-
-    def filter(self, expression: Any) -> Any:
-        """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
-        raise NotImplementedError("give the filter to to_table, scanner or index.scan")
-
-    def replace_schema(self, schema: pa.Schema) -> Any:
-        """Refused: the columns are those of the table."""
-        raise NotImplementedError("the columns are those of the table")
-
-    @property
-    def partition_expression(self) -> Any:
-        """Nothing is known of all rows."""
-        return pc.scalar(True)
-
-    def get_fragments(self, filter: Any = None) -> Iterator[ScanDataset]:
-        """Itself: what is read is decided by `scanner`."""
-        return iter((self,))
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._scan,)
-
-    def __repr__(self) -> str:
-        return f"ScanDataset({self._scan!r})"
-
-
-class _DuckDBDataset(ScanDataset):
-    """A dataset that evaluates filters as DuckDB does."""
-
-    def _adapt_filter(self, filter: Any, columns: Any) -> Any:
-        read = [f for f in self.schema if columns is None or f.name in columns]
-        return in_total_order(not_null_beside_nan(filter, read), self.schema)
-
-
-class DatasetScanner:
-    """A `pyarrow.dataset.Scanner`, as far as engines ask one, in the threads of those who ask.
-
-    Arrow's own reads ahead in the threads of its pools, also when a query has had enough. There it
-    waits for files, whose reading may wait for threads of these pools: a query hung after some with
-    a LIMIT, and so did the end of the process.
-    """
-
-    def __init__(
-        self,
-        scan: EngineScan,
-        columns: Mapping[str, pc.Expression],
-        filter: pc.Expression | None,
-        batch_size: int | None,
-    ) -> None:
-        self._scan, self._columns, self._batch_size = scan, columns, batch_size
-        kept = [] if filter is None else [("filter", acero.FilterNodeOptions(filter))]
-        # Without a column the rows could not be counted.
-        named = columns or {name: pc.field(name) for name in scan.arrow_schema.names[:1]}
-        made = acero.ProjectNodeOptions(list(named.values()), list(named))
-        self._steps = [acero.Declaration(*step) for step in [*kept, ("project", made)]]
-
-    @property
-    def dataset_schema(self) -> pa.Schema:
-        """The columns that are read."""
-        return self._scan.arrow_schema
-
-    @cached_property
-    def projected_schema(self) -> pa.Schema:
-        """The columns of the rows."""
-        made = self._made(self._scan.arrow_schema.empty_table()).schema
-        return made if self._columns else pa.schema([])
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as they are read."""
-        with self._scan.to_arrow_batch_reader() as reader:
-            for batch in reader:
-                made = self._made(pa.Table.from_batches([batch]))
-                for part in made.to_batches(max_chunksize=self._batch_size):
-                    yield part if self._columns else part.select([])
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as they are asked for."""
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
-
-    def to_table(self) -> pa.Table:
-        """The rows."""
-        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
-
-    def count_rows(self) -> int:
-        """How many rows there are."""
-        return sum(map(len, self.to_batches()))
-
-    def head(self, num_rows: int) -> pa.Table:
-        """The first rows."""
-        found, batches = [], self.to_batches()
-        while num_rows > 0 and (batch := next(batches, None)) is not None:
-            found.append(batch.slice(0, num_rows))
-            num_rows -= len(batch)
-        return pa.Table.from_batches(found, self.projected_schema)
-
-    def take(self, indices: Any) -> pa.Table:
-        """The rows at these places."""
-        return self.to_table().take(indices)
-
-    def _made(self, table: pa.Table) -> pa.Table:
-        """The matching rows of a table, with the columns that are asked for."""
-        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-        return acero.Declaration.from_sequence([source, *self._steps]).to_table(use_threads=False)
-
-
-def _wanted(scan: EngineScan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
-    """The columns that are read, and what their rows are asked."""
-    there = scan.arrow_schema.names
-    found = Translated(And(()), frozenset()) if filter is None else translate(filter, scan.known())
-    if columns is None or found.columns is None:
-        return there, found.predicate
-    named: set[str] | None = set(found.columns)
-    for column in columns.values() if isinstance(columns, dict) else columns:
-        fields = {column} if isinstance(column, str) else translate(column, {}).columns
-        named = None if named is None or fields is None else named | fields
-    if named is None:
-        return there, found.predicate
-    # Some column, if it is none: without one there are no rows to count.
-    return [name for name in there if name in named] or there[:1], found.predicate
-
-
-def install(library: str) -> Any:
-    """A library of the user's; raises ImportError that says what to install."""
+def _import(library: str) -> Any:
+    """Import an optional library; the ImportError names the extra to install."""
     try:
         return import_module(library)
     except ImportError as error:

@@ -1,42 +1,41 @@
-"""A scan as a LazyFrame of Polars, which says what it reads when it is collected."""
+"""A scan as a LazyFrame of Polars, which reads columns and files when it is collected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
 
 from providers.predicate import And, Predicate
 from skipping.filters.polars import translate_polars
-
-if TYPE_CHECKING:
-    from skipping.scans.engines import EngineScan
+from skipping.scans.base import Scan
 
 __all__ = ["lazy_frame"]
 
 
-def lazy_frame(pl: Any, scan: EngineScan) -> Any:
-    """The rows; `pl` is Polars."""
-    from polars.io.plugins import register_io_source
-
+def lazy_frame(scan: Scan) -> pl.LazyFrame:
+    """Return the rows as a LazyFrame."""
     schema = pl.DataFrame(scan.arrow_schema.empty_table()).schema
 
     def frames(
         columns: list[str] | None, predicate: Any, rows: int | None, size: int | None
-    ) -> Iterator[Any]:
-        """What Polars reads: these columns, of the rows of the predicate, so many at most."""
+    ) -> Iterator[pl.DataFrame]:
+        """Read these columns of the rows that satisfy the predicate, `rows` at most."""
         wanted = list(schema) if columns is None else columns
         named = set(wanted)
         if predicate is not None:
             named |= set(predicate.meta.root_names())
-        # Some column, if it is none: without one there are no rows to count.
+        # At least one column: rows without any cannot be counted.
         names = [name for name in schema if name in named] or list(schema)[:1]
-        asked: Predicate = And(())
+        pruning: Predicate = And(())
         if predicate is not None and rows is None:
-            asked = translate_polars(predicate, scan.known())
-        with scan.narrowed(names, asked).to_arrow_batch_reader() as reader:
+            pruning = translate_polars(predicate, scan.known())
+        with scan.narrowed(names, pruning).to_arrow_batch_reader() as reader:
             for batch in reader:
                 frame = pl.DataFrame(batch)
-                if rows is not None:  # so many before the predicate, as Polars has it
+                if rows is not None:  # Polars limits the rows before it filters them
                     frame, rows = frame.head(rows), rows - min(rows, len(frame))
                 if predicate is not None:
                     frame = frame.filter(predicate)

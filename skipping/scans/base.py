@@ -1,0 +1,46 @@
+"""What every scan without Spark implements: the rows of the files that can match."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from providers.predicate import Predicate
+from skipping.tables import TableColumn
+
+__all__ = ["Scan"]
+
+
+class Scan(ABC):
+    """The matching rows of a table, which are read when somebody asks for them."""
+
+    @property
+    @abstractmethod
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+
+    @abstractmethod
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """Read the rows, a few files at a time as batches are consumed."""
+
+    @abstractmethod
+    def narrowed(self, names: Sequence[str], predicate: Predicate) -> Scan:
+        """Return the scan of these columns, without the files that have no row for the predicate.
+
+        Rows of the other files are not filtered by the predicate: the caller does that.
+        """
+
+    @abstractmethod
+    def known(self) -> Mapping[str, TableColumn]:
+        """Return the table's columns that are no structs, by their names in the rows."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Export the rows as an Arrow stream, which most libraries read.
+
+        For example `pyarrow.table(scan)`, `pandas.DataFrame.from_arrow(scan)`,
+        `daft.from_arrow(scan)`, or `context.from_arrow(scan, "t")` with DataFusion.
+        """
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
