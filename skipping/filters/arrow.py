@@ -21,25 +21,21 @@ dictionaries                   A Polars Enum orders them by their places, Arrow 
 fields of structs              Arrow reads below a null struct what lies there: unknown.
 =============================  =====================================================================
 
-Functions, casts, comparisons of two columns and everything else are unknown: not skipped by, and
-evaluated all the same. An expression is read as Arrow writes it to be pickled, which has its calls,
-fields, literals and options with their types; what cannot be read is unknown as a whole.
+Functions, casts, comparisons of two columns and everything else are unknown: they prune no file,
+and Arrow evaluates them all the same.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import operator
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc as ipc
 
 from providers.predicate import (
     OPPOSITE,
@@ -56,6 +52,15 @@ from providers.predicate import (
     Unknown,
 )
 from providers.values import arrow_type, canonical_type, domain_of
+from skipping.filters.arrow_tree import (
+    Call,
+    Field,
+    Node,
+    conjuncts,
+    field_names,
+    parse_expression,
+    path_of,
+)
 from skipping.tables import TableColumn
 
 __all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
@@ -100,35 +105,12 @@ class Translated:
     columns: frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    path: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.path[0]
-
-    @property
-    def nested(self) -> bool:
-        return len(self.path) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    function: str
-    arguments: tuple[_Node, ...]
-    options: Mapping[str, Any]
-
-
-_Node: TypeAlias = "_Field | _Call | pa.Scalar"
-
-
 def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated:
     """An Arrow expression on the rows of a table; `columns` by the names that it has for them."""
     try:
-        tree = _parsed(expression)
-        named = frozenset(_fields(tree))
-    except Exception as error:  # Arrow's own form: another release may have another
+        tree = parse_expression(expression)
+        named = frozenset(field_names(tree))
+    except Exception as error:  # another release of Arrow may write another form
         return Translated(Unknown(f"an expression of Arrow: {error}"), None)
     try:
         return Translated(_Rows(columns).predicate(tree, wanted=True), named)
@@ -146,7 +128,7 @@ def in_total_order(expression: Any, schema: pa.Schema) -> Any:
     """
     floats = set(_float_paths(schema))
     try:
-        return _Ordered(floats).expression(_parsed(expression))
+        return _Ordered(floats).expression(parse_expression(expression))
     except Exception:
         return expression
 
@@ -160,23 +142,13 @@ def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
     of those with a condition beside it: in `d BETWEEN 1 AND NaN` it is of d again.
     """
     try:
-        conditions = list(_conjuncts(_parsed(expression)))
-    except Exception:  # Arrow's own form: another release may have another
+        conditions = list(conjuncts(parse_expression(expression)))
+    except Exception:  # another release of Arrow may write another form
         return expression
     if not any(isinstance(c, pa.Scalar) and c.as_py() is True for c in conditions):
         return expression
     valid = [pc.field(path).is_valid() for path in _float_paths(fields)]
     return expression & functools.reduce(operator.or_, valid) if valid else expression
-
-
-def _conjuncts(node: _Node) -> Iterator[_Node]:
-    todo = [node]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, _Call) and each.function in _BOTH:
-            todo.extend(each.arguments)
-        else:
-            yield each
 
 
 def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
@@ -193,16 +165,16 @@ class _Ordered:
     def __init__(self, floats: Set[tuple[str, ...]]) -> None:
         self._floats = floats
 
-    def expression(self, node: _Node, *, nulls: bool = False) -> Any:
+    def expression(self, node: Node, *, nulls: bool = False) -> Any:
         """With `nulls` it makes a difference whether the node is null or false."""
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
-        if isinstance(node, _Field):
+        if isinstance(node, Field):
             return pc.field(node.path)
         function, arguments = node.function, node.arguments
-        is_float = any(isinstance(a, _Field) and a.path in self._floats for a in arguments)
+        is_float = any(isinstance(a, Field) and a.path in self._floats for a in arguments)
         if function == "is_in":
-            column, listed = pc.field(_path(arguments[0])), node.options["value_set"]
+            column, listed = pc.field(path_of(arguments[0])), node.options["value_set"]
             some = listed.drop_null()
             found = self._in(column, some) if is_float else column.isin(some)
             if not nulls:
@@ -215,7 +187,7 @@ class _Ordered:
             if isinstance(left, pa.Scalar):
                 left, right, op = right, left, _FLIPPED[op]
             if isinstance(right, pa.Scalar):
-                return self._compared(pc.field(_path(left)), op, right)
+                return self._compared(pc.field(path_of(left)), op, right)
         nulls = nulls or function not in _BOTH + _EITHER
         built = [self.expression(argument, nulls=nulls) for argument in arguments]
         if function == "is_null":
@@ -237,12 +209,6 @@ class _Ordered:
             never, always = nan & ~nan, nan | ~nan
             return {"=": nan, ">=": nan, "!=": ~nan, "<": ~nan, ">": never, "<=": always}[op]
         return plain | pc.is_nan(column) if op in (">", ">=") else plain
-
-
-def _path(node: _Node) -> tuple[str, ...]:
-    if not isinstance(node, _Field):
-        raise KeyError("a call")
-    return node.path
 
 
 class Comparison:
@@ -301,13 +267,13 @@ class _Rows:
     def __init__(self, columns: Mapping[str, TableColumn]) -> None:
         self._columns = columns
 
-    def predicate(self, node: _Node, *, wanted: bool) -> Predicate:
+    def predicate(self, node: Node, *, wanted: bool) -> Predicate:
         """Holds for each row of which the node is true, or, with `wanted` False, is false."""
         if isinstance(node, pa.Scalar):
             if not pa.types.is_boolean(node.type) and node.is_valid:
                 return Unknown("a constant that is no boolean")
             return And(()) if node.is_valid and node.as_py() is wanted else Or(())
-        if isinstance(node, _Field):
+        if isinstance(node, Field):
             column = self._column(node)
             if column is None or column.value(pa.scalar(True)) is None:
                 return Unknown(f"{node.name} as a condition")
@@ -320,7 +286,7 @@ class _Rows:
             return And(legs) if (function in _BOTH) == wanted else Or(legs)
         return self._leaf(node, wanted)
 
-    def _leaf(self, node: _Call, wanted: bool) -> Predicate:
+    def _leaf(self, node: Call, wanted: bool) -> Predicate:
         function, arguments = node.function, node.arguments
         if function in _OPS and len(arguments) == 2:
             left, right, op = *arguments, _OPS[function]
@@ -354,7 +320,7 @@ class _Rows:
         return Unknown(f"{function} of {column.name}")
 
     def _column(self, node: object) -> Comparison | None:
-        if not isinstance(node, _Field) or node.nested or node.name not in self._columns:
+        if not isinstance(node, Field) or node.nested or node.name not in self._columns:
             return None
         column = Comparison(self._columns[node.name])
         return column if column.known else None
@@ -389,94 +355,3 @@ def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Pre
 
 def _is_nan(scalar: pa.Scalar) -> bool:
     return pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py())
-
-
-# Arrow's form
-
-
-def _parsed(expression: Any) -> _Node:
-    """The tree of an expression; raises for what is none that is known here."""
-    _, (written,) = expression.__reduce__()
-    batch = ipc.open_file(written).get_batch(0)
-    return _node(iter(_pairs(batch.schema)), batch)
-
-
-def _node(pairs: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
-    """The next node; calls that are nested in calls are kept on a list, not on Python's stack."""
-    open_calls: list[tuple[str, list[_Node], dict[str, Any]]] = []
-    for key, value in pairs:
-        match key:
-            case "field_ref":
-                node: _Node = _Field((value,))
-            case "nested_field_ref":
-                node = _Field(tuple(next(pairs)[1] for _ in range(int(value))))
-            case "literal":
-                node = batch.column(int(value))[0]
-            case "call":
-                open_calls.append((value, [], {}))
-                continue
-            case "options":
-                open_calls[-1][2].update(_options(batch.column(int(value))[0]))
-                continue
-            case "end":
-                function, arguments, options = open_calls.pop()
-                node = _Call(function, tuple(arguments), options)
-            case _:
-                raise ValueError(f"{key} is not known")
-        if not open_calls:
-            return node
-        open_calls[-1][1].append(node)
-    raise ValueError("it has no end")
-
-
-def _options(scalar: pa.StructScalar) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in scalar:
-        value = scalar[name]
-        found[name] = value.values if name == "value_set" else value.as_py()
-    return found
-
-
-def _fields(node: _Node) -> Iterator[str]:
-    todo = [node]
-    while todo:
-        match todo.pop():
-            case _Field() as field:
-                yield field.name
-            case _Call(_, arguments, _):
-                todo.extend(arguments)
-
-
-class _ArrowSchema(ctypes.Structure):
-    """The head of `struct ArrowSchema` of Arrow's C data interface."""
-
-    _fields_ = (
-        ("format", ctypes.c_char_p),
-        ("name", ctypes.c_char_p),
-        ("metadata", ctypes.c_void_p),
-    )
-
-
-def _pairs(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """The metadata in their order, of which pyarrow gives a dict: here keys repeat."""
-    capsule = schema.__arrow_c_schema__()
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    at = _ArrowSchema.from_address(get(capsule, b"arrow_schema")).metadata
-
-    def number() -> int:
-        nonlocal at
-        (found,) = struct.unpack("=i", ctypes.string_at(at, 4))
-        at += 4
-        return int(found)
-
-    def text() -> str:
-        nonlocal at
-        length = number()
-        found = ctypes.string_at(at, length).decode()
-        at += length
-        return found
-
-    pairs = [(text(), text()) for _ in range(number())] if at else []
-    del capsule
-    yield from pairs

@@ -140,7 +140,7 @@ class TestScan:
         def away(*_: object, **__: object) -> None:
             raise StoreError("it is away")
 
-        monkeypatch.setattr(index.store, "pruned", away)
+        monkeypatch.setattr(index.store, "find_pruned", away)
         with caplog.at_level(logging.WARNING, "skipping"):
             cut = index.scan("k = 1")
         assert len(cut.plan_files()) == 4

@@ -1,20 +1,13 @@
-"""What the tests of tables are given: names, catalogs, stores, a world of random rows."""
+"""A table name of the format under test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from skipping.stores.memory.store import MemoryStore
 from tests.skipping.tables.formats import FORMATS, Format
-
-if TYPE_CHECKING:
-    from tests.skipping.tables.world import World
 
 
 @pytest.fixture
@@ -23,23 +16,3 @@ def name(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     name = form.name()
     yield name
     spark.sql(f"DROP TABLE IF EXISTS {name}")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = SqlCatalog("own", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
-    made.create_namespace("db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("pyiceberg")
-
-
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    from tests.skipping.tables.world import make_world  # which imports every engine
-
-    return make_world(request.param, tmp_path_factory.mktemp(request.param) / "t")
