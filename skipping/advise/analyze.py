@@ -232,7 +232,7 @@ def _composites(
     found: dict[str, tuple[TableColumn, list[Asked]]] = {}
     for asked in history:
         parts = [there[part] for part in asked.parts if part in samples]
-        parts = [part for part in parts if not part.divided_by]
+        parts = [part for part in parts if not part.partitioning.transforms]
         if len(parts) < 2:
             continue
         composite = combine(sorted(parts, key=lambda part: part.name))
@@ -242,7 +242,7 @@ def _composites(
 
 def _planned(table: Table, column: TableColumn) -> Planned | None:
     """Asks the table which files it keeps, where it is partitioned by what the column says."""
-    if not column.divided_by:
+    if not column.partitioning.transforms:
         return None
 
     def planned(leaf: Leaf) -> int | None:
@@ -294,8 +294,8 @@ def _constant(value: Value, type: str) -> str:
 
 def _unasked(column: TableColumn, asked: Sequence[Asked]) -> ColumnAdvice:
     why = column.refusal or "a partition column: the table itself skips by it"
-    if column.generated and not column.refusal:
-        why += f", and by conditions on what it is generated from, {column.generated}"
+    if column.partitioning.generated and not column.refusal:
+        why += f", and by conditions on what it is generated from, {column.partitioning.generated}"
     return ColumnAdvice(column.name, spell_column(column), column.type, why, asked=tuple(asked))
 
 

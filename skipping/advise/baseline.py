@@ -49,9 +49,9 @@ class TableItself:
     def name(self) -> str:
         """Says which partitions."""
         column = self._sample.work[0].column
-        if not column.divided_by:
+        if not column.partitioning.transforms:
             return "the table's own bounds"
-        partitions = f"the table's own partitions ({', '.join(column.divided_by)})"
+        partitions = f"the table's own partitions ({', '.join(column.partitioning.transforms)})"
         return partitions if column.bounded is None else f"{partitions} and bounds"
 
     def kept(self, draws: Sequence[Draw]) -> float | None:

@@ -92,7 +92,7 @@ def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
     """The predicate, and its columns; raises ValueError for what is no JSON of a predicate."""
     try:
         columns = Columns(
-            TableColumn(_text(name), _text(identity), _text(type), (), refusal=refusal)
+            TableColumn(_text(name), _text(identity), _text(type), refusal=refusal)
             for name, (identity, type, refusal) in said["columns"].items()
         )
         return _Reader(columns).node(said["predicate"], 0), columns

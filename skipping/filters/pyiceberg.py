@@ -151,7 +151,7 @@ def predicate_of(
     bound: BooleanExpression, columns: Columns, reading: Reading | None = None
 ) -> Predicate:
     """A bound filter as a predicate that holds for every row that PyIceberg would return."""
-    by_id = {c.field_id: c for c in columns.values() if c.field_id is not None}
+    by_id = {c.physical.field_id: c for c in columns.values() if c.physical.field_id is not None}
     return _translated(bound, by_id, reading or Reading(), wanted=True)
 
 
@@ -175,11 +175,11 @@ def _translated(
         case BoundPredicate():
             term = bound.term
             column = columns.get(term.field.field_id) if isinstance(term, BoundReference) else None
-            if column is None or column.refusal is not None or column.field_id is None:
+            if column is None or column.refusal is not None or column.physical.field_id is None:
                 return Unknown(f"a condition on {term}")
-            if column.field_id in reading.confused:
+            if column.physical.field_id in reading.confused:
                 return Unknown(f"{column.name} in any case")
-            if column.backfilled and column.field_id in reading.partitioned:
+            if column.physical.backfilled and column.physical.field_id in reading.partitioned:
                 return Unknown(f"{column.name}, a partition column with a default")
             return _Leaf(column, reading).translated(bound, wanted=wanted)
         case _:
@@ -225,14 +225,14 @@ class _Leaf:
 
     def _or_null(self, *legs: Predicate) -> Predicate:
         """The legs, or null: what a file without the column has."""
-        if self.column.field_id in self.reading.unselected:
+        if self.column.physical.field_id in self.reading.unselected:
             return Unknown(f"{self.name}, a partition column that is not selected")
         return Or((*legs, IsNull(self.name)))
 
     def _null(self, *, null: bool) -> Predicate:
         if null:
             return self._or_null()
-        if len(self.column.physical) > 1:
+        if len(self.column.physical.path) > 1:
             return Unknown(f"{self.name} IS NOT NULL, below a struct")
         return IsNull(self.name, negated=True)
 
@@ -300,7 +300,10 @@ class _Leaf:
 
     def _loose(self, values: list[Any]) -> bool:
         """Whether Python compares a FLOAT of the log with more digits than it has."""
-        if self.column.type != "float" or self.column.field_id not in self.reading.partitioned:
+        if (
+            self.column.type != "float"
+            or self.column.physical.field_id not in self.reading.partitioned
+        ):
             return False
         return any(_as_float(value) != value for value in values)
 

@@ -166,7 +166,7 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
             continue
         if column.partition:
             log.warning("%s is a partition column: the table itself skips by it", column.name)
-        for made in column.divided_by:
+        for made in column.partitioning.transforms:
             log.warning(
                 "the table is partitioned by %s: it skips by itself for some conditions on "
                 "%s, and an index adds what is within a partition. ANALYZE measures it",

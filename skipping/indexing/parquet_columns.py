@@ -55,9 +55,11 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     """Where the column is; None where all rows read null; raises UnknownError where in doubt."""
     domain = None if column.type == VARIANT else indexed_domain(column)
     fields = list(file.schema_arrow)
-    branch = _by_name(fields, column) if column.field_id is None else _by_id(fields, column)
+    branch = (
+        _by_name(fields, column) if column.physical.field_id is None else _by_id(fields, column)
+    )
     if branch is None:
-        if column.backfilled:
+        if column.physical.backfilled:
             raise UnknownError("it is not in the file, whose rows read a default")
         return None
     path = tuple(field.name for field in branch)
@@ -93,7 +95,7 @@ def _is_variant(type: pa.DataType) -> bool:
 
 def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     branch: list[pa.Field] = []
-    for name in column.physical:
+    for name in column.physical.path:
         if branch:
             parent = branch[-1]
             if not pa.types.is_struct(parent.type):
@@ -112,23 +114,23 @@ def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | No
 def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     branches = list(_branches(fields, []))
     ids = [(branch[-1].metadata or {}).get(b"PARQUET:field_id") for branch in branches]
-    wanted = str(column.field_id).encode()
+    wanted = str(column.physical.field_id).encode()
     found = [branch for branch, id in zip(branches, ids, strict=True) if id == wanted]
     if not any(ids):
         return _by_mapping(fields, column)
-    if len(found) > 1 or any(len(branch) != len(column.physical) for branch in found):
-        raise UnknownError(f"field id {column.field_id} is not where the table has it")
+    if len(found) > 1 or any(len(branch) != len(column.physical.path) for branch in found):
+        raise UnknownError(f"field id {column.physical.field_id} is not where the table has it")
     by_id = found[0] if found else None
     # PyIceberg goes by ids only if every field has one, else by the mapping, or it fails if there
     # is none (`pyarrow_to_schema`); Iceberg in Spark as soon as any has one (`ReadConf.java`).
-    if column.imported and not _have_ids(fields) and _by_names(fields, column) != by_id:
+    if column.physical.imported and not _have_ids(fields) and _by_names(fields, column) != by_id:
         raise UnknownError("the file has field ids on some columns only")
     return by_id
 
 
 def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     """As Iceberg reads files that came from elsewhere: each name stands for an id."""
-    if not column.imported:
+    if not column.physical.imported:
         raise UnknownError("the file has no field ids, and the table no names for it")
     if _has_ids(fields):
         raise UnknownError("the file has field ids in lists or maps only")
@@ -137,7 +139,7 @@ def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] |
 
 def _by_names(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     branch: list[pa.Field] = []
-    for names in column.imported:
+    for names in column.physical.imported:
         if branch:
             if not pa.types.is_struct(branch[-1].type):
                 raise UnknownError(f"{branch[-1].name} is not a struct in the file")
@@ -187,7 +189,9 @@ def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
     """
     if not pa.types.is_unsigned_integer(type):
         return True
-    return column.field_id is None and (type != pa.uint64() or column.type == "decimal(20,0)")
+    return column.physical.field_id is None and (
+        type != pa.uint64() or column.type == "decimal(20,0)"
+    )
 
 
 def _width(type: pa.DataType) -> int:

@@ -271,7 +271,7 @@ def find_place(file: pq.ParquetFile, column: TableColumn) -> Place:
 
 def _proleptic(place: Place) -> Place:
     # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
-    if isinstance(place, Found) and place.column.proleptic:
+    if isinstance(place, Found) and place.column.physical.proleptic:
         return replace(place, oldest=None)
     return place
 

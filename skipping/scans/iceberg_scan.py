@@ -236,7 +236,7 @@ class IndexedScan(EngineScan, DataScan):
 
         def certain(leaf: Leaf) -> Predicate:
             column = columns[leaf.column]
-            if column.backfilled and column.field_id in reading.partitioned:
+            if column.physical.backfilled and column.physical.field_id in reading.partitioned:
                 return Unknown(f"{column.name}, a partition column with a default")
             return leaf
 

@@ -30,7 +30,6 @@ def combine(columns: Sequence[TableColumn]) -> TableColumn:
         name=name,
         identity=composite_identity(identities),
         type=tuple_type([column.type for column in columns]),
-        physical=(),
         reads=tuple(columns),
     )
 

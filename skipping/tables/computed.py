@@ -93,7 +93,6 @@ class Computing:
             name=sql,
             identity=found.text(),
             type=found.type(),
-            physical=(),
             expression=replace(expression, reads=names),
             reads=tuple(reads),
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from providers.values import arrow_type, domain_of
 from skipping.parser.errors import mask_controls
 from skipping.parser.literals import join_name
-from skipping.tables import TableColumn
+from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 
 __all__ = ["Field", "divided", "leaves", "physical_name", "spelled"]
 
@@ -44,12 +44,18 @@ def leaves(
 def divided(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
     """The columns, with the partition columns that Delta generates of each, as `day = date(ts)`."""
     there = list(columns)
-    generated = [(f"{c.name} = {c.generated}", c.generated) for c in there if c.generated]
+    generated = [
+        (f"{c.name} = {text}", text)
+        for c in there
+        if (text := c.partitioning.generated) is not None
+    ]
     for column in there:
         # A name anywhere in it will do: this only says where the table may prune by itself.
         name = re.compile(rf"(?<![\w.]){re.escape(column.name)}(?![\w.])", re.IGNORECASE)
         made = tuple(spelled for spelled, text in generated if name.search(text))
-        yield replace(column, divided_by=made) if made and not column.generated else column
+        if made and not column.partitioning.generated:
+            column = replace(column, partitioning=replace(column.partitioning, transforms=made))
+        yield column
 
 
 def _shown(text: Any) -> str | None:
@@ -98,12 +104,16 @@ def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> Table
         name=_name(branch),
         identity=join_name(physical) if number is None else f"#{number}",
         type=_type(branch[-1]),
-        physical=physical,
-        field_id=number,
-        partition=partitioned,
+        physical=PhysicalColumn(
+            physical,
+            number,
+            backfilled=any("EXISTS_DEFAULT" in (f.get("metadata") or {}) for f in branch),
+        ),
+        partitioning=Partitioning(
+            by_value=partitioned,
+            generated=_shown(metadata.get("delta.generationExpression")) if partitioned else None,
+        ),
         refusal=_refusal(branch),
-        backfilled=any("EXISTS_DEFAULT" in (f.get("metadata") or {}) for f in branch),
-        generated=_shown(metadata.get("delta.generationExpression")) if partitioned else None,
     )
 
 

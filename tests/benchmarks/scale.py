@@ -298,7 +298,7 @@ class Synthetic:
     has_log: ClassVar[bool] = True
 
     def columns(self) -> Columns:
-        return Columns(TableColumn(c.name, c.identity, c.type, (c.name,)) for c in COLUMNS)
+        return Columns(TableColumn(c.name, c.identity, c.type) for c in COLUMNS)
 
     def version(self) -> int:
         return self.before // NEW + bool(self.new)

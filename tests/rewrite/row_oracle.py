@@ -70,7 +70,7 @@ class Files:
             if domain is None:
                 continue
             arrays[identity] = encode(values)
-            column = TableColumn(identity, identity, type, ())
+            column = TableColumn(identity, identity, type)
             for kind in (*kinds["every"], *kinds.get(domain.name, ())):
                 name, *params = kind.split()
                 given = tuple((p.split("=")[0], int(p.split("=")[1])) for p in params)

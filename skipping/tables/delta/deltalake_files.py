@@ -101,7 +101,7 @@ class LiveFiles:
         adds = {(a["path"], a["size"]): a for a in (x.get("add") for x in actions) if a is not None}
         if not adds:
             return FILES.empty_table()
-        named = {c.physical[0]: c.logged_as for c in self.columns.values() if c.partition}
+        named = {c.physical.path[0]: c.logged_as for c in self.columns.values() if c.partition}
         partition = [
             [(named.get(k, k), v) for k, v in a["partitionValues"].items()] for a in adds.values()
         ]

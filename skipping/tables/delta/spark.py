@@ -67,9 +67,11 @@ class DeltaTable:
             partition = _strings(metadata.partitionColumns())
             mode = str(metadata.columnMappingMode().name())
             statistics = StructType.fromJson(json.loads(snapshot.statsSchema().json()))
-        bounded = {c.physical for c in leaves(statistics, ()) if c.physical[0] == "minValues"}
+        bounded = {
+            c.physical.path for c in leaves(statistics, ()) if c.physical.path[0] == "minValues"
+        }
         found = (
-            replace(c, bounded=_PREFIX if ("minValues", *c.physical) in bounded else None)
+            replace(c, bounded=_PREFIX if ("minValues", *c.physical.path) in bounded else None)
             for c in leaves(schema, partition, mode=mode)
         )
         return Columns(divided(found), Computing(self.spark))
@@ -185,7 +187,7 @@ class DeltaTable:
         """The map with column identities for the physical names that the log has."""
         if not len(values.keys):
             return values
-        named = {c.physical[0]: c.identity for c in self.columns().values() if c.partition}
+        named = {c.physical.path[0]: c.identity for c in self.columns().values() if c.partition}
         distinct = values.keys.dictionary_encode()
         identities = pa.array([named.get(k, k) for k in distinct.dictionary.to_pylist()])
         return pa.MapArray.from_arrays(

@@ -43,7 +43,7 @@ def data_files(
     are one file. Only values of identity transforms are a column's own; those that a file's spec
     has not are left out, which is not the same as null.
     """
-    types = {c.field_id: c.type for c in metadata.columns().values()}
+    types = {c.physical.field_id: c.type for c in metadata.columns().values()}
     texts = {id: _texts(array, types.get(id, "")) for id, array in values.items()}
     logged = {s: [i for i in metadata.places_of(s) if i in texts] for s in metadata.specs}
     partition = [

@@ -142,9 +142,10 @@ class Metadata:
             made = (
                 _transform(f["transform"], column.name)
                 for f in fields
-                if f.get("source-id") == column.field_id and f["transform"] not in _NOT_MADE
+                if f.get("source-id") == column.physical.field_id
+                and f["transform"] not in _NOT_MADE
             )
-            yield replace(column, divided_by=tuple(made))
+            yield replace(column, partitioning=replace(column.partitioning, transforms=tuple(made)))
 
     @property
     def specs(self) -> list[int]:

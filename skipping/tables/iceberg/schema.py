@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from skipping.parser.literals import join_name, quote
-from skipping.tables import TableColumn
+from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 
 __all__ = ["identity", "leaves", "spark_type", "with_bounds"]
 
@@ -92,7 +92,7 @@ def with_bounds(
     for column in columns:
         place += column.refusal is None
         default = written or ("truncate(16)" if place <= limit else "none")
-        name = ".".join(column.physical)
+        name = ".".join(column.physical.path)
         mode = properties.get(f"write.metadata.metrics.column.{name}", default).lower()
         cut = re.fullmatch(r"truncate\((\d+)\)", mode)
         yield replace(column, bounded=int(cut[1]) if cut else _WHOLE if mode == "full" else None)
@@ -109,14 +109,15 @@ def _column(
         name=_dotted(branch),
         identity=identity(id, mapping),
         type=spark_type(branch[-1]["type"]),
-        physical=tuple(str(field["name"]) for field in branch),
-        field_id=id,
-        partition=partitioned,
+        physical=PhysicalColumn(
+            tuple(str(field["name"]) for field in branch),
+            id,
+            imported=_names([int(field["id"]) for field in branch], mapping),
+            backfilled=any(field.get("initial-default") is not None for field in branch),
+            proleptic=True,  # neither Iceberg's readers in Spark nor PyIceberg's rebase anything
+        ),
+        partitioning=Partitioning(by_value=partitioned, in_files=True),
         refusal=_refusal(branch),
-        backfilled=any(field.get("initial-default") is not None for field in branch),
-        in_files=True,
-        imported=_names([int(field["id"]) for field in branch], mapping),
-        proleptic=True,  # neither Iceberg's readers in Spark nor PyIceberg's rebase anything
     )
 
 

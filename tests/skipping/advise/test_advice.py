@@ -17,7 +17,7 @@ from skipping.advise.baseline import TableItself
 from skipping.advise.history import RANGE, TEXT, VALUES, Asked
 from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
 from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
-from skipping.tables import FILES, TableColumn
+from skipping.tables import FILES, Partitioning, PhysicalColumn, TableColumn
 
 pytestmark = pytest.mark.nightly
 
@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
 def advice(
     files: Sequence[Mapping[str, object]], name: str, type: str, bounded: int | None = None
 ) -> ColumnAdvice:
-    works = list_kinds(TableColumn(name, name, type, (name,), bounded=bounded), ())
+    works = list_kinds(TableColumn(name, name, type, PhysicalColumn((name,)), bounded=bounded), ())
     found = [measure_file(file, works) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
@@ -174,7 +174,7 @@ class TestBounds:
             made.append(
                 {"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None}
             )
-        works = list_kinds(TableColumn("v", "v", "double", ("v",), bounded=32), ())
+        works = list_kinds(TableColumn("v", "v", "double", PhysicalColumn(("v",)), bounded=32), ())
         rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in made]
         assert advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4).bounds == (4, 4, 4)
 
@@ -185,7 +185,13 @@ class TestAsked:
     def sample(self, files: list[dict[str, object]], name: str, divided_by: str = "") -> Sample:
         type, _ = columns()[name]
         divisions = (divided_by,) if divided_by else ()
-        column = TableColumn(name, name, type, (name,), divided_by=divisions)
+        column = TableColumn(
+            name,
+            name,
+            type,
+            PhysicalColumn((name,)),
+            partitioning=Partitioning(transforms=divisions),
+        )
         works = list_kinds(column, (), text=type == "string")
         rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in files]
         return Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), 0)
@@ -286,7 +292,7 @@ def test_a_list_past_its_cap_is_tried_longer(tmp_path: Path) -> None:
         path = tmp_path / f"{i}.parquet"
         pq.write_table(pa.table({"v": pa.array(range(i * 3_000, (i + 1) * 3_000))}), path)
         made.append({"file": i, "path": f"file:{path}", "size": path.stat().st_size, "stamp": None})
-    works = list_kinds(TableColumn("v", "v", "bigint", ("v",)), ())
+    works = list_kinds(TableColumn("v", "v", "bigint", PhysicalColumn(("v",))), ())
     rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in made]
     found = kinds(advise(Sample(tuple(works), pa.concat_tables(rows), 0), 4))
     # Its bounds are left, and these files follow each other.

@@ -12,7 +12,7 @@ from skipping.filters.sql import as_predicate
 from skipping.parser.condition import LONGEST
 from skipping.tables import Columns, TableColumn
 
-COLUMNS = Columns((TableColumn("a b", "a b", "string", ("a b",)),))
+COLUMNS = Columns((TableColumn("a b", "a b", "string"),))
 TEXTS = ["", "'", "\\", "\\'", "a\\nb", "\\u0041", "100\\%", '"', "\n", "\\\\", "it''s", "r'x'"]
 
 

@@ -19,7 +19,7 @@ from skipping.stores import IDENTITY
 from skipping.tables import Columns, TableColumn
 
 COLUMNS = Columns(
-    [TableColumn(name, name, type, (name,)) for name, type in (("n", "bigint"), ("s", "string"))]
+    [TableColumn(name, name, type) for name, type in (("n", "bigint"), ("s", "string"))]
 )
 
 

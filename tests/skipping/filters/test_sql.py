@@ -18,7 +18,7 @@ from skipping.tables import Columns, TableColumn
 from tests.rewrite.differential import settings
 
 COLUMNS = Columns(
-    TableColumn(name, name, type, (name,))
+    TableColumn(name, name, type)
     for name, type in (
         ("id", "bigint"),
         ("s", "string"),

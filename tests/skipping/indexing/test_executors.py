@@ -21,7 +21,7 @@ from skipping.indexing.sketch import Work
 from skipping.indexing.spark import SparkBuild
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
-from skipping.tables import TableColumn
+from skipping.tables import PhysicalColumn, TableColumn
 
 COLUMN = Column("x", Domain("integer", pa.int64()))
 KINDS = [MinMax.of((COLUMN,), {}), BloomFilter.of((COLUMN,), {})]
@@ -78,7 +78,7 @@ def test_without_the_package_of_a_kind_no_file_is_read(
     monkeypatch.setattr(skipping.indexing.spark, "opens", never)
     monkeypatch.setattr(SparkBuild, "_batch", never)
     indexed = IndexedColumn(1, "x", "x", "bigint", "ONLY_HERE")
-    column = TableColumn("x", "x", "bigint", ("x",))
+    column = TableColumn("x", "x", "bigint", PhysicalColumn(("x",)))
     kind: Any = OnlyHere(os.getpid())
     files = pa.table([[0], ["file:/none"], [1], [None], ["{}"]], schema=IDENTITY)
     with pytest.raises(SessionError, match="needs the package somebody-s-kind"):

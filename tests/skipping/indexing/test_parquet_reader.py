@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from providers.errors import TableError
 from providers.values import encode
 from skipping.indexing.parquet_reader import Chunk, Unreadable, read_columns
-from skipping.tables import TableColumn
+from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.composites import combine
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
@@ -62,9 +62,9 @@ WRITERS: dict[str, dict[str, str]] = {
 OLD = {"old_day", "old_moment"}
 
 
-def column(name: str, type: str, **more: object) -> TableColumn:
-    physical = more.pop("physical", (name,))
-    return TableColumn(name, name, type, physical, **more)  # type: ignore[arg-type]
+def column(name: str, type: str, refusal: str | None = None, **more: object) -> TableColumn:
+    physical = PhysicalColumn(**{"path": (name,), **more})  # type: ignore[arg-type]
+    return TableColumn(name, name, type, physical, refusal=refusal)
 
 
 def read(
@@ -250,7 +250,7 @@ def test_nulls_empty_and_absent(tmp_path: Path) -> None:
     assert one(empty, column("c", "string")) == (set(), 0)
     assert one(no_groups, column("c", "string")) == (set(), 0)
     assert one(nulls, column("other", "int")) == (set(), 3)
-    assert one(nulls, column("s.a", "int", physical=("s", "a"))) == (set(), 3)
+    assert one(nulls, column("s.a", "int", path=("s", "a"))) == (set(), 3)
     assert "default" in one(nulls, column("other", "int", backfilled=True))
 
 
@@ -269,8 +269,8 @@ def test_nested_fields_respect_the_nulls_of_their_parents(tmp_path: Path) -> Non
     inner = pa.StructArray.from_arrays([leaf], ["b"], mask=pa.array([False, True, False, False]))
     outer = pa.StructArray.from_arrays([inner], ["i"], mask=pa.array([False, False, True, False]))
     path = write(tmp_path / "f", {"o": outer})
-    assert one(path, column("o.i.b", "bigint", physical=("o", "i", "b"))) == ({1}, 3)
-    assert "not a struct" in one(path, column("x", "bigint", physical=("o", "i", "b", "c")))
+    assert one(path, column("o.i.b", "bigint", path=("o", "i", "b"))) == ({1}, 3)
+    assert "not a struct" in one(path, column("x", "bigint", path=("o", "i", "b", "c")))
 
 
 def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
@@ -278,10 +278,10 @@ def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
     path = write(tmp_path / "f", table)
     got = read(
         path,
-        column("nested", "bigint", physical=("a", "b")),
-        column("dotted", "bigint", physical=("a.b",)),
-        column("twice", "string", physical=("a.b.c",)),
-        column("absent", "string", physical=("a.b", "c", "d")[::2]),
+        column("nested", "bigint", path=("a", "b")),
+        column("dotted", "bigint", path=("a.b",)),
+        column("twice", "string", path=("a.b.c",)),
+        column("absent", "string", path=("a.b", "c", "d")[::2]),
     )
     assert got[:3] == [({1, 2}, 0), ({3, 4}, 0), ({"x", "y"}, 0)]
     assert "not a struct" in got[3]
@@ -291,7 +291,7 @@ def test_another_case_and_two_cases_are_unknown(tmp_path: Path) -> None:
     path = write(tmp_path / "f", {"Id": [1], "k": [2], "K": [3], "S": [{"a": 4}]})
     assert "Id" in one(path, column("id", "bigint"))
     assert "k, K" in one(path, column("k", "bigint"))
-    assert "S for s" in one(path, column("s.a", "bigint", physical=("s", "a")))
+    assert "S for s" in one(path, column("s.a", "bigint", path=("s", "a")))
     assert one(path, column("Id", "bigint")) == ({1}, 0)
 
 
@@ -307,13 +307,13 @@ def test_field_ids(tmp_path: Path) -> None:
     struct = pa.struct([field("x", pa.int64(), 3)])
     schema = pa.schema([field("old name", pa.int64(), 1), field("s", struct, 2)])
     path = write(tmp_path / "f", pa.table([[1], [{"x": 5}]], schema=schema))
-    by_id = {"physical": ("any",)}
+    by_id = {"path": ("any",)}
     assert one(path, column("c", "bigint", field_id=1, **by_id)) == ({1}, 0)
     assert one(path, column("c", "bigint", field_id=9, **by_id)) == (set(), 1)
-    assert one(path, column("c", "bigint", field_id=3, physical=("q", "r"))) == ({5}, 0)
+    assert one(path, column("c", "bigint", field_id=3, path=("q", "r"))) == ({5}, 0)
     assert "not where" in one(path, column("c", "bigint", field_id=3, **by_id))
     bare = write(tmp_path / "bare", {"c": [1]})
-    assert "no field ids" in one(bare, column("c", "bigint", field_id=1, physical=("c",)))
+    assert "no field ids" in one(bare, column("c", "bigint", field_id=1, path=("c",)))
 
 
 def test_field_ids_on_some_columns_only(tmp_path: Path) -> None:
@@ -365,7 +365,9 @@ def test_old_dates_need_a_writer_that_tells_its_calendar(
     columns = column("d", "date"), column("t", "timestamp"), column("n", "timestamp_ntz")
     got = read(path, *columns)
     assert [not isinstance(each, str) for each in got] == [known, known, True]
-    as_it_stands = read(path, *(replace(c, proleptic=True) for c in columns))
+    as_it_stands = read(
+        path, *(replace(c, physical=replace(c.physical, proleptic=True)) for c in columns)
+    )
     assert not any(isinstance(each, str) for each in as_it_stands)
     first = pa.table(
         {"d": [datetime.date(1582, 10, 15)], "t": pa.array([-2208988800000000], utc)}

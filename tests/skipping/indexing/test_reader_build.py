@@ -21,7 +21,7 @@ from skipping.indexing.whole_files import WholeFileBuild
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
-from skipping.tables import Columns, TableColumn
+from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.open import open_table
 from skipping.tables.spark_schema import leaves
 from tests.skipping.indexing.test_parquet_reader import TYPES, WRITERS
@@ -165,7 +165,7 @@ def test_files_that_change_or_are_young_are_left_for_the_next_time(
     files = listed(list(tmp_path.glob("*.parquet")), dated=True)
     os.utime(tmp_path / "changed.parquet", (1e9 + 5, 1e9 + 5))
     (tmp_path / "gone.parquet").unlink()
-    work = work_on(Columns([TableColumn("k", "k", "bigint", ("k",))]))
+    work = work_on(Columns([TableColumn("k", "k", "bigint", PhysicalColumn(("k",)))]))
     (entries,) = ReaderBuild(spark, dated=True)(files, work)
     (whole,) = WholeFileBuild(spark, dated=True)(files, work)
     direct = sketch_files(files.combine_chunks().to_batches()[0], work, dated=True)
@@ -196,6 +196,6 @@ def test_a_path_without_a_scheme(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2]}), path)
     files = listed([path])
     files = files.set_column(1, "path", pa.array([str(path)]))
-    work = work_on(Columns([TableColumn("k", "k", "bigint", ("k",))]))
+    work = work_on(Columns([TableColumn("k", "k", "bigint", PhysicalColumn(("k",)))]))
     direct, by_reader = both(spark, files, work)
     assert direct == by_reader

@@ -27,7 +27,7 @@ from skipping.tables import Columns, TableColumn
 
 FILES, ROWS = 40, 300
 INTEGER = Domain("integer", pa.int64())
-COLUMN = TableColumn("k", "k", "bigint", ("k",))
+COLUMN = TableColumn("k", "k", "bigint")
 
 
 def define(params: str) -> IndexedColumn:

@@ -215,7 +215,7 @@ def _compares(value: int, op: str, literal: Any) -> bool:
 
 
 COLUMN = {
-    name: TableColumn(name, f"id of {name}", type, (name,))
+    name: TableColumn(name, f"id of {name}", type)
     for name, type in (("n", "int"), ("d", "date"), ("t", "timestamp"), ("s", "string"))
 }
 

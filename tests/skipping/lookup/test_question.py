@@ -23,7 +23,7 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
 from skipping.tables import Columns, TableColumn
 
-COLUMNS = Columns([TableColumn("x", "x", "bigint", ("x",))])
+COLUMNS = Columns([TableColumn("x", "x", "bigint")])
 
 
 @pytest.fixture(params=["memory", "sqlite"])

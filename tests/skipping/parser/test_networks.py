@@ -16,7 +16,7 @@ from skipping.parser.errors import StatementError
 from skipping.tables import Columns, TableColumn
 from tests.providers.spark_oracle import matches
 
-COLUMNS = Columns((TableColumn("ip", "ip", "string", ("ip",)),))
+COLUMNS = Columns((TableColumn("ip", "ip", "string"),))
 
 
 def holds(predicate: Predicate, text: str) -> bool:

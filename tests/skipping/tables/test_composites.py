@@ -21,7 +21,7 @@ from skipping.indexing.sketch import Work, sketch_files
 from skipping.parser.fragments import column_specs
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables import Columns, TableColumn
+from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.composites import by_identity, combine
 
 N = 12
@@ -91,7 +91,7 @@ def test_the_files_with_a_tuple_are_read(tmp_path: Path, make: Callable[[Path], 
 def test_a_file_of_which_a_part_is_in_doubt_is_unknown(tmp_path: Path) -> None:
     """A part of another type, or with a value in the log, too; a part that is missing is null."""
     columns = Columns(
-        [TableColumn(name, name, "bigint", (name,), in_files=True) for name in ("a", "b")]
+        [TableColumn(name, name, "bigint", PhysicalColumn((name,))) for name in ("a", "b")]
     )
     indexed = number_columns(column_specs("(a, b) VALUE_LIST, a VALUE_LIST"), columns, ())
     both = by_identity(indexed[0], columns)
@@ -141,7 +141,7 @@ def test_long_texts_are_taken_a_few_rows_at_a_time(tmp_path: Path) -> None:
         pa.table({"a": range(count), "s": text("s"), "t": text("t")}), path, store_schema=False
     )
     a, s, t = (
-        TableColumn(name=n, identity=n, type=type, physical=(n,))
+        TableColumn(name=n, identity=n, type=type, physical=PhysicalColumn((n,)))
         for n, type in (("a", "bigint"), ("s", "string"), ("t", "string"))
     )
     sizes, rows = [], 0

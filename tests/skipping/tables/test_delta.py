@@ -205,7 +205,7 @@ def test_columns_whose_bounds_are_in_the_log(
     (commit,) = log_of(spark, name).glob("*1.json")
     (add,) = [line for line in map(json.loads, commit.read_text().splitlines()) if "add" in line]
     least = json.loads(add["add"]["stats"])["minValues"]
-    assert set(least) == {column.physical[0] for column in found.values() if column.bounded}
+    assert set(least) == {column.physical.path[0] for column in found.values() if column.bounded}
 
 
 def test_columns_that_are_refused(

@@ -198,7 +198,7 @@ class TestTable:
             "l": "arrays cannot be indexed: l is array<bigint>",
             "b": None,
         }
-        assert columns["b"].backfilled
+        assert columns["b"].physical.backfilled
         assert columns["b"].type == "tinyint"
 
 

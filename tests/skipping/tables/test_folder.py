@@ -35,7 +35,7 @@ from skipping.filters.polars import is_elementwise
 from skipping.indexing.parquet_columns import Found
 from skipping.indexing.parquet_reader import find_place
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables import TableColumn
+from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.parquet.pyarrow import ParquetFolder
 from tests.object_store import ACCESS, BUCKET, SECRET, ObjectStore
 from tests.skipping.tables.formats import paths
@@ -536,7 +536,7 @@ class TestTypes:
             ("bigint", 1, False),  # of Iceberg, whose reader in Spark takes it for signed
             ("decimal(20,0)", None, False),
         ):
-            column = TableColumn("k", "k", type, ("k",), field_id=id, imported=(("k",),))
+            column = TableColumn("k", "k", type, PhysicalColumn(("k",), id, (("k",),)))
             assert isinstance(find_place(file, column), Found) is is_known, type
 
 

@@ -37,7 +37,7 @@ from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY, identities
 from skipping.stores import open as opening
 from skipping.stores.memory.store import MemoryStore
-from skipping.tables import TableColumn
+from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 from tests.skipping.tables.formats import paths
 from tests.skipping.tables.local import UTC, make, plain, rows
@@ -204,10 +204,9 @@ def test_values_of_the_log_and_of_the_file_both_count(tmp_path: Path, partition:
     # As Hive leaves them, files have no partition columns; the spec of today may not either.
     values = {"without": {"k": [1]}, "other": {"k": [1], "p": [9]}}
     column = TableColumn(
-        *("p", "#2 `p`", "bigint", ("p",), 2),
-        partition=partition,
-        in_files=True,
-        imported=(("p",),),
+        *("p", "#2 `p`", "bigint"),
+        PhysicalColumn(("p",), 2, imported=(("p",),)),
+        Partitioning(by_value=partition, in_files=True),
     )
     indexed = IndexedColumn(1, "p", column.identity, "bigint", "MIN_MAX", partition=partition)
     found = {}

@@ -144,5 +144,5 @@ class TestEveryFormat:
         }
         assert "s.Deep.x" in (columns.resolve("S.deep").refusal or "")
         assert columns.resolve("S.DEEP.X").name == "s.Deep.x"
-        assert not any(c.backfilled or c.partition for c in columns.values())
+        assert not any(c.physical.backfilled or c.partition for c in columns.values())
         assert len({c.identity for c in columns.values()}) == len(columns)

@@ -1,0 +1,149 @@
+"""The columns of a table, however its format describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from providers.errors import DefinitionError
+from skipping.model.definition import Expression
+from skipping.parser.literals import split_parts
+
+__all__ = ["VARIANT", "Columns", "Computing", "Partitioning", "PhysicalColumn", "TableColumn"]
+
+VARIANT = "variant"
+"""The Spark type of columns that cannot be indexed, only expressions over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalColumn:
+    """Where a data file has a column, and how the format's readers take its values.
+
+    `path` is its path of names; a column with a `field_id` is found by that id instead. `imported`
+    has the possible names of each part of the path in a file without field ids; it is empty if the
+    table has no such mapping. Rows of files without the column read a default instead of null if
+    `backfilled`. If `proleptic`, readers never rebase old dates, whichever program wrote them.
+    """
+
+    path: tuple[str, ...] = ()
+    field_id: int | None = None
+    imported: tuple[tuple[str, ...], ...] = ()
+    backfilled: bool = False
+    proleptic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is partitioned by a column.
+
+    `by_value`: by the column as it is; the log has its value. `in_files`: nevertheless, a file may
+    hold values of it. `transforms`: what is made of the column and partitioned by, as `days(ts)`.
+    `generated`: the expression that Delta generates a partition column by, and derives conditions
+    on it from.
+    """
+
+    by_value: bool = False
+    in_files: bool = False
+    transforms: tuple[str, ...] = ()
+    generated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A leaf column: its name, its identity, which survives a rename, and its Spark type.
+
+    `refusal` is the reason why it cannot be indexed, if any. `bounded`: how many characters (bytes)
+    of a text's bounds the table's log keeps for new files; None if it keeps no bounds. `reads` are
+    the columns that an `expression` reads, or the columns of a multi-column index. `read_as` is the
+    Arrow type of the column in the rows of a scan, if that may differ: other engines compare that.
+    """
+
+    name: str
+    identity: str
+    type: str
+    physical: PhysicalColumn = PhysicalColumn()
+    partitioning: Partitioning = Partitioning()
+    refusal: str | None = None
+    bounded: int | None = None
+    expression: Expression | None = None
+    reads: tuple[TableColumn, ...] = ()
+    read_as: pa.DataType | None = None
+
+    @property
+    def partition(self) -> bool:
+        """Whether the table is partitioned by the column as it is."""
+        return self.partitioning.by_value
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether its values are the tuples of several columns."""
+        return bool(self.reads) and self.expression is None
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """The names and identities of the columns of a multi-column index."""
+        return tuple((c.name, c.identity) for c in self.reads) if self.is_composite else ()
+
+    @property
+    def logged_as(self) -> str:
+        """The key of its values in the `partition` map of FILES."""
+        id = self.physical.field_id
+        return self.identity if id is None else f"#{id}"
+
+    @property
+    def opened(self) -> bool:
+        """Whether its values may require opening a file."""
+        return self.partitioning.in_files or not self.partition
+
+
+Computing: TypeAlias = Callable[[str, Mapping[str, TableColumn], Expression | None], TableColumn]
+"""Makes a column of an expression (`skipping.tables.computed`)."""
+
+
+class Columns(Mapping[str, TableColumn]):
+    """The leaf columns of a table by their dotted name, found as Spark finds them: in any case."""
+
+    def __init__(self, columns: Iterable[TableColumn], computing: Computing | None = None) -> None:
+        """`computing` makes columns of expressions, where Spark is there to compute them."""
+        self._columns = {column.name: column for column in columns}
+        self._computing = computing
+
+    def compute(self, sql: str, kept: Expression | None = None) -> TableColumn:
+        """The column that an expression over these is, or that a definition says it was.
+
+        Raises DefinitionError for what cannot be indexed, and without Spark.
+        """
+        if self._computing is None:
+            raise DefinitionError(f"{sql} is an expression, which Spark computes: index it there")
+        return self._computing(sql, self._columns, kept)
+
+    def __getitem__(self, name: str) -> TableColumn:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def resolve(self, name: str) -> TableColumn:
+        """The column a user means; raises DefinitionError if there is none or more than one.
+
+        As in Flint, a quoted name with dots, `` `a.b` ``, is a field unless a column is called so.
+        """
+        if name in self._columns:
+            return self._columns[name]
+        alike = [c for n, c in self._columns.items() if n.lower() == name.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            raise DefinitionError(f"{name} may be any of {', '.join(c.name for c in alike)}")
+        parts = split_parts(name)
+        if len(parts) == 1 and "." in parts[0]:
+            with suppress(DefinitionError):
+                return self.resolve(parts[0])
+        raise DefinitionError(f"no column {name}: there are {', '.join(self._columns)}")
