@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from providers.values import Domain
 
 __all__ = [
+    "FLIPPED",
     "OPPOSITE",
     "And",
     "Between",
@@ -50,6 +51,9 @@ Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 """The negation of each operator, for values that are ordered and not null."""
+
+FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison with its sides exchanged."""
 
 
 @dataclass(frozen=True, slots=True)

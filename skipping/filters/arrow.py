@@ -28,7 +28,6 @@ and Arrow evaluates them all the same.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -38,20 +37,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.predicate import (
+    FLIPPED,
     OPPOSITE,
     And,
-    Compare,
-    Contains,
-    EndsWith,
-    In,
-    IsNull,
     Op,
     Or,
     Predicate,
-    StartsWith,
     Unknown,
 )
-from providers.values import arrow_type, canonical_type, domain_of
 from skipping.filters.arrow_tree import (
     Call,
     Field,
@@ -61,9 +54,10 @@ from skipping.filters.arrow_tree import (
     parse_expression,
     path_of,
 )
+from skipping.filters.leaves import ColumnLeaves, TextTest, indexed_leaves, is_nan
 from skipping.tables import TableColumn
 
-__all__ = ["Comparison", "Translated", "in_total_order", "not_null_beside_nan", "translate"]
+__all__ = ["Translated", "in_total_order", "not_null_beside_nan", "translate"]
 
 _OPS: dict[str, Op] = {
     "equal": "=",
@@ -87,10 +81,13 @@ _BUILT: dict[str, Any] = {
     "is_valid": lambda x: x.is_valid(),
     "is_nan": pc.is_nan,
 }
-_FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BOTH = ("and", "and_kleene")
 _EITHER = ("or", "or_kleene")
-_EXACT = 2**53
+_TEXTS: dict[str, TextTest] = {
+    "starts_with": "starts_with",
+    "ends_with": "ends_with",
+    "match_substring": "contains",
+}
 _NULL = pa.scalar(None, pa.bool_())
 
 
@@ -185,7 +182,7 @@ class _Ordered:
             left, right = arguments
             op = _OPS[function]
             if isinstance(left, pa.Scalar):
-                left, right, op = right, left, _FLIPPED[op]
+                left, right, op = right, left, FLIPPED[op]
             if isinstance(right, pa.Scalar):
                 return self._compared(pc.field(path_of(left)), op, right)
         nulls = nulls or function not in _BOTH + _EITHER
@@ -204,63 +201,11 @@ class _Ordered:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
         if not scalar.is_valid:
             return plain
-        if _is_nan(scalar):
+        if is_nan(scalar):
             nan = pc.is_nan(column)  # null where the column is
             never, always = nan & ~nan, nan | ~nan
             return {"=": nan, ">=": nan, "!=": ~nan, "<": ~nan, ">": never, "<=": always}[op]
         return plain | pc.is_nan(column) if op in (">", ">=") else plain
-
-
-class Comparison:
-    """Leaves on one column, by what a value of an engine's is beside it."""
-
-    def __init__(self, column: TableColumn) -> None:
-        self.name = column.name
-        indexed = arrow_type(column.type) if column.refusal is None else None
-        rows = column.read_as or indexed
-        domain = None if rows is None else domain_of(rows)
-        self.known = indexed is not None and domain is not None and domain == domain_of(indexed)
-        self.type: pa.DataType = canonical_type(rows) if self.known else pa.null()
-        self.floats = pa.types.is_floating(self.type)
-        self.ordered = not pa.types.is_dictionary(rows)
-        self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
-
-    def compare(self, op: Op, value: Any) -> Predicate:
-        """The column compared with a value that `value` gave; unknown where orders differ."""
-        if self.ordered or op in ("=", "!="):
-            return Compare(self.name, op, value)
-        return Unknown(f"the order of {self.name}, which is a dictionary")
-
-    def listed(self, values: pa.Array) -> pa.Array | None:
-        """Values, none of them null, that the column is compared with; None if they are others."""
-        if self._widest and pa.types.is_integer(values.type):
-            return values.cast(self.type)
-        return values if domain_of(values.type) == domain_of(self.type) else None
-
-    def value(self, scalar: pa.Scalar) -> pa.Scalar | None:
-        """The scalar as a value that the column is compared with, exactly; None if it is none."""
-        if not self.known or not scalar.is_valid:
-            return None
-        if pa.types.is_dictionary(scalar.type) or _is_nan(scalar):
-            return None
-        if self.type == pa.float32() and pa.types.is_floating(scalar.type):
-            # Of a wider one it depends on who casts which.
-            narrow = scalar.cast(pa.float32(), safe=False)
-            return scalar if narrow.as_py() == scalar.as_py() else None
-        if domain_of(scalar.type) == domain_of(self.type):
-            return scalar
-        if self._widest and pa.types.is_integer(scalar.type):
-            return scalar
-        if pa.types.is_unsigned_integer(scalar.type) and pa.types.is_integer(self.type):
-            return pa.scalar(scalar.as_py(), pa.int64()) if scalar.as_py() < 2**63 else None
-        if self.floats and pa.types.is_integer(scalar.type):
-            most = _EXACT if pa.types.is_float64(self.type) else 2**24
-            return pa.scalar(float(scalar.as_py())) if abs(scalar.as_py()) <= most else None
-        return None
-
-    def nan(self) -> Compare:
-        """The column is NaN."""
-        return Compare(self.name, "=", pa.scalar(math.nan, self.type))
 
 
 class _Rows:
@@ -277,7 +222,7 @@ class _Rows:
             column = self._column(node)
             if column is None or column.value(pa.scalar(True)) is None:
                 return Unknown(f"{node.name} as a condition")
-            return Compare(column.name, "=", wanted)
+            return column.is_true(wanted)
         function, arguments = node.function, node.arguments
         if function == "invert":
             return self.predicate(arguments[0], wanted=not wanted)
@@ -291,7 +236,7 @@ class _Rows:
         if function in _OPS and len(arguments) == 2:
             left, right, op = *arguments, _OPS[function]
             if isinstance(left, pa.Scalar):
-                left, right, op = right, left, _FLIPPED[op]
+                left, right, op = right, left, FLIPPED[op]
             column = self._column(left)
             if column is not None and isinstance(right, pa.Scalar):
                 return _compared(column, op, right, wanted)
@@ -301,32 +246,28 @@ class _Rows:
             return Unknown(f"{function} of what is no column")
         match function:
             case "is_null":
-                nan = column.floats and bool(node.options.get("nan_is_null", True))
-                if not wanted:
-                    return IsNull(column.name, negated=True)
-                return Or((IsNull(column.name), column.nan())) if nan else IsNull(column.name)
+                nan = wanted and column.floats and bool(node.options.get("nan_is_null", True))
+                is_null = column.is_null(wanted)
+                return Or((is_null, column.is_nan())) if nan else is_null
             case "is_valid":
-                return IsNull(column.name, negated=wanted)
+                return column.is_null(not wanted)
             case "is_nan" if wanted and column.floats:
-                return column.nan()
+                return column.is_nan()
             case "is_in":
-                return _listed(column, node.options, wanted)
-            case "starts_with" if node.options.get("ignore_case") is False:
-                return StartsWith(column.name, node.options["pattern"], negated=not wanted)
-            case "ends_with" if node.options.get("ignore_case") is False:
-                return EndsWith(column.name, node.options["pattern"], negated=not wanted)
-            case "match_substring" if node.options.get("ignore_case") is False:
-                return Contains(column.name, node.options["pattern"], negated=not wanted)
+                return _in_list(column, node.options["value_set"], wanted)
+            case "starts_with" | "ends_with" | "match_substring" if (
+                node.options.get("ignore_case") is False
+            ):
+                return column.has_text(_TEXTS[function], node.options["pattern"], wanted)
         return Unknown(f"{function} of {column.name}")
 
-    def _column(self, node: object) -> Comparison | None:
-        if not isinstance(node, Field) or node.nested or node.name not in self._columns:
+    def _column(self, node: object) -> ColumnLeaves | None:
+        if not isinstance(node, Field) or node.nested:
             return None
-        column = Comparison(self._columns[node.name])
-        return column if column.known else None
+        return indexed_leaves(self._columns, node.name)
 
 
-def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Predicate:
+def _compared(column: ColumnLeaves, op: Op, scalar: pa.Scalar, wanted: bool) -> Predicate:
     if not scalar.is_valid:
         return Or(())
     value = column.value(scalar)
@@ -335,23 +276,12 @@ def _compared(column: Comparison, op: Op, scalar: pa.Scalar, wanted: bool) -> Pr
     if wanted:
         return column.compare(op, value)
     other = column.compare(OPPOSITE[op], value)
-    return Or((other, column.nan())) if column.floats and op != "!=" else other
+    return Or((other, column.is_nan())) if column.floats and op != "!=" else other
 
 
-def _listed(column: Comparison, options: Mapping[str, Any], wanted: bool) -> Predicate:
-    given: pa.Array = options["value_set"]
-    listed = column.listed(given.drop_null())
-    if listed is None or (column.floats and given.type != column.type):
+def _in_list(column: ColumnLeaves, given: pa.Array, wanted: bool) -> Predicate:
+    values = column.comparable(given.drop_null())
+    if values is None or (column.floats and given.type != column.type):
         return Unknown(f"{column.name} in a list of {given.type}")
-    if wanted:
-        some = In(column.name, listed)
-        return Or((some, IsNull(column.name))) if given.null_count else some
-    if column.floats:
-        listed = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
-    if not len(listed):
-        return Unknown(f"{column.name} not in a list")
-    return Or((In(column.name, listed, negated=True), IsNull(column.name)))
-
-
-def _is_nan(scalar: pa.Scalar) -> bool:
-    return pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py())
+    found = column.is_in(values, wanted)
+    return Or((found, column.is_null(True))) if wanted and given.null_count else found

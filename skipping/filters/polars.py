@@ -30,26 +30,20 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from providers.predicate import (
+    FLIPPED,
     OPPOSITE,
     And,
-    Compare,
-    Contains,
-    EndsWith,
-    In,
-    IsNull,
     Op,
     Or,
     Predicate,
-    StartsWith,
     Unknown,
 )
-from skipping.filters.arrow import Comparison
+from skipping.filters.leaves import ColumnLeaves, TextTest, indexed_leaves
 from skipping.tables import TableColumn
 
 __all__ = ["is_elementwise", "translate_polars"]
 
 _OPS: dict[str, Op] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
-_FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INTEGERS = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _ELEMENTWISE = {
     "Boolean": {
@@ -67,10 +61,10 @@ _ELEMENTWISE = {
     "StringExpr": {"StartsWith", "EndsWith", "Contains", "Uppercase", "Lowercase", "LenBytes"},
 }
 """Functions that look at one row; an aggregate in a filter looks at all."""
-_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
-    "StartsWith": StartsWith,
-    "EndsWith": EndsWith,
-    "Contains": Contains,
+_TEXTS: dict[str, TextTest] = {
+    "StartsWith": "starts_with",
+    "EndsWith": "ends_with",
+    "Contains": "contains",
 }
 
 
@@ -145,7 +139,7 @@ class _Rows:
         if kind == "Column":
             column = self._column(node)
             if column is not None and pa.types.is_boolean(column.type):
-                return Compare(column.name, "=", wanted)
+                return column.is_true(wanted)
         return Unknown(f"{kind} as a condition")
 
     def _binary(self, op: str, left: Any, right: Any, wanted: bool) -> Predicate:
@@ -156,7 +150,7 @@ class _Rows:
             return Unknown(f"{op} in Polars")
         compared = _OPS[op]
         if "Literal" in left:
-            left, right, compared = right, left, _FLIPPED[compared]
+            left, right, compared = right, left, FLIPPED[compared]
         return self._compared(left, compared if wanted else OPPOSITE[compared], right)
 
     def _compared(self, left: Any, op: Op, right: Any) -> Predicate:
@@ -180,11 +174,11 @@ class _Rows:
             return Unknown(f"{name} of what is no column")
         match family, name:
             case "Boolean", "IsNull" | "IsNotNull":
-                return IsNull(column.name, negated=(name == "IsNotNull") == wanted)
+                return column.is_null((name == "IsNull") == wanted)
             case "Boolean", "IsNan" if wanted and column.floats:
-                return column.nan()
+                return column.is_nan()
             case "Boolean", "IsIn" if inner["function"]["Boolean"]["IsIn"]["nulls_equal"] is False:
-                return _listed(column, arguments[1], wanted)
+                return _in_list(column, arguments[1], wanted)
             case "Boolean", "IsBetween" if wanted:
                 closed = inner["function"]["Boolean"]["IsBetween"]["closed"]
                 low: Op = ">=" if closed in ("Both", "Left") else ">"
@@ -197,17 +191,14 @@ class _Rows:
                 text = _value(arguments[1]["Literal"], column)
                 exact = name != "Contains" or inner["function"]["StringExpr"][name]["literal"]
                 if text is not None and exact is True:
-                    return _TEXTS[name](column.name, text.as_py(), negated=not wanted)
+                    return column.has_text(_TEXTS[name], text.as_py(), wanted)
         return Unknown(f"{name} of {column.name}")
 
-    def _column(self, node: Any) -> Comparison | None:
-        if "Column" not in node or node["Column"] not in self._columns:
-            return None
-        column = Comparison(self._columns[node["Column"]])
-        return column if column.known else None
+    def _column(self, node: Any) -> ColumnLeaves | None:
+        return indexed_leaves(self._columns, node["Column"]) if "Column" in node else None
 
 
-def _value(literal: Any, column: Comparison) -> pa.Scalar | None:
+def _value(literal: Any, column: ColumnLeaves) -> pa.Scalar | None:
     """A literal as a value that the column is compared with exactly; None if it is none."""
     ((form, inner),) = literal.items()
     kind: str
@@ -242,7 +233,7 @@ def _is_one_list(values: pa.Array) -> bool:
     )
 
 
-def _listed(column: Comparison, node: Any, wanted: bool) -> Predicate:
+def _in_list(column: ColumnLeaves, node: Any, wanted: bool) -> Predicate:
     literal = node["Literal"]
     if "Series" in literal:
         values = _read_series(literal["Series"])
@@ -253,13 +244,7 @@ def _listed(column: Comparison, node: Any, wanted: bool) -> Predicate:
         values = _read_series(literal["Scalar"]["List"])
     if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
         values = values.cast(pa.string())
-    listed = column.listed(values.drop_null())
-    if listed is None or column.type == pa.float32():
+    comparable = column.comparable(values.drop_null())
+    if comparable is None or column.type == pa.float32():
         return Unknown(f"{column.name} in a list of {values.type}")
-    if wanted:
-        return In(column.name, listed)
-    if column.floats:
-        listed = pa.array([v for v in listed.to_pylist() if v != 0 and v == v], listed.type)
-    if not len(listed):
-        return Unknown(f"{column.name} not in a list")
-    return Or((In(column.name, listed, negated=True), IsNull(column.name)))
+    return column.is_in(comparable, wanted)

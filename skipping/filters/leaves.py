@@ -1,0 +1,126 @@
+"""Leaves on one column, with the values that Arrow and Polars compare it with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from providers.predicate import (
+    Compare,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+from providers.values import arrow_type, canonical_type, domain_of
+from skipping.tables import TableColumn
+
+__all__ = ["ColumnLeaves", "TextTest", "indexed_leaves", "is_nan"]
+
+TextTest: TypeAlias = Literal["starts_with", "ends_with", "contains"]
+_TEXTS: dict[TextTest, type[StartsWith | EndsWith | Contains]] = {
+    "starts_with": StartsWith,
+    "ends_with": EndsWith,
+    "contains": Contains,
+}
+_EXACT = 2**53
+"""Integers up to here are exact as a DOUBLE."""
+
+
+def indexed_leaves(columns: Mapping[str, TableColumn], name: str) -> ColumnLeaves | None:
+    """Return the leaves on a column; None if no index compares it as the rows do."""
+    if name not in columns:
+        return None
+    column = ColumnLeaves(columns[name])
+    return column if column.known else None
+
+
+def is_nan(scalar: pa.Scalar) -> bool:
+    """Whether a scalar is NaN."""
+    return pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py())
+
+
+class ColumnLeaves:
+    """Leaves on one column of the rows that Arrow or Polars filters."""
+
+    def __init__(self, column: TableColumn) -> None:
+        self.name = column.name
+        indexed = arrow_type(column.type) if column.refusal is None else None
+        rows = column.read_as or indexed
+        domain = None if rows is None else domain_of(rows)
+        self.known = indexed is not None and domain is not None and domain == domain_of(indexed)
+        self.type: pa.DataType = canonical_type(rows) if self.known else pa.null()
+        self.floats = pa.types.is_floating(self.type)
+        self.ordered = not pa.types.is_dictionary(rows)
+        self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
+
+    def compare(self, op: Op, value: Any) -> Predicate:
+        """The column compared with a scalar that `value` returned; unknown where orders differ."""
+        if self.ordered or op in ("=", "!="):
+            return Compare(self.name, op, value)
+        return Unknown(f"the order of {self.name}, which is a dictionary")
+
+    def is_true(self, wanted: bool) -> Predicate:
+        """A column of booleans is true, or false unless `wanted`."""
+        return Compare(self.name, "=", wanted)
+
+    def is_null(self, wanted: bool) -> Predicate:
+        """The column is null, or is not unless `wanted`."""
+        return IsNull(self.name, negated=not wanted)
+
+    def is_nan(self) -> Predicate:
+        """The column is NaN."""
+        return Compare(self.name, "=", pa.scalar(math.nan, self.type))
+
+    def has_text(self, test: TextTest, text: Any, wanted: bool) -> Predicate:
+        """The column's text begins with, ends with or contains `text`, or not unless `wanted`."""
+        return _TEXTS[test](self.name, text, negated=not wanted)
+
+    def is_in(self, values: pa.Array, wanted: bool) -> Predicate:
+        """The column is among values that `comparable` returned, or may not be unless `wanted`.
+
+        The engines compare bits and take null for no member, so the opposite excludes no null, and
+        of floats no zero and no NaN.
+        """
+        if wanted:
+            return In(self.name, values)
+        if self.floats:
+            values = pa.array([v for v in values.to_pylist() if v != 0 and v == v], values.type)
+        if not len(values):
+            return Unknown(f"{self.name} not in a list")
+        return Or((In(self.name, values, negated=True), IsNull(self.name)))
+
+    def comparable(self, values: pa.Array) -> pa.Array | None:
+        """Return values without nulls as the column's type compares them; None if it cannot."""
+        if self._widest and pa.types.is_integer(values.type):
+            return values.cast(self.type)
+        return values if domain_of(values.type) == domain_of(self.type) else None
+
+    def value(self, scalar: pa.Scalar) -> pa.Scalar | None:
+        """Return the scalar as the column is compared with it, exactly; None if it cannot be."""
+        if not self.known or not scalar.is_valid:
+            return None
+        if pa.types.is_dictionary(scalar.type) or is_nan(scalar):
+            return None
+        if self.type == pa.float32() and pa.types.is_floating(scalar.type):
+            # Of a wider one it depends on who casts which.
+            narrow = scalar.cast(pa.float32(), safe=False)
+            return scalar if narrow.as_py() == scalar.as_py() else None
+        if domain_of(scalar.type) == domain_of(self.type):
+            return scalar
+        if self._widest and pa.types.is_integer(scalar.type):
+            return scalar
+        if pa.types.is_unsigned_integer(scalar.type) and pa.types.is_integer(self.type):
+            return pa.scalar(scalar.as_py(), pa.int64()) if scalar.as_py() < 2**63 else None
+        if self.floats and pa.types.is_integer(scalar.type):
+            most = _EXACT if pa.types.is_float64(self.type) else 2**24
+            return pa.scalar(float(scalar.as_py())) if abs(scalar.as_py()) <= most else None
+        return None
