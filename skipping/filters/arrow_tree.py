@@ -109,7 +109,7 @@ def _is_readable() -> bool:
                 ),
                 _,
             ):
-                return one.as_py() == 1 and options["value_set"].to_pylist() == [2, None]
+                return bool(one.as_py() == 1 and options["value_set"].to_pylist() == [2, None])
     except Exception:  # whatever an unknown form makes of the parser
         return False
     return False

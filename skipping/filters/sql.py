@@ -21,7 +21,6 @@ from providers.predicate import (
     In,
     IsNull,
     Leaf,
-    Op,
     Or,
     Predicate,
     StartsWith,
@@ -39,10 +38,10 @@ from skipping.parser.condition import (
 )
 from skipping.parser.literals import join_name
 from skipping.tables import Columns, TableColumn
+from skipping.tables.where import column_first
 
 __all__ = ["as_predicate"]
 
-_FLIPPED: dict[str, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})"
@@ -130,10 +129,8 @@ class _Translation:
                 return self._between(column, low, high, refuses)
 
     def _comparison(self, node: tree.Comparison, negated: bool) -> Predicate:
+        node = column_first(node)
         left, op, right = node.left, node.op, node.right
-        if isinstance(left, Constant) and isinstance(right, tree.ColumnName):
-            left, right = right, left
-            op = _FLIPPED.get(op, op)
         if not isinstance(left, tree.ColumnName) or not isinstance(right, Constant):
             return Unanswerable("a comparison that is not of a column with a constant")
         column = self._columns.resolve(join_name(left.parts))

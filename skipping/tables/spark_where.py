@@ -12,21 +12,13 @@ from pyspark.sql import functions as F  # as everybody calls it
 
 from skipping.model.identifiers import sql_name
 from skipping.parser.condition import (
-    Between,
-    Both,
     ColumnName,
-    Comparison,
-    Condition,
-    Either,
-    Like,
-    Membership,
-    Negation,
-    NullTest,
+    Compared,
     Operand,
     TupleMembership,
     Value,
-    parse_condition,
 )
+from skipping.tables.where import WhereRenderer
 
 __all__ = ["spark_condition"]
 
@@ -42,46 +34,48 @@ _OPS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def spark_condition(text: str) -> Column:
-    """What a condition's text says; raises StatementError for what WHERE does not take."""
-    return _column(parse_condition(text))
+    """Render a condition's text; raise StatementError for what WHERE does not take."""
+    return _SparkWhere().render_text(text)
 
 
-def _column(condition: Condition) -> Column:
-    match condition:
-        case Both(legs):
-            return _balanced(lambda one, other: one & other, [_column(leg) for leg in legs])
-        case Either(legs):
-            return _balanced(lambda one, other: one | other, [_column(leg) for leg in legs])
-        case Negation(leg):
-            return ~_column(leg)
-        case Comparison(left, op, right):
-            return _OPS[op](_operand(left), _operand(right))
-        case Membership(operand, values, negated):
-            found = _operand(operand).isin(*map(_operand, values))
-        case Like(operand, pattern, escape, negated):
-            found = F.like(_operand(operand), F.lit(pattern), F.lit(escape))
-        case TupleMembership(operands, rows, negated):
-            found = _tuple(operands).isin(*map(_tuple, rows))
-        case Between(operand, low, high, negated):
-            found = _operand(operand).between(_operand(low), _operand(high))
-        case NullTest(operand, negated):
-            found = _operand(operand).isNull()
-    return ~found if negated else found
+class _SparkWhere(WhereRenderer[Column]):
+    def both(self, operands: Sequence[Column]) -> Column:
+        return _join_balanced(lambda one, other: one & other, operands)
+
+    def either(self, operands: Sequence[Column]) -> Column:
+        return _join_balanced(lambda one, other: one | other, operands)
+
+    def negate(self, operand: Column) -> Column:
+        return ~operand
+
+    def compare(self, left: Operand, op: Compared, right: Operand) -> Column:
+        return _OPS[op](_column(left), _column(right))
+
+    def is_in(self, operand: Operand, values: Sequence[Operand]) -> Column:
+        return _column(operand).isin(*map(_column, values))
+
+    def is_null(self, operand: Operand) -> Column:
+        return _column(operand).isNull()
+
+    def like(self, operand: Operand, pattern: str, escape: str) -> Column:
+        return F.like(_column(operand), F.lit(pattern), F.lit(escape))
+
+    def other(self, node: TupleMembership) -> Column:
+        return _tuple(node.operands).isin(*map(_tuple, node.rows))
 
 
 def _tuple(operands: Sequence[Operand]) -> Column:
-    return F.struct(*(_operand(each).alias(f"c{i}") for i, each in enumerate(operands)))
+    return F.struct(*(_column(each).alias(f"c{i}") for i, each in enumerate(operands)))
 
 
-def _operand(operand: Operand) -> Column:
+def _column(operand: Operand) -> Column:
     if isinstance(operand, ColumnName):
         return F.col(sql_name(operand.parts))
-    constant = F.lit(_java(operand.value))
+    constant = F.lit(_as_py4j_takes_it(operand.value))
     return constant if operand.type is None else constant.cast(operand.type)
 
 
-def _java(value: Value) -> Any:
-    """As py4j takes it."""
+def _as_py4j_takes_it(value: Value) -> Any:
     match value:
         case bool():
             return value
@@ -92,9 +86,9 @@ def _java(value: Value) -> Any:
     return value
 
 
-def _balanced(join: Callable[[Column, Column], Column], legs: Sequence[Column]) -> Column:
-    """All of them, as a tree of little depth: Spark walks it by recursion."""
+def _join_balanced(join: Callable[[Column, Column], Column], legs: Sequence[Column]) -> Column:
+    """Join all in a shallow tree: Spark walks it by recursion."""
     if len(legs) <= 2:
         return reduce(join, legs)
     half = len(legs) // 2
-    return join(_balanced(join, legs[:half]), _balanced(join, legs[half:]))
+    return join(_join_balanced(join, legs[:half]), _join_balanced(join, legs[half:]))

@@ -3,76 +3,63 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from providers.errors import DefinitionError
 from providers.values import successor
-from skipping.parser.condition import (
-    Between,
-    Both,
-    Comparison,
-    Condition,
-    Constant,
-    Either,
-    Like,
-    Membership,
-    Negation,
-    NullTest,
-    Operand,
-    parse_condition,
-)
+from skipping.parser.condition import Compared, Constant, Operand
 from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Columns
+from skipping.tables.where import WhereRenderer
 
 __all__ = ["delta_rs_condition"]
 
 
 def delta_rs_condition(text: str, columns: Columns) -> str:
-    """What a condition's text says, in the SQL that chooses files in delta-rs.
+    """Render a condition's text as the SQL that chooses files in delta-rs.
 
-    Raises StatementError for what WHERE does not take, DefinitionError for a column that is not
-    there, and for a LIKE that asks for more than a prefix.
+    Raises StatementError for what WHERE does not take, DefinitionError for a column that the table
+    does not have, and for a LIKE that is not `'prefix%'`.
     """
-    return _Spelling(columns).condition(parse_condition(text))
+    return _DeltaRsWhere(columns).render_text(text)
 
 
-class _Spelling:
+class _DeltaRsWhere(WhereRenderer[str]):
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
 
-    def condition(self, node: Condition) -> str:
-        match node:
-            case Both(legs):
-                return f"({' AND '.join(map(self.condition, legs))})"
-            case Either(legs):
-                return f"({' OR '.join(map(self.condition, legs))})"
-            case Negation(leg):
-                return f"NOT ({self.condition(leg)})"
-            case Comparison(left, "<=>", right):
-                op, left_sql, right_sql = "IS NOT DISTINCT FROM", *map(self.operand, (left, right))
-                return f"{left_sql} {op} {right_sql}"
-            case Comparison(left, op, right):
-                return f"{self.operand(left)} {op} {self.operand(right)}"
-            case Membership(operand, values, negated):
-                found = f"{self.operand(operand)} IN ({', '.join(map(self.operand, values))})"
-            case Between(operand, low, high, negated):
-                inner = self.operand(operand)
-                found = f"({inner} >= {self.operand(low)} AND {inner} <= {self.operand(high)})"
-            case NullTest(operand, negated):
-                found = f"{self.operand(operand)} IS NULL"
-            case Like(operand, pattern, _, negated) if re.fullmatch(r"[^%_\\]+%", pattern):
-                # delta-rs knows no LIKE.
-                inner, prefix = self.operand(operand), pattern[:-1]
-                found = f"{inner} >= {_constant(prefix)}"
-                if (after := successor(prefix)) is not None:
-                    found = f"({found} AND {inner} < {_constant(after)})"
-            case _:
-                raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
-        return f"NOT ({found})" if negated else found
+    def both(self, operands: Sequence[str]) -> str:
+        return f"({' AND '.join(operands)})"
 
-    def operand(self, operand: Operand) -> str:
-        """A column by its own name: delta-rs looks at its case, Spark does not."""
+    def either(self, operands: Sequence[str]) -> str:
+        return f"({' OR '.join(operands)})"
+
+    def negate(self, operand: str) -> str:
+        return f"NOT ({operand})"
+
+    def compare(self, left: Operand, op: Compared, right: Operand) -> str:
+        sql = "IS NOT DISTINCT FROM" if op == "<=>" else op
+        return f"{self._operand(left)} {sql} {self._operand(right)}"
+
+    def is_in(self, operand: Operand, values: Sequence[Operand]) -> str:
+        return f"{self._operand(operand)} IN ({', '.join(map(self._operand, values))})"
+
+    def is_null(self, operand: Operand) -> str:
+        return f"{self._operand(operand)} IS NULL"
+
+    def like(self, operand: Operand, pattern: str, escape: str) -> str:
+        if not re.fullmatch(r"[^%_\\]+%", pattern):  # delta-rs has no LIKE, only ranges
+            raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
+        inner, prefix = self._operand(operand), pattern[:-1]
+        found = f"{inner} >= {_constant(prefix)}"
+        if (after := successor(prefix)) is not None:
+            found = f"({found} AND {inner} < {_constant(after)})"
+        return found
+
+    def _operand(self, operand: Operand) -> str:
         if isinstance(operand, Constant):
             return _typed(operand)
+        # By the table's own spelling: delta-rs is case-sensitive, Spark is not.
         name = self._columns.resolve(join_name(operand.parts)).name
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_parts(name))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -43,24 +43,12 @@ from pyiceberg.typedef import IcebergBaseModel
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
-from skipping.parser.condition import (
-    Between,
-    Both,
-    Comparison,
-    Condition,
-    Constant,
-    Either,
-    Like,
-    Membership,
-    Negation,
-    NullTest,
-    Operand,
-    parse_condition,
-)
+from skipping.parser.condition import Compared, Constant, Operand
 from skipping.tables import Columns
 from skipping.tables.filesystem import locate
 from skipping.tables.iceberg.files import data_files, listed_table, unique_files
 from skipping.tables.iceberg.metadata import Metadata
+from skipping.tables.where import WhereRenderer
 
 __all__ = ["PyIcebergTable", "parse_metadata"]
 
@@ -219,7 +207,7 @@ def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestF
 
 def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
     try:
-        condition = _expression(parse_condition(where))
+        condition = _PyIcebergWhere().render_text(where)
         scans = [table.scan(condition, case_sensitive=False, snapshot_id=head) for head in heads]
         bind(table.schema(), condition, case_sensitive=False)
     except (TypeError, ValueError) as error:
@@ -228,49 +216,42 @@ def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
 
 
 # PyIceberg's classes take more than their signatures say.
-_MADE: dict[str, Any] = {
+_COMPARISONS: dict[str, Any] = {
     "=": EqualTo,
     "!=": NotEqualTo,
     "<": LessThan,
     "<=": LessThanOrEqual,
     ">": GreaterThan,
     ">=": GreaterThanOrEqual,
-    "IN": In,
-    "IS NULL": IsNull,
-    "LIKE": StartsWith,
 }
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _expression(condition: Condition) -> BooleanExpression:
-    """A condition as PyIceberg has it; raises DefinitionError for what it cannot say."""
-    match condition:
-        case Both(legs):
-            return And(*map(_expression, legs))
-        case Either(legs):
-            return Or(*map(_expression, legs))
-        case Negation(leg):
-            return Not(_expression(leg))
-        case Comparison(Constant() as left, op, right) if op in _MADE:
-            return _leaf(_TURNED.get(op, op), right, _value(left))
-        case Comparison(left, op, right) if op in _MADE:
-            return _leaf(op, left, _value(right))
-        case Membership(operand, values, negated):
-            found = _leaf("IN", operand, [_value(value) for value in values])
-        case Between(operand, low, high, negated):
-            found = And(_leaf(">=", operand, _value(low)), _leaf("<=", operand, _value(high)))
-        case NullTest(operand, negated):
-            found = _leaf("IS NULL", operand)
-        case Like(operand, pattern, _, negated) if re.fullmatch(r"[^%_\\]*%", pattern):
-            found = _leaf("LIKE", operand, pattern[:-1])
-        case _:
-            raise DefinitionError("without Spark WHERE takes no <=>, and LIKE only 'prefix%'")
-    return Not(found) if negated else found
+class _PyIcebergWhere(WhereRenderer[BooleanExpression]):
+    def both(self, operands: Sequence[BooleanExpression]) -> BooleanExpression:
+        return And(*operands)
 
+    def either(self, operands: Sequence[BooleanExpression]) -> BooleanExpression:
+        return Or(*operands)
 
-def _leaf(test: str, operand: Operand, *values: Any) -> BooleanExpression:
-    made: BooleanExpression = _MADE[test](_reference(operand), *values)
-    return made
+    def negate(self, operand: BooleanExpression) -> BooleanExpression:
+        return Not(operand)
+
+    def compare(self, left: Operand, op: Compared, right: Operand) -> BooleanExpression:
+        if op == "<=>":
+            raise DefinitionError("without Spark WHERE takes no <=> on an Iceberg table: use =")
+        made: BooleanExpression = _COMPARISONS[op](_reference(left), _value(right))
+        return made
+
+    def is_in(self, operand: Operand, values: Sequence[Operand]) -> BooleanExpression:
+        return In(_reference(operand), [_value(value) for value in values])
+
+    def is_null(self, operand: Operand) -> BooleanExpression:
+        return IsNull(_reference(operand))
+
+    def like(self, operand: Operand, pattern: str, escape: str) -> BooleanExpression:
+        if not re.fullmatch(r"[^%_\\]*%", pattern):
+            raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
+        return StartsWith(_reference(operand), pattern[:-1])
 
 
 def _reference(operand: Operand) -> str:
