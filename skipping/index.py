@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from skipping.advise.analyze import Advice
     from skipping.scans.file_scan import FileScan
     from skipping.scans.iceberg_scan import IndexedScan
-    from skipping.scans.join import Joined
+    from skipping.scans.join import JoinScan
     from skipping.scans.verification import Verification
 
 __all__ = ["SkippingIndex"]
@@ -160,7 +160,7 @@ class SkippingIndex:
     ) -> Self:
         """Define an index of parsed columns, without building it; raises as `create`."""
         given = open_source(source, table).within(timeout)
-        store = given.kept_in(store)
+        store = given.resolve_store(store)
         if where is not None and given.spark is not None:
             require_same_strings(where, _read_string_rules(given.spark))
         definition = define_index(
@@ -200,7 +200,7 @@ class SkippingIndex:
 
         """
         given = open_source(source, table).within(timeout)
-        store = given.kept_in(store)
+        store = given.resolve_store(store)
         return cls(given, store, find_index(store, given.table, likely=likely, timeout=timeout))
 
     @staticmethod
@@ -448,7 +448,7 @@ class SkippingIndex:
         *,
         suffix: str = "_right",
         **options: Any,
-    ) -> Joined:
+    ) -> JoinScan:
         """Return a scan of the table's rows joined with the rows of a dimension with equal keys.
 
         An inner join, like `USING` in Polars and DuckDB. It collects the dimension's keys first,

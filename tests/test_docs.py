@@ -236,7 +236,7 @@ assert len(table.files()) == 10 and len(table.files(table.version() - 1)) == 10
 assert len(table.changes(-1, table.version())) == 11
 assert len(table.changes(table.version(), table.version())) == 0
 assert table.changes(0, table.version() + 1) is None
-assert table.retained(pa.array([gone, "/nowhere"])).to_pylist() == [True, False]
+assert table.find_reachable(pa.array([gone, "/nowhere"])).to_pylist() == [True, False]
 """
     run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path)
 

@@ -55,7 +55,7 @@ from skipping.catalog.entries import (
 from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import Mask, matching
-from skipping.filters.pyiceberg import Reading, predicate_of
+from skipping.filters.pyiceberg import Reading, translate_pyiceberg
 from skipping.stores import identities
 from skipping.tables import Columns
 from skipping.tables.iceberg.bounds import TrustedBounds
@@ -268,7 +268,7 @@ class Planner:
         none = np.zeros(len(files), bool)
         try:
             bound = bind(table.metadata.schema(), wanted.rows, True)
-            predicate = predicate_of(bound, table.columns, table.reading)
+            predicate = translate_pyiceberg(bound, table.columns, table.reading)
         except Exception:  # reading never fails because of an index
             return none
         found = self._find(predicate, table.columns)

@@ -184,7 +184,7 @@ class _Ordered:
             if isinstance(left, pa.Scalar):
                 left, right, op = right, left, FLIPPED[op]
             if isinstance(right, pa.Scalar):
-                return self._compared(pc.field(path_of(left)), op, right)
+                return self._compare(pc.field(path_of(left)), op, right)
         nulls = nulls or function not in _BOTH + _EITHER
         built = [self.expression(argument, nulls=nulls) for argument in arguments]
         if function == "is_null":
@@ -197,7 +197,7 @@ class _Ordered:
             values = pa.array([*given, 0.0, -0.0], values.type)
         return column.isin(values)
 
-    def _compared(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
+    def _compare(self, column: Any, op: Op, scalar: pa.Scalar) -> Any:
         plain = _BUILT[_FUNCTIONS[op]](column, pc.scalar(scalar))
         if not scalar.is_valid:
             return plain
@@ -239,7 +239,7 @@ class _Rows:
                 left, right, op = right, left, FLIPPED[op]
             column = self._column(left)
             if column is not None and isinstance(right, pa.Scalar):
-                return _compared(column, op, right, wanted)
+                return _compare(column, op, right, wanted)
             return Unknown("a comparison that is not of a column with a constant")
         column = self._column(arguments[0]) if arguments else None
         if column is None:
@@ -267,7 +267,7 @@ class _Rows:
         return indexed_leaves(self._columns, node.name)
 
 
-def _compared(column: ColumnLeaves, op: Op, scalar: pa.Scalar, wanted: bool) -> Predicate:
+def _compare(column: ColumnLeaves, op: Op, scalar: pa.Scalar, wanted: bool) -> Predicate:
     if not scalar.is_valid:
         return Or(())
     value = column.value(scalar)

@@ -135,7 +135,7 @@ class _Rows:
         if kind == "BinaryExpr":
             return self._binary(inner["op"], inner["left"], inner["right"], wanted)
         if kind == "Function":
-            return self._called(inner, wanted)
+            return self._call(inner, wanted)
         if kind == "Column":
             column = self._column(node)
             if column is not None and pa.types.is_boolean(column.type):
@@ -151,9 +151,9 @@ class _Rows:
         compared = _OPS[op]
         if "Literal" in left:
             left, right, compared = right, left, FLIPPED[compared]
-        return self._compared(left, compared if wanted else OPPOSITE[compared], right)
+        return self._compare(left, compared if wanted else OPPOSITE[compared], right)
 
-    def _compared(self, left: Any, op: Op, right: Any) -> Predicate:
+    def _compare(self, left: Any, op: Op, right: Any) -> Predicate:
         column = self._column(left)
         if column is None or "Literal" not in right:
             return Unknown("a comparison that is not of a column with a constant")
@@ -162,7 +162,7 @@ class _Rows:
             return Unknown(f"{column.name} beside another type")
         return column.compare(op, value)
 
-    def _called(self, inner: Any, wanted: bool) -> Predicate:
+    def _call(self, inner: Any, wanted: bool) -> Predicate:
         (family, name), arguments = _function(inner), inner["input"]
         if (family, name) == ("Boolean", "Not"):
             return self.predicate(arguments[0], wanted=not wanted)
@@ -183,8 +183,8 @@ class _Rows:
                 closed = inner["function"]["Boolean"]["IsBetween"]["closed"]
                 low: Op = ">=" if closed in ("Both", "Left") else ">"
                 high: Op = "<=" if closed in ("Both", "Right") else "<"
-                first = self._compared(arguments[0], low, arguments[1])
-                return And((first, self._compared(arguments[0], high, arguments[2])))
+                first = self._compare(arguments[0], low, arguments[1])
+                return And((first, self._compare(arguments[0], high, arguments[2])))
             case "StringExpr", "StartsWith" | "EndsWith" | "Contains" if pa.types.is_string(
                 column.type
             ):

@@ -87,7 +87,7 @@ from providers.predicate import (
 from providers.values import arrow_type
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["Reading", "predicate_of"]
+__all__ = ["Reading", "translate_pyiceberg"]
 
 _OPS: dict[type, Op] = {
     BoundEqualTo: "=",
@@ -124,11 +124,11 @@ class Reading:
     def of(cls, metadata: TableMetadata, *, selected: Set[int], case_sensitive: bool) -> Reading:
         """That of a scan which returns the columns with the ids `selected`."""
         partitioned = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
-        confused = set() if case_sensitive else _confused(metadata)
+        confused = set() if case_sensitive else _find_confused(metadata)
         return cls(partitioned, partitioned - selected, confused)
 
 
-def _confused(metadata: TableMetadata) -> set[int]:
+def _find_confused(metadata: TableMetadata) -> set[int]:
     """The columns whose name, in some schema or as the name mapping has it, is not alone."""
     alike: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for schema in metadata.schemas:
@@ -147,15 +147,15 @@ def _confused(metadata: TableMetadata) -> set[int]:
     return {id for ids in alike.values() if len(ids) > 1 for id in ids}
 
 
-def predicate_of(
+def translate_pyiceberg(
     bound: BooleanExpression, columns: Columns, reading: Reading | None = None
 ) -> Predicate:
     """A bound filter as a predicate that holds for every row that PyIceberg would return."""
     by_id = {c.physical.field_id: c for c in columns.values() if c.physical.field_id is not None}
-    return _translated(bound, by_id, reading or Reading(), wanted=True)
+    return _translate(bound, by_id, reading or Reading(), wanted=True)
 
 
-def _translated(
+def _translate(
     bound: BooleanExpression, columns: Mapping[int, TableColumn], reading: Reading, *, wanted: bool
 ) -> Predicate:
     """Holds for every row of which the expression is true, or, with `wanted` False, is false."""
@@ -165,10 +165,10 @@ def _translated(
         case AlwaysFalse():
             return Or(()) if wanted else And(())
         case Not():
-            return _translated(bound.child, columns, reading, wanted=not wanted)
+            return _translate(bound.child, columns, reading, wanted=not wanted)
         case Both() | Either():
             legs = tuple(
-                _translated(leg, columns, reading, wanted=wanted)
+                _translate(leg, columns, reading, wanted=wanted)
                 for leg in (bound.left, bound.right)
             )
             return And(legs) if isinstance(bound, Both) == wanted else Or(legs)
@@ -181,7 +181,7 @@ def _translated(
                 return Unknown(f"{column.name} in any case")
             if column.physical.backfilled and column.physical.field_id in reading.partitioned:
                 return Unknown(f"{column.name}, a partition column with a default")
-            return _Leaf(column, reading).translated(bound, wanted=wanted)
+            return _Leaf(column, reading).translate(bound, wanted=wanted)
         case _:
             return Unknown(type(bound).__name__)
 
@@ -197,7 +197,7 @@ class _Leaf:
     def name(self) -> str:
         return self.column.name
 
-    def translated(self, bound: BoundPredicate, *, wanted: bool) -> Predicate:
+    def translate(self, bound: BoundPredicate, *, wanted: bool) -> Predicate:
         """Holds for every row of which the leaf is true, or false if that is `wanted`."""
         match bound:
             case BoundIsNull() | BoundNotNull():
@@ -237,10 +237,10 @@ class _Leaf:
         return IsNull(self.name, negated=True)
 
     def _compare(self, op: Op, value: Any, *, wanted: bool) -> Predicate:
-        if self._loose([value]):
+        if self._is_loose([value]):
             return Unknown(f"{self.name}, a float that is a partition column")
         asked = op if wanted else OPPOSITE[op]
-        compared = self._bounded(asked, value)
+        compared = self._compare_as_stored(asked, value)
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
             folded = op == "!=" or ((op in ("<", "<=")) == (value > high) and op != "=")
@@ -251,7 +251,7 @@ class _Leaf:
             return self._or_null(compared, *map(self._equals, odd))
         return compared
 
-    def _bounded(self, op: Op, value: Any) -> Predicate:
+    def _compare_as_stored(self, op: Op, value: Any) -> Predicate:
         """The comparison with the value, and with what it is as a FLOAT."""
         if self.column.type != "double" or op == "!=":
             # Typed, as reading has it; a float of Python's would be compared as the double it is.
@@ -263,10 +263,10 @@ class _Leaf:
 
     def _list(self, bound: BoundSetPredicate, *, negated: bool) -> Predicate:
         values = [literal.value for literal in bound.literals]
-        if self._loose(values):
+        if self._is_loose(values):
             return Unknown(f"{self.name}, a float that is a partition column")
         if negated:
-            kept = self._excluded(values)
+            kept = self._drop_inexact(values)
             if not kept:
                 return Unknown(f"{self.name} NOT IN values that may be others in a file")
             listed = In.of(self.name, self._array(kept))
@@ -279,7 +279,7 @@ class _Leaf:
                 values += [low, high, *map(_as_float, (low, high) if self._floats else ())]
         return In.of(self.name, self._array(values))
 
-    def _excluded(self, values: list[Any]) -> list[Any]:
+    def _drop_inexact(self, values: list[Any]) -> list[Any]:
         """Those that NOT IN excludes in every file: no zero, nothing that FLOATs have not."""
         if not self._floats:
             return values
@@ -298,7 +298,7 @@ class _Leaf:
     def _odd(self) -> tuple[float, ...]:
         return _ODD if self._floats else ()
 
-    def _loose(self, values: list[Any]) -> bool:
+    def _is_loose(self, values: list[Any]) -> bool:
         """Whether Python compares a FLOAT of the log with more digits than it has."""
         if (
             self.column.type != "float"

@@ -161,7 +161,7 @@ class _Translation:
         keys: Any = [
             self._value(c, column)
             if c.type is not None or (column.type == "date" and _is_date(c.value))
-            else self._untyped(c, column)
+            else self._require_no_number(c, column)
             for c in constants
         ]
         return In(column.name, keys, refuses)
@@ -182,7 +182,7 @@ class _Translation:
                 leg.append(Compare(column.name, "=", value))
         return Or(tuple(And(tuple(leg)) for leg in legs))
 
-    def _untyped(self, constant: Constant, column: TableColumn) -> Any:
+    def _require_no_number(self, constant: Constant, column: TableColumn) -> Any:
         """A value that stays as it is; a number would be taken for days or microseconds."""
         if _has_time(column.type) and not isinstance(constant.value, str | None):
             raise _UnclearError(f"{column.name} beside a number, which is no {column.type}")
@@ -192,7 +192,7 @@ class _Translation:
         """What the column is compared with; text that is no plain date or time stays as it is."""
         value, type = constant.value, constant.type
         if not isinstance(value, str) or (type is None and not _has_time(column.type)):
-            return self._untyped(constant, column)
+            return self._require_no_number(constant, column)
         moment = _moment(value)
         if moment is None:
             if type is None:

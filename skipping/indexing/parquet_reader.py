@@ -23,7 +23,7 @@ from providers.tuples import encode_tuples
 from providers.values import encode
 from skipping.indexing.parquet_columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
-from skipping.tables.filesystem import Locate, is_as_listed, locate
+from skipping.tables.filesystem import Locate, is_unchanged, locate
 
 __all__ = [
     "SETTLED",
@@ -196,7 +196,7 @@ def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
 
 def require_settled(found: int, listed: int) -> None:
     """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
-    if not is_as_listed(found, listed):
+    if not is_unchanged(found, listed):
         raise UnknownError("it was written since it was listed")
     if time.time() * 1_000 < listed + SETTLED * 1_000:
         raise UnknownError(f"it was written within the last {SETTLED:.0f} seconds")

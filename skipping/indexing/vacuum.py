@@ -19,7 +19,7 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     paths = candidates["path"].combine_chunks()
     # Of a path that is live, what is not was replaced there.
     replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())
-    gone = pc.or_(replaced, pc.invert(table.retained(paths)))
+    gone = pc.or_(replaced, pc.invert(table.find_reachable(paths)))
     ordinals = candidates["ordinal"].combine_chunks().filter(gone)
     # Also of none: a store gives back the room of what was removed before.
     store.remove(index, ordinals)

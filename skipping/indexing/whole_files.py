@@ -23,7 +23,7 @@ from skipping.indexing.parquet_reader import Part, read_content
 from skipping.indexing.sketch import Read, Work, entry_schema, make_entries, sketch
 from skipping.indexing.tasks import as_task
 from skipping.tables import TableColumn
-from skipping.tables.filesystem import is_as_listed
+from skipping.tables.filesystem import is_unchanged
 from skipping.tables.paths import resolve_path
 
 __all__ = ["SMALL", "WholeFileBuild"]
@@ -113,7 +113,7 @@ class WholeFileBuild:
             try:
                 found = jvm.org.apache.hadoop.fs.Path(path)
                 status = found.getFileSystem(hadoop).getFileStatus(found)
-                return is_as_listed(int(status.getModificationTime()) * 1_000_000, stamp)
+                return is_unchanged(int(status.getModificationTime()) * 1_000_000, stamp)
             except (Py4JError, PySparkException):
                 return False
 

@@ -27,14 +27,14 @@ class Scan(ABC):
         """Read the rows, a few files at a time as batches are consumed."""
 
     @abstractmethod
-    def narrowed(self, names: Sequence[str], predicate: Predicate) -> Scan:
+    def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> Scan:
         """Return the scan of these columns, without the files that have no row for the predicate.
 
         Rows of the other files are not filtered by the predicate: the caller does that.
         """
 
     @abstractmethod
-    def known(self) -> Mapping[str, TableColumn]:
+    def indexable_columns(self) -> Mapping[str, TableColumn]:
         """Return the table's columns that are no structs, by their names in the rows."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

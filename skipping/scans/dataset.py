@@ -58,11 +58,13 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """
         if filter is not None:
             filter = self._adapt_filter(filter, columns)
-        names, predicate = _wanted(self._scan, columns, filter)
+        names, predicate = _plan_read(self._scan, columns, filter)
         named = self.schema.names if columns is None else columns
         if not isinstance(named, dict):
             named = {name: pc.field(name) for name in named}
-        return DatasetScanner(self._scan.narrowed(names, predicate), named, filter, batch_size)
+        return DatasetScanner(
+            self._scan.project_and_prune(names, predicate), named, filter, batch_size
+        )
 
     def _adapt_filter(self, filter: Any, columns: Any) -> Any:
         """Return the filter with the semantics of the engine that reads `columns` by it."""
@@ -130,14 +132,14 @@ class DatasetScanner:
     @cached_property
     def projected_schema(self) -> pa.Schema:
         """The columns of the rows."""
-        made = self._made(self._scan.arrow_schema.empty_table()).schema
+        made = self._project(self._scan.arrow_schema.empty_table()).schema
         return made if self._columns else pa.schema([])
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, as they are read."""
         with self._scan.to_arrow_batch_reader() as reader:
             for batch in reader:
-                made = self._made(pa.Table.from_batches([batch]))
+                made = self._project(pa.Table.from_batches([batch]))
                 for part in made.to_batches(max_chunksize=self._batch_size):
                     yield part if self._columns else part.select([])
 
@@ -165,16 +167,20 @@ class DatasetScanner:
         """The rows at these places."""
         return self.to_table().take(indices)
 
-    def _made(self, table: pa.Table) -> pa.Table:
+    def _project(self, table: pa.Table) -> pa.Table:
         """The matching rows of a table, with the columns that are asked for."""
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         return acero.Declaration.from_sequence([source, *self._steps]).to_table(use_threads=False)
 
 
-def _wanted(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
+def _plan_read(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
     """The columns that are read, and what their rows are asked."""
     there = scan.arrow_schema.names
-    found = Translated(And(()), frozenset()) if filter is None else translate(filter, scan.known())
+    found = (
+        Translated(And(()), frozenset())
+        if filter is None
+        else translate(filter, scan.indexable_columns())
+    )
     if columns is None or found.columns is None:
         return there, found.predicate
     named: set[str] | None = set(found.columns)

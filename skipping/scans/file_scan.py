@@ -25,9 +25,9 @@ from skipping.parser.literals import split_parts
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import (
     RowTest,
+    apply_tests,
     find_prunable,
     leaf_values,
-    passing,
     row_tests,
     top_level,
 )
@@ -107,14 +107,14 @@ class FileScan(EngineScan):
             log.warning("no file is skipped: %s", error)
             return replace(self, note=f"no file is skipped: {first_line(error)}")
 
-    def narrowed(self, names: Sequence[str], predicate: Predicate) -> FileScan:
+    def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> FileScan:
         """See `EngineScan`."""
         scan = self.select(*names)
         if predicate == And(()) or self.limit is not None:  # of which rows there are so many
             return scan
         return scan._without(lambda: self.index.find_prunable(predicate, self.live.columns))
 
-    def known(self) -> Mapping[str, TableColumn]:
+    def indexable_columns(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""
         return top_level(self.live.columns, self.live.arrow_schema)
 
@@ -224,7 +224,7 @@ class FileScan(EngineScan):
             whole = whole.filter(mask)
         values = {id: _values(whole, column) for id, column in self._filtered.items()}
         found = whole.filter(matching_rows(self.predicate, values, len(whole)))
-        return passing(self.tests, found).select(self.schema.names)
+        return apply_tests(self.tests, found).select(self.schema.names)
 
 
 def _values(table: pa.Table, column: TableColumn) -> pa.Array:

@@ -20,9 +20,9 @@ from providers.predicate import (
     Unknown,
     map_leaves,
 )
-from skipping.filters.pyiceberg import Reading, predicate_of
+from skipping.filters.pyiceberg import Reading, translate_pyiceberg
 from skipping.scans.engines import EngineScan
-from skipping.scans.row_filters import RowTest, passing, row_tests, top_level
+from skipping.scans.row_filters import RowTest, apply_tests, row_tests, top_level
 from skipping.scans.verification import Verification
 from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
@@ -112,7 +112,7 @@ class IndexedScan(EngineScan, DataScan):
         """The columns of the rows."""
         return schema_to_pyarrow(self.projection())
 
-    def narrowed(self, names: Sequence[str], predicate: Predicate) -> IndexedScan:
+    def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> IndexedScan:
         """See `EngineScan`; of a struct of which some fields are selected these stay."""
         given, there = list(self.selected_fields), self.arrow_schema.names
         if "*" in given:
@@ -124,7 +124,7 @@ class IndexedScan(EngineScan, DataScan):
             made._beside = (*self._beside, predicate)
         return made
 
-    def known(self) -> Mapping[str, TableColumn]:
+    def indexable_columns(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`."""
         return top_level(self._columns(), self.arrow_schema)
 
@@ -141,10 +141,10 @@ class IndexedScan(EngineScan, DataScan):
         if not self.tests:
             return DataScan.to_arrow_batch_reader(self, dictionary_columns)
         schema = self.arrow_schema
-        read = DataScan.to_arrow_batch_reader(self._with_tested())
-        return pa.RecordBatchReader.from_batches(schema, self._passing(read, schema))
+        read = DataScan.to_arrow_batch_reader(self._widen_to_tests())
+        return pa.RecordBatchReader.from_batches(schema, self._apply_tests(read, schema))
 
-    def _with_tested(self) -> IndexedScan:
+    def _widen_to_tests(self) -> IndexedScan:
         """The scan of all rows of its files, with the columns that the tests want."""
         schema = self.arrow_schema
         tested = {name for test in self.tests for name in test.columns}
@@ -152,11 +152,13 @@ class IndexedScan(EngineScan, DataScan):
         missing = (n for n in tested if n not in schema.names or schema.field(n) != whole.field(n))
         return self.update(selected_fields=(*self.selected_fields, *missing), limit=None)
 
-    def _passing(self, read: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _apply_tests(
+        self, read: pa.RecordBatchReader, schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
         left = self.limit
         with read:
             for batch in read if left != 0 else ():
-                found = passing(self.tests, pa.Table.from_batches([batch]))
+                found = apply_tests(self.tests, pa.Table.from_batches([batch]))
                 found = found.select(schema.names).cast(schema)
                 if left is not None:
                     found, left = found.slice(0, left), max(0, left - len(found))
@@ -169,15 +171,15 @@ class IndexedScan(EngineScan, DataScan):
         if not self.tests:
             return super().count()
         names = [name for test in self.tests for name in test.columns]
-        return sum(map(len, self.narrowed(names, And(())).to_arrow_batch_reader()))
+        return sum(map(len, self.project_and_prune(names, And(())).to_arrow_batch_reader()))
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """The tasks of the files that may have a matching row."""
-        return self.kept(list(super().plan_files()))
+        return self.prune_tasks(list(super().plan_files()))
 
-    def kept(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
+    def prune_tasks(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
         """Of these tasks those of the files that may have a matching row."""
-        return self._cut(tasks)[0]
+        return self._prune_with_note(tasks)[0]
 
     def verify(self) -> Verification:
         """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
@@ -185,7 +187,7 @@ class IndexedScan(EngineScan, DataScan):
         Reads every file that PyIceberg plans, the selected columns of it. A limit does not count.
         """
         whole = list(super().plan_files())
-        kept, note = self._cut(whole)
+        kept, note = self._prune_with_note(whole)
         opened = set(map(id, kept))
         skipped = [task for task in whole if id(task) not in opened]
         wrong = []
@@ -197,7 +199,7 @@ class IndexedScan(EngineScan, DataScan):
 
     def _matching(self, tasks: Sequence[FileScanTask]) -> int:
         """How many rows match, none taken from the log."""
-        wider = self._with_tested()
+        wider = self._widen_to_tests()
         scan = ArrowScan(
             self.table_metadata, self.io, wider.projection(), self.row_filter, self.case_sensitive
         )
@@ -205,9 +207,11 @@ class IndexedScan(EngineScan, DataScan):
         if not self.tests:
             return sum(map(len, tables))
         schema = wider.arrow_schema
-        return sum(len(passing(self.tests, table.cast(schema))) for table in tables)
+        return sum(len(apply_tests(self.tests, table.cast(schema))) for table in tables)
 
-    def _cut(self, tasks: Sequence[FileScanTask]) -> tuple[Sequence[FileScanTask], str | None]:
+    def _prune_with_note(
+        self, tasks: Sequence[FileScanTask]
+    ) -> tuple[Sequence[FileScanTask], str | None]:
         """Those of the files that may have a matching row, and why it is all of them, if so."""
         try:
             columns = parse_metadata(self.table_metadata).columns()
@@ -218,7 +222,7 @@ class IndexedScan(EngineScan, DataScan):
                 selected=self.projection().field_ids,
                 case_sensitive=self.case_sensitive,
             )
-            pruned = self._find_prunable(predicate_of(bound, columns, reading), columns)
+            pruned = self._find_prunable(translate_pyiceberg(bound, columns, reading), columns)
             pruned |= self._find_pruned_beside(reading)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
@@ -231,7 +235,7 @@ class IndexedScan(EngineScan, DataScan):
 
         They are of rows as PyIceberg returns them, in the schema of the version that is read.
         """
-        asked = (*(test.asked for test in self.tests), *self._beside)
+        asked = (*(test.predicate for test in self.tests), *self._beside)
         columns = self._columns() if asked else Columns(())
 
         def certain(leaf: Leaf) -> Predicate:

@@ -23,7 +23,7 @@ from skipping.scans.open import open_scan
 from skipping.scans.row_filters import leaf_values
 from skipping.tables import Table, TableColumn
 
-__all__ = ["Joined", "as_table", "join"]
+__all__ = ["JoinScan", "as_table", "join"]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ def join(
     selected_fields: Sequence[str] = ("*",),
     limit: int | None = None,
     **options: Any,
-) -> Joined:
+) -> JoinScan:
     """Return the scan of `SkippingIndex.join`; `options` are those of its scan of the table."""
     names = {on: on} if isinstance(on, str) else on
     pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
@@ -53,12 +53,12 @@ def join(
     fact = open_scan(query, table, keys=given, **options)
     tests = fact.key_tests()
     keys = {test.name: test.keys for test in tests}
-    indexed = {test.name for test in tests if isinstance(test.asked, In)}
-    known = {c.identity: keys[c.name] for c in fact.known().values() if c.name in indexed}
+    indexed = {test.name for test in tests if isinstance(test.predicate, In)}
+    known = {c.identity: keys[c.name] for c in fact.indexable_columns().values() if c.name in indexed}
     tuples = joined_tuples(query.definition, known)
-    fact = fact.narrowed(fact.arrow_schema.names, And(tuples))
+    fact = fact.project_and_prune(fact.arrow_schema.names, And(tuples))
     drop = set(pairs.values())
-    joined = Joined.of(fact, rows, keys, drop=drop, suffix=suffix, limit=limit)
+    joined = JoinScan.of(fact, rows, keys, drop=drop, suffix=suffix, limit=limit)
     return joined if "*" in selected_fields else joined.select(*selected_fields)
 
 
@@ -113,7 +113,7 @@ def _plain(type: pa.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True, repr=False)
-class Joined(EngineScan):
+class JoinScan(EngineScan):
     """The rows of a scan with those of a dimension that have equal keys: an inner join.
 
     Columns are those of the table, then those of the dimension but its keys. `names` are those
@@ -136,7 +136,7 @@ class Joined(EngineScan):
         drop: set[str],
         suffix: str,
         limit: int | None = None,
-    ) -> Joined:
+    ) -> JoinScan:
         """Of a scan of whole rows, and the dimension without the columns `drop`.
 
         A column of the dimension that the table has too gets the suffix. Raises DefinitionError
@@ -155,7 +155,7 @@ class Joined(EngineScan):
 
     def __repr__(self) -> str:
         by = ", ".join(self.keys)
-        return f"<Joined: {self.fact!r} with {len(self.dimension):,} rows by {by}>"
+        return f"<JoinScan: {self.fact!r} with {len(self.dimension):,} rows by {by}>"
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -165,22 +165,22 @@ class Joined(EngineScan):
             [(fact if name in fact.names else dimension).field(name) for name in self.names]
         )
 
-    def select(self, *names: str) -> Joined:
+    def select(self, *names: str) -> JoinScan:
         """The same join, of these columns only; raises DefinitionError."""
         for name in names:
             if name not in self.names:
                 raise DefinitionError(f"no column {name}: there are {', '.join(self.names)}")
         return replace(self, names=names)
 
-    def known(self) -> Mapping[str, TableColumn]:
+    def indexable_columns(self) -> Mapping[str, TableColumn]:
         """See `EngineScan`: the dimension's columns have no index."""
-        found: Mapping[str, TableColumn] = self.fact.known()
+        found: Mapping[str, TableColumn] = self.fact.indexable_columns()
         return found
 
-    def narrowed(self, names: Sequence[str], predicate: Predicate) -> Joined:
+    def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> JoinScan:
         """See `EngineScan`."""
         asked = predicate if self.limit is None else And(())  # of which rows there are so many
-        fact = self.fact.narrowed(self.fact.arrow_schema.names, asked)
+        fact = self.fact.project_and_prune(self.fact.arrow_schema.names, asked)
         return replace(self.select(*names), fact=fact)
 
     def plan_files(self) -> Any:
@@ -205,14 +205,14 @@ class Joined(EngineScan):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         left = self.limit
-        for batch in self._joined() if left != 0 else ():
+        for batch in self._join() if left != 0 else ():
             kept = batch if left is None else batch.slice(0, left)
             yield kept
             left = None if left is None else left - len(kept)
             if left == 0:
                 return
 
-    def _joined(self) -> Iterator[pa.RecordBatch]:
+    def _join(self) -> Iterator[pa.RecordBatch]:
         schema, columns = self.arrow_schema, list(self.keys)
         of_fact = self.fact.arrow_schema.names
         # Keys of the dimension in order, so that those of a batch are looked up in it.
@@ -252,24 +252,24 @@ class _Tuples:
         self.numbers = first.rows
         """Of each row of the dimension; -1 where a key is null."""
         for each in others:
-            paired = _paired(self.numbers, each.rows, len(each.values))
+            paired = _pair(self.numbers, each.rows, len(each.values))
             known = np.unique(paired[paired >= 0])
             self._steps.append((len(each.values), known))
-            self.numbers = _places(paired, known)
+            self.numbers = _find_places(paired, known)
 
     def find(self, positions: Sequence[_Numbers]) -> _Numbers:
         """The numbers of tuples of positions, column by column; -1 for one that is not there."""
         found = positions[0]
         for column, (size, known) in zip(positions[1:], self._steps, strict=True):
-            found = _places(_paired(found, column, size), known)
+            found = _find_places(_pair(found, column, size), known)
         return found
 
 
-def _paired(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
+def _pair(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
     return np.where((left < 0) | (right < 0), -1, left * size + right)
 
 
-def _places(numbers: _Numbers, known: _Numbers) -> _Numbers:
+def _find_places(numbers: _Numbers, known: _Numbers) -> _Numbers:
     """Where each is among those that are known, sorted; -1 where it is not."""
     if not len(known):
         return np.full(len(numbers), -1, np.int64)

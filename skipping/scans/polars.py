@@ -31,8 +31,8 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         names = [name for name in schema if name in named] or list(schema)[:1]
         pruning: Predicate = And(())
         if predicate is not None and rows is None:
-            pruning = translate_polars(predicate, scan.known())
-        with scan.narrowed(names, pruning).to_arrow_batch_reader() as reader:
+            pruning = translate_polars(predicate, scan.indexable_columns())
+        with scan.project_and_prune(names, pruning).to_arrow_batch_reader() as reader:
             for batch in reader:
                 frame = pl.DataFrame(batch)
                 if rows is not None:  # Polars limits the rows before it filters them

@@ -23,9 +23,9 @@ from skipping.tables import Columns, TableColumn
 __all__ = [
     "KeyTest",
     "RowTest",
+    "apply_tests",
     "find_prunable",
     "leaf_values",
-    "passing",
     "row_tests",
     "top_level",
 ]
@@ -40,7 +40,7 @@ class RowTest:
     """
 
     columns: tuple[str, ...]
-    asked: Predicate
+    predicate: Predicate
     mask: Callable[[pa.Table], pa.Array | pa.ChunkedArray] = field(repr=False)
 
 
@@ -120,8 +120,8 @@ def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTes
         passes = found["passes"].to_arrow()
         return passes if len(passes) == len(table) else pa.repeat(passes[0], len(table))
 
-    asked = translate_polars(expression, top_level(columns, schema))
-    return RowTest(names or tuple(schema.names[:1]), asked, mask)
+    predicate = translate_polars(expression, top_level(columns, schema))
+    return RowTest(names or tuple(schema.names[:1]), predicate, mask)
 
 
 def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
@@ -136,10 +136,10 @@ def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
         return pa.array(keys.positions(encode(leaf_values(table, column.name))) >= 0)
 
     top = split_parts(column.name)[0]
-    asked: Predicate = In(column.name, keys.given)
+    predicate: Predicate = In(column.name, keys.given)
     if indexed is None or domain_of(indexed) != domain_of(rows):
-        asked = Unknown(f"{column.name} is {rows}")
-    return KeyTest((top,), asked, mask, column.name, keys)
+        predicate = Unknown(f"{column.name} is {rows}")
+    return KeyTest((top,), predicate, mask, column.name, keys)
 
 
 def leaf_values(table: pa.Table, name: str) -> pa.Array:
@@ -152,7 +152,7 @@ def leaf_values(table: pa.Table, name: str) -> pa.Array:
     return plain_values(pc.struct_field(values, below)) if below else values
 
 
-def passing(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
+def apply_tests(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
     """The rows that pass every test."""
     for test in tests:
         table = table.filter(test.mask(table))
@@ -163,5 +163,5 @@ def find_prunable(index: IndexQuery, tests: Sequence[RowTest], columns: Columns)
     """The files in which no row passes some test; raises what the index does."""
     gone: set[Any] = set()
     for test in tests:
-        gone |= index.find_prunable(test.asked, columns)
+        gone |= index.find_prunable(test.predicate, columns)
     return gone

@@ -36,7 +36,7 @@ class Source:
     open: Callable[[str], IndexStore] = open_store
     spark: SparkSession | None = None
 
-    def kept_in(self, given: IndexStore | str | PathLike[str] | None) -> IndexStore:
+    def resolve_store(self, given: IndexStore | str | PathLike[str] | None) -> IndexStore:
         """The store that is meant: the one given, by its address or path too, or the settings'.
 
         Raises SettingError for what is no store.

@@ -55,7 +55,7 @@ def spark_source(spark: SparkSession, table: str) -> Source:
     try:
         opened = open_table(spark, table)
     except TableError as error:
-        if todo := _index_left(spark, table):
+        if todo := _orphan_advice(spark, table):
             raise TableError(f"{error}. {todo}") from error
         raise
     return Source(
@@ -67,7 +67,7 @@ def spark_source(spark: SparkSession, table: str) -> Source:
     )
 
 
-def _index_left(spark: SparkSession, table: str) -> str | None:
+def _orphan_advice(spark: SparkSession, table: str) -> str | None:
     """Return what to do about the index of a table that is not there under its name, if any."""
     with suppress(SkippingError):
         name, settings = qualify_name(spark, name_parts(table)), settings_of(spark)
@@ -110,7 +110,7 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
 
 def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
     """What the context was started with; raises SettingError for what only that may say."""
-    start = _started_with(spark)
+    start = _startup_settings(spark)
     if settings.opensearch_insecure and not start.opensearch_insecure:
         raise SettingError(
             f"{PREFIX}opensearch.insecure counts only in the configuration that a session is "
@@ -130,7 +130,7 @@ def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
 def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
     """Return the folders under which streams may write, all chosen when the context was started."""
     folders = (spark.conf.get("spark.sql.warehouse.dir"), default_checkpoint(spark))
-    return (*filter(None, folders), *_started_with(spark).checkpoint_roots)
+    return (*filter(None, folders), *_startup_settings(spark).checkpoint_roots)
 
 
 def default_checkpoint(spark: SparkSession) -> str | None:
@@ -149,10 +149,10 @@ def table_roots(spark: SparkSession) -> tuple[str, ...]:
     """
     warehouse = urlsplit(spark.conf.get("spark.sql.warehouse.dir") or "")
     own = f"{warehouse.scheme}://{warehouse.netloc}/" if warehouse.scheme else "/"
-    return ("/", own, *_started_with(spark).table_roots)
+    return ("/", own, *_startup_settings(spark).table_roots)
 
 
-def _started_with(spark: SparkSession) -> Settings:
+def _startup_settings(spark: SparkSession) -> Settings:
     """Those settings that count where a context was started with them."""
     conf = spark.sparkContext._conf  # a copy of it takes 60 ms
     given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}

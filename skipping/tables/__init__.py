@@ -72,7 +72,7 @@ class Table(Protocol):
         None: the log does not tell any more, or it is not worth asking; compare `files` instead.
         """
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether some version of the table that can still be read may have it."""
 
 

@@ -37,15 +37,15 @@ def combine(columns: Sequence[TableColumn]) -> TableColumn:
 def by_identity(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
     """The composite of an index as it is in the table today; None if it cannot be any more."""
     there = {column.identity: column for column in columns.values()}
-    return _combined([there.get(identity) for identity in indexed.part_identities])
+    return _combine_all([there.get(identity) for identity in indexed.part_identities])
 
 
 def by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
     """The composite of the columns that have the names by now."""
-    return _combined([columns.get(name) for name, _ in indexed.parts])
+    return _combine_all([columns.get(name) for name, _ in indexed.parts])
 
 
-def _combined(found: Sequence[TableColumn | None]) -> TableColumn | None:
+def _combine_all(found: Sequence[TableColumn | None]) -> TableColumn | None:
     columns = [column for column in found if column is not None]
     try:
         return combine(columns) if len(columns) == len(found) else None

@@ -58,7 +58,7 @@ class Computing:
         """
         if len(sql) > _LONGEST:
             raise DefinitionError(f"an expression has at most {_LONGEST:,} characters")
-        named = columns if kept is None else _as_kept(kept, columns)
+        named = columns if kept is None else _match_identities(kept, columns)
         zone = self._spark.conf.get(_ZONE) or "UTC"
         ansi = (self._spark.conf.get(_ANSI) or "").strip().lower() == "true"
         expression = kept or Expression(sql, zone, ansi, ())
@@ -98,7 +98,9 @@ class Computing:
         )
 
 
-def _as_kept(kept: Expression, columns: Mapping[str, TableColumn]) -> dict[str, TableColumn]:
+def _match_identities(
+    kept: Expression, columns: Mapping[str, TableColumn]
+) -> dict[str, TableColumn]:
     by_identity = {column.identity: column for column in columns.values()}
     gone = [name for name, identity in kept.reads if identity not in by_identity]
     if gone:

@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from providers.errors import TableError, first_line
 
-__all__ = ["Locate", "is_as_listed", "locate"]
+__all__ = ["Locate", "is_unchanged", "locate"]
 
 Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
 """From a path as FILES spell it to its file system and the path in it."""
@@ -21,7 +21,7 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls othe
 
 
 @functools.cache
-def _opened(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
+def _open_filesystem(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]:
     uri = f"{_SCHEMES.get(scheme, scheme)}://{authority}"
     try:
         filesystem, base = pafs.FileSystem.from_uri(uri)
@@ -39,11 +39,11 @@ def locate(path: str) -> tuple[pafs.FileSystem, str]:
     match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", path, re.DOTALL)
     if match is None or match[1] == "file":
         return pafs.LocalFileSystem(), match[3] if match else path
-    filesystem, base = _opened(match[1], match[2] or "")
+    filesystem, base = _open_filesystem(match[1], match[2] or "")
     return filesystem, base + match[3]
 
 
-def is_as_listed(found: int, listed: int) -> bool:
+def is_unchanged(found: int, listed: int) -> bool:
     """Whether a file's time (nanoseconds) is that of the list (milliseconds).
 
     Object stores list milliseconds and say whole seconds of one file.

@@ -65,7 +65,7 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
     # Branches, tags and snapshots are names below the table's: db.t.branch_x.
     if str(table.name()).endswith(f".{place.name()}"):
         return IcebergTable(spark, full)
-    branch = _audited(spark)
+    branch = _audit_branch(spark)
     if str(place.name()) == branch and _last_part(spark, name) != branch:
         return IcebergTable(
             spark, sql_name([str(relation.catalog().get().name()), *place.namespace()])
@@ -73,7 +73,7 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
     raise TableError(f"{name} is one version of a table; an index is of the whole table")
 
 
-def _audited(spark: SparkSession) -> str | None:
+def _audit_branch(spark: SparkSession) -> str | None:
     """What Iceberg puts behind each table's name while the session writes to be audited."""
     branch = spark.conf.get("spark.wap.branch", None)
     return branch and f"branch_{branch}"

@@ -12,7 +12,7 @@ from skipping.parser.errors import mask_controls
 from skipping.parser.literals import join_name
 from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 
-__all__ = ["Field", "divided", "leaves", "physical_name", "spelled"]
+__all__ = ["Field", "leaves", "physical_name", "simple_string", "with_generated_partitions"]
 
 _LONGEST = 200
 """Characters of a generation expression."""
@@ -41,7 +41,7 @@ def leaves(
             yield from leaves(field["type"]["fields"], partition, mode=mode, above=branch)
 
 
-def divided(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
+def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
     """The columns, with the partition columns that Delta generates of each, as `day = date(ts)`."""
     there = list(columns)
     generated = [
@@ -58,7 +58,7 @@ def divided(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
         yield column
 
 
-def _shown(text: Any) -> str | None:
+def _sanitize(text: Any) -> str | None:
     """A text of the table's as it is shown to people, and searched for names; None: there is none.
 
     It comes from whoever writes the table, so that it is cut, and without what moves a cursor.
@@ -74,20 +74,20 @@ def physical_name(field: Field, mode: str) -> str:
     return str(name)
 
 
-def spelled(type: Any) -> str:
+def simple_string(type: Any) -> str:
     """A type as Spark's `simpleString` has it.
 
-    >>> spelled("long"), spelled({"type": "array", "elementType": "integer"})
+    >>> simple_string("long"), simple_string({"type": "array", "elementType": "integer"})
     ('bigint', 'array<int>')
     """
     match _kind(type):
         case "struct":
-            inner = ",".join(f"{f['name']}:{spelled(f['type'])}" for f in type["fields"])
+            inner = ",".join(f"{f['name']}:{simple_string(f['type'])}" for f in type["fields"])
             return f"struct<{inner}>"
         case "array":
-            return f"array<{spelled(type['elementType'])}>"
+            return f"array<{simple_string(type['elementType'])}>"
         case "map":
-            return f"map<{spelled(type['keyType'])},{spelled(type['valueType'])}>"
+            return f"map<{simple_string(type['keyType'])},{simple_string(type['valueType'])}>"
         case kind:
             return _SPARK.get(kind, kind)
 
@@ -111,7 +111,9 @@ def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> Table
         ),
         partitioning=Partitioning(
             by_value=partitioned,
-            generated=_shown(metadata.get("delta.generationExpression")) if partitioned else None,
+            generated=_sanitize(metadata.get("delta.generationExpression"))
+            if partitioned
+            else None,
         ),
         refusal=_refusal(branch),
     )
@@ -123,7 +125,7 @@ def _name(branch: Sequence[Field]) -> str:
 
 def _type(field: Field) -> str:
     """With the collation of a text, which stands in the metadata (`string collate UTF8_LCASE`)."""
-    type = spelled(field["type"])
+    type = simple_string(field["type"])
     collations = (field.get("metadata") or {}).get("__COLLATIONS") or {}
     collation = collations.get(field["name"])
     return type if collation is None else f"{type} collate {str(collation).rpartition('.')[2]}"
@@ -132,7 +134,7 @@ def _type(field: Field) -> str:
 def _refusal(branch: tuple[Field, ...]) -> str | None:
     name, field = _name(branch), branch[-1]
     type = _type(field)
-    if (padded := _padded(branch)) is not None:
+    if (padded := _find_char_type(branch)) is not None:
         return f"{name} is {padded}, which compares padded; make it a STRING"
     match _kind(field["type"]):
         case "struct":
@@ -147,13 +149,13 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
     )
 
 
-def _padded(branch: Sequence[Field]) -> str | None:
+def _find_char_type(branch: Sequence[Field]) -> str | None:
     """The CHAR(n) that a leaf was declared as; Spark notes that of a struct's on the struct.
 
     Of two leaves of one name in a struct and its structs both are taken for the one that is padded.
 
     >>> outer = {"name": "s", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "struct<v:char(12)>"}}
-    >>> _padded([outer, {"name": "v"}]), _padded([outer, {"name": "w"}])
+    >>> _find_char_type([outer, {"name": "v"}]), _find_char_type([outer, {"name": "w"}])
     ('char(12)', None)
     """
     *outer, leaf = [

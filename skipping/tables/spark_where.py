@@ -40,10 +40,10 @@ def spark_condition(text: str) -> Column:
 
 class _SparkWhere(WhereRenderer[Column]):
     def both(self, operands: Sequence[Column]) -> Column:
-        return _join_balanced(lambda one, other: one & other, operands)
+        return _join_in_halves(lambda one, other: one & other, operands)
 
     def either(self, operands: Sequence[Column]) -> Column:
-        return _join_balanced(lambda one, other: one | other, operands)
+        return _join_in_halves(lambda one, other: one | other, operands)
 
     def negate(self, operand: Column) -> Column:
         return ~operand
@@ -86,9 +86,9 @@ def _as_py4j_takes_it(value: Value) -> Any:
     return value
 
 
-def _join_balanced(join: Callable[[Column, Column], Column], legs: Sequence[Column]) -> Column:
+def _join_in_halves(join: Callable[[Column, Column], Column], legs: Sequence[Column]) -> Column:
     """Join all in a shallow tree: Spark walks it by recursion."""
     if len(legs) <= 2:
         return reduce(join, legs)
     half = len(legs) // 2
-    return join(_join_balanced(join, legs[:half]), _join_balanced(join, legs[half:]))
+    return join(_join_in_halves(join, legs[:half]), _join_in_halves(join, legs[half:]))

@@ -310,7 +310,7 @@ class Synthetic:
         end = self.files_ + self.before
         return _listed(end, end + self.new)
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         return pa.repeat(False, len(paths))
 
     def build(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:

@@ -171,7 +171,7 @@ class TestLife:
         index.refresh()
         assert index.vacuum() == 0
         forgotten = lambda self, paths: pa.repeat(False, len(paths))  # noqa: E731
-        monkeypatch.setattr(type(index.table), "retained", forgotten)
+        monkeypatch.setattr(type(index.table), "find_reachable", forgotten)
         assert index.vacuum() == 4
         assert len(index.files()) == 1
         assert index.lookup(Compare("id", "=", -1)).kept == 0

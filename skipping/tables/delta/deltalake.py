@@ -106,7 +106,7 @@ class DeltaLakeTable:
         if until - since > _COMMITS:
             return None
         try:
-            return LiveFiles.of(self._at()).added(self._commits(since + 1, until + 1))
+            return LiveFiles.of(self._at()).read_commits(self._commits(since + 1, until + 1))
         except (DeltaError, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
@@ -122,7 +122,7 @@ class DeltaLakeTable:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             yield from pool.map(text, range(first, end))
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether there is such a file: what is gone no version can read.
 
         Raises TableError where the storage does not tell.
@@ -150,7 +150,9 @@ class DeltaLakeTable:
             if root is not None and root[1] != "file":  # its writers are not of this machine
                 raise TableError(f"the log of {self.table.table_uri} names a file here: {path}")
             return locate(path)
-        return _opened(f"{match[1]}://{match[2]}/", *sorted(self._options().items())), match[3]
+        return _open_filesystem(
+            f"{match[1]}://{match[2]}/", *sorted(self._options().items())
+        ), match[3]
 
     def _options(self) -> dict[str, str]:
         return dict(self.table._storage_options or {})
@@ -174,7 +176,7 @@ def _load(
 
 
 @functools.lru_cache(64)
-def _opened(uri: str, *options: tuple[str, str]) -> pafs.FileSystem:
+def _open_filesystem(uri: str, *options: tuple[str, str]) -> pafs.FileSystem:
     return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
 
 

@@ -91,7 +91,7 @@ class LiveFiles:
             schema=FILES,
         )
 
-    def added(self, commits: Iterable[bytes]) -> pa.Table:
+    def read_commits(self, commits: Iterable[bytes]) -> pa.Table:
         """The files (FILES) that commits add, each once: a deletion vector adds its file again.
 
         Their partition values are the log's own texts. Raises ValueError, KeyError or TypeError for
@@ -128,13 +128,13 @@ class LiveFiles:
         for column in self.columns.values():
             if not column.partition or column.type in ("timestamp", "binary"):
                 continue
-            texts = partition_texts(self._typed(column.name))
+            texts = partition_texts(self._partition_values(column.name))
             for of_file, text in zip(pairs, texts, strict=True):
                 if text is not None or not column.type.startswith(("string", "varchar")):
                     of_file.append((column.logged_as, text))
         return pa.array(pairs, FILES.field("partition").type)
 
-    def _typed(self, name: str) -> pa.ChunkedArray:
+    def _partition_values(self, name: str) -> pa.ChunkedArray:
         return pc.struct_field(self._actions["partition"], split_parts(name))
 
     @cached_property
@@ -177,7 +177,9 @@ class LiveFiles:
                 # delta-rs gives the escapes of the log (\u0061) for the bytes.
                 raise TableError(f"{name} is a partition column of bytes: select other columns")
             if name in self.partition:
-                columns[name] = pa.repeat(self._typed(join_name([name]))[row].cast(type), rows)
+                columns[name] = pa.repeat(
+                    self._partition_values(join_name([name]))[row].cast(type), rows
+                )
             elif (found := stored[name]) is not None:
                 columns[name] = self._conform(whole[found].combine_chunks(), type, fields[name])
             elif "EXISTS_DEFAULT" in (fields[name].get("metadata") or {}):

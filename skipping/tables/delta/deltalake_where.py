@@ -58,13 +58,13 @@ class _DeltaRsWhere(WhereRenderer[str]):
 
     def _operand(self, operand: Operand) -> str:
         if isinstance(operand, Constant):
-            return _typed(operand)
+            return _literal(operand)
         # By the table's own spelling: delta-rs is case-sensitive, Spark is not.
         name = self._columns.resolve(join_name(operand.parts)).name
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_parts(name))
 
 
-def _typed(constant: Constant) -> str:
+def _literal(constant: Constant) -> str:
     text = _constant(constant.value)
     if constant.type is None:
         return text

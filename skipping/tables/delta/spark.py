@@ -18,7 +18,7 @@ from skipping.model.definition import TableId
 from skipping.tables import FILES, Columns
 from skipping.tables.computed import Computing
 from skipping.tables.paths import resolve_path
-from skipping.tables.schema import divided
+from skipping.tables.schema import with_generated_partitions
 from skipping.tables.spark_schema import leaves, translate_errors
 from skipping.tables.spark_where import spark_condition
 
@@ -74,7 +74,7 @@ class DeltaTable:
             replace(c, bounded=_PREFIX if ("minValues", *c.physical.path) in bounded else None)
             for c in leaves(schema, partition, mode=mode)
         )
-        return Columns(divided(found), Computing(self.spark))
+        return Columns(with_generated_partitions(found), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
@@ -86,7 +86,7 @@ class DeltaTable:
             snapshot = self._snapshot(version)
             frame = None
             if where is not None:
-                frame = self._kept(int(snapshot.version()), where)
+                frame = self._plan_where(int(snapshot.version()), where)
             if frame is None:
                 frame = DataFrame(snapshot.allFiles().toDF(), self.spark)
             return self._table(frame)
@@ -119,7 +119,7 @@ class DeltaTable:
             return None
         return _distinct(files)
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a version that can still be read may have it; true where in doubt.
 
         Those are the files of the earliest version that the log can rebuild, and all added since.
@@ -149,7 +149,7 @@ class DeltaTable:
             return snapshot
         return log.getSnapshotAt(version, none, none, False)
 
-    def _kept(self, version: int, where: str) -> DataFrame | None:
+    def _plan_where(self, version: int, where: str) -> DataFrame | None:
         """The files of the scan that Delta plans, or None where it has no opinion."""
         jvm: Any = self.spark._jvm
         reader = self.spark.read.format("delta").option("versionAsOf", version)

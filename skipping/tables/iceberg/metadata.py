@@ -130,9 +130,9 @@ class Metadata:
         mapping = properties.get("schema.name-mapping.default")
         partition = self.places_of(int(self._json.get("default-spec-id", 0)))
         found = leaves(self._schema(), partition.keys(), json.loads(mapping) if mapping else ())
-        return Columns(self._divided(with_bounds(found, properties)))
+        return Columns(self._with_transforms(with_bounds(found, properties)))
 
-    def _divided(self, columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
+    def _with_transforms(self, columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
         """The columns, with what new partitions have of each, as `days(ts)`."""
         current = self._json.get("default-spec-id", 0)
         fields: Sequence[Mapping[str, Any]] = next(

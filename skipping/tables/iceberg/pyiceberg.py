@@ -130,7 +130,7 @@ class PyIcebergTable:
             only=lambda manifest: manifest.added_snapshot_id in ids,
         )
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)

@@ -44,18 +44,18 @@ def identity(id: int, mapping: NameMapping) -> str:
     >>> identity(2, ()), identity(2, [{"field-id": 2, "names": ["key", "k"]}])
     ('#2', '#2 `k`,`key`')
     """
-    path = _mapped(id, mapping)
+    path = _find_names(id, mapping)
     parts = [",".join(map(quote, sorted(names))) for names in path]
     return " ".join([f"#{id}", ".".join(parts)]).rstrip()
 
 
-def _mapped(id: int, mapping: NameMapping) -> list[list[str]]:
+def _find_names(id: int, mapping: NameMapping) -> list[list[str]]:
     """The names of each part of the path to an id; empty if it has none."""
     for field in mapping:
         names = list(map(str, field.get("names") or ()))
         if field.get("field-id") == id:
             return [names]
-        if inner := _mapped(id, field.get("fields") or ()):
+        if inner := _find_names(id, field.get("fields") or ()):
             return [names, *inner]
     return []
 
@@ -106,7 +106,7 @@ def _column(
 ) -> TableColumn:
     id = int(branch[-1]["id"])
     return TableColumn(
-        name=_dotted(branch),
+        name=_dotted_name(branch),
         identity=identity(id, mapping),
         type=spark_type(branch[-1]["type"]),
         physical=PhysicalColumn(
@@ -121,7 +121,7 @@ def _column(
     )
 
 
-def _dotted(branch: Sequence[Mapping[str, Any]]) -> str:
+def _dotted_name(branch: Sequence[Mapping[str, Any]]) -> str:
     """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
     return join_name(str(field["name"]) for field in branch)
 
@@ -136,9 +136,9 @@ def spark_type(type: Any) -> str:
 
 
 def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
-    name, type = _dotted(branch), branch[-1]["type"]
+    name, type = _dotted_name(branch), branch[-1]["type"]
     if isinstance(type, dict) and type["type"] == "struct":
-        inner = ", ".join(_dotted([*branch, field]) for field in type["fields"])
+        inner = ", ".join(_dotted_name([*branch, field]) for field in type["fields"])
         return f"{name} is a struct; name its leaves: {inner}"
     if isinstance(type, dict) and type["type"] in ("list", "map"):
         what = "arrays" if type["type"] == "list" else "maps"

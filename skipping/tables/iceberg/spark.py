@@ -69,7 +69,7 @@ class IcebergTable:
         if where is not None:
             self._require_condition(where)
         with translate_errors(self.name):
-            listed = [self._listed(metadata, head, where) for head in heads]
+            listed = [self._list_files(metadata, head, where) for head in heads]
         return unique_files(pa.concat_tables([FILES.empty_table(), *listed]))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
@@ -82,9 +82,9 @@ class IcebergTable:
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
             return None
         with translate_errors(self.name):
-            return unique_files(self._added(table, metadata, snapshots))
+            return unique_files(self._list_added(table, metadata, snapshots))
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
         self._load()
         with translate_errors(self.name):
@@ -108,7 +108,7 @@ class IcebergTable:
             current = table.operations().current()
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 
-    def _listed(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
+    def _list_files(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
         """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
         frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
         struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
@@ -128,7 +128,9 @@ class IcebergTable:
             return files
         return files.filter(pc.is_in(files["path"], value_set=matching))
 
-    def _added(self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]) -> pa.Table:
+    def _list_added(
+        self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]
+    ) -> pa.Table:
         """FILES that snapshots added; a call a file, for there are few."""
         jvm: Any = self.spark._jvm
         anything = jvm.java.lang.Class.forName("java.lang.Object")

@@ -23,9 +23,9 @@ from providers.values import arrow_type
 from skipping.parser.literals import join_name
 from skipping.tables import Columns
 from skipping.tables.arrow_types import replace_leaves, without_view
-from skipping.tables.filesystem import Locate, is_as_listed
+from skipping.tables.filesystem import Locate, is_unchanged
 from skipping.tables.parquet.listing import Listing
-from skipping.tables.schema import leaves, spelled
+from skipping.tables.schema import leaves, simple_string
 
 __all__ = ["FolderFiles"]
 
@@ -121,7 +121,7 @@ class FolderFiles:
         """
         filesystem, inner = locate(path)
         found, (size, stamp) = filesystem.get_file_info(inner), self._listed[path]
-        if found.is_file and (found.size != size or not is_as_listed(found.mtime_ns or 0, stamp)):
+        if found.is_file and (found.size != size or not is_unchanged(found.mtime_ns or 0, stamp)):
             raise TableError(f"{path} was written since the folder was listed: scan it anew")
         with filesystem.open_input_file(inner) as source:
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
@@ -258,7 +258,7 @@ def _widens(found: pa.DataType, type: pa.DataType) -> bool:
 
 
 def _of_spark(type: Any) -> pa.DataType | None:
-    return arrow_type(spelled(type))
+    return arrow_type(simple_string(type))
 
 
 def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:

@@ -56,8 +56,8 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
     by_path = {info.path.removeprefix(below): info for info in found if info.is_file}
     if any(path.startswith("_delta_log/") for path in by_path):
         raise TableError(f"{root} is a Delta table: give it as a DeltaTable of delta-rs")
-    there = {path: info for path, info in by_path.items() if info.size and not _hidden(path)}
-    data = sorted(path for path in there if not _hidden(path, summary=True))
+    there = {path: info for path, info in by_path.items() if info.size and not _is_hidden(path)}
+    data = sorted(path for path in there if not _is_hidden(path, summary=True))
     if not data:
         raise TableError(f"{root} has no Parquet files")
     columns = _columns(root, data)
@@ -84,18 +84,18 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
     return Listing(files.sort_by("path"), types, f"{root}/{(summaries or data)[0]}")
 
 
-def _hidden(path: str, *, summary: bool = False) -> bool:
+def _is_hidden(path: str, *, summary: bool = False) -> bool:
     """Whether Spark passes over a file: `HadoopFSUtils.shouldFilterOutPathName` of each part.
 
     With `summary` as data: the summaries `_metadata` are read for the columns only.
     """
 
-    def hidden(name: str) -> bool:
+    def is_hidden(name: str) -> bool:
         named = name.startswith(("_common_metadata", "_metadata")) and not summary
         under = name.startswith("_") and "=" not in name and not named
         return under or name.startswith(".") or name.endswith("._COPYING_")
 
-    return any(map(hidden, path.split("/")))
+    return any(map(is_hidden, path.split("/")))
 
 
 def _columns(root: str, data: Sequence[str]) -> list[str]:
@@ -114,7 +114,7 @@ def _columns(root: str, data: Sequence[str]) -> list[str]:
             f"{root} is not partitioned in one way, so Spark does not read it: "
             f"{', '.join(sorted(spelled.values())[:3])}"
         )
-    names = [_unescaped(root, name) for name, _ in next(iter(spelled))]
+    names = [_unescape(root, name) for name, _ in next(iter(spelled))]
     if len({name.lower() for name in names}) < len(names) or "" in names:
         raise TableError(f"{root} has partition columns of one name: {', '.join(names)}")
     return names
@@ -128,7 +128,7 @@ def _raw(root: str, part: str) -> str | None:
     return None if text == _NULL else text
 
 
-def _unescaped(root: str, text: str) -> str:
+def _unescape(root: str, text: str) -> str:
     """As Spark writes and reads it: of ASCII only.
 
     Of the bytes of other characters it makes each a character, where others decode UTF-8.
@@ -151,7 +151,7 @@ def _type(root: str, name: str, values: Iterable[str | None]) -> str:
     texts = [value for value in values if value is not None]
     if not texts:
         return "void"
-    if any(_is_text(_unescaped(root, text)) for text in texts):
+    if any(_is_text(_unescape(root, text)) for text in texts):
         return "string"
     if all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts):
         wide = any(not -_MOST["integer"] <= int(text) < _MOST["integer"] for text in texts)
@@ -183,4 +183,4 @@ def _is_date(text: str) -> bool:
 
 
 def _plain(root: str, text: str, type: str) -> str:
-    return str(int(text)) if type in _MOST else _unescaped(root, text)
+    return str(int(text)) if type in _MOST else _unescape(root, text)

@@ -131,7 +131,7 @@ class ParquetFolder:
         """None: nothing tells what came when; equal versions have equal files."""
         return FILES.empty_table() if since == until else None
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether there is a file now: nothing older can be read."""
         return pc.is_in(paths, value_set=self._list().files["path"].combine_chunks())
 

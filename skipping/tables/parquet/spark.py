@@ -89,7 +89,7 @@ class ParquetTable:
         """None: nothing tells what came when; equal versions have equal files."""
         return FILES.empty_table() if since == until else None
 
-    def retained(self, paths: pa.Array) -> pa.Array:
+    def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether there is a file now: nothing older can be read."""
         return pc.is_in(paths, value_set=self._list()["path"].combine_chunks())
 
@@ -98,7 +98,7 @@ class ParquetTable:
             relation = self._relation()
             types = StructType.fromJson(json.loads(relation.partitionSchema().json()))
             # Numbers for names: a partition column may be called as a column of the listing.
-            numbered = [_renamed(f.jsonValue(), f"_{i}") for i, f in enumerate(types)]
+            numbered = [_rename_field(f.jsonValue(), f"_{i}") for i, f in enumerate(types)]
             values = [
                 # The time as such: its text depends on the session's time zone.
                 F.expr(f"unix_micros(_{i})" if f.dataType.typeName() == "timestamp" else f"_{i}")
@@ -186,7 +186,7 @@ class ParquetTable:
         return relation
 
 
-def _renamed(field: dict[str, Any], name: str) -> dict[str, Any]:
+def _rename_field(field: dict[str, Any], name: str) -> dict[str, Any]:
     """A field of a schema's JSON under another name, and without what the catalog says of it."""
     return {**field, "name": name, "metadata": {}}
 

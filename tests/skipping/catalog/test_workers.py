@@ -58,7 +58,7 @@ from skipping.catalog.plan import Contents
 from skipping.catalog.predicates import read_predicate, write_predicate
 from skipping.catalog.storage import storage
 from skipping.catalog.workers import Bounds, Job, Workers, _Starter, check_tasks
-from skipping.filters.pyiceberg import predicate_of
+from skipping.filters.pyiceberg import translate_pyiceberg
 from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
 TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}
@@ -484,7 +484,7 @@ def test_predicates_survive_the_way(tables: Tables) -> None:
     ]
     for leg in legs:
         bound = bind(table.metadata.schema(), read_filter(leg, table.names).rows, True)
-        predicate = predicate_of(bound, table.columns, table.reading)
+        predicate = translate_pyiceberg(bound, table.columns, table.reading)
         assert not isinstance(predicate, Unknown), leg
         wire = json.loads(json.dumps(write_predicate(predicate, table.columns)))
         found, columns = read_predicate(wire)

@@ -353,7 +353,7 @@ class World:
             reader = Reader(self.read, scan)
         except (TypeError, ValueError):  # no filter on this table
             return []
-        kept = {id(task) for task in scan.kept(self.tasks)}
+        kept = {id(task) for task in scan.prune_tasks(self.tasks)}
         gone = [task for task in self.tasks if id(task) not in kept]
         self.asked += 1
         self.skipped += len(gone)

@@ -140,7 +140,7 @@ class TestScan:
         def away(*_: object, **__: object) -> None:
             raise StoreError("it is away")
 
-        monkeypatch.setattr(index.store, "find_pruned", away)
+        monkeypatch.setattr(index.store, "find_prunable", away)
         with caplog.at_level(logging.WARNING, "skipping"):
             cut = index.scan("k = 1")
         assert len(cut.plan_files()) == 4
@@ -288,4 +288,4 @@ def test_an_object_store_with_the_tables_own_credentials(store: MemoryStore) -> 
         table = index.table
         assert len(table.changes(-1, 2) or ()) == 3
         asked = pa.array([*paths(table.files()), f"{root}/nope"])
-        assert table.retained(asked).to_pylist() == [True, True, True, False]
+        assert table.find_reachable(asked).to_pylist() == [True, True, True, False]

@@ -249,7 +249,7 @@ def test_a_cleaned_log_is_a_gap(spark: SparkSession, name: str) -> None:
         table.files(1)
     spark.sql(f"DELETE FROM {name} WHERE k = 4")
     everything = pa.array(paths(table.files(5)))
-    assert table.retained(everything).to_pylist() == [True] * 5
+    assert table.find_reachable(everything).to_pylist() == [True] * 5
 
 
 def test_a_broken_commit_is_a_gap_whatever_the_session_ignores(

@@ -150,9 +150,9 @@ class TestTable:
         write_deltalake(folder, rows(1), mode="overwrite")
         (live,) = paths(table.files())
         asked = pa.array([dead, "file:/nowhere", live])
-        assert table.retained(asked).to_pylist() == [True, False, True]
+        assert table.find_reachable(asked).to_pylist() == [True, False, True]
         local(dead).unlink()
-        assert table.retained(asked).to_pylist() == [False, False, True]
+        assert table.find_reachable(asked).to_pylist() == [False, False, True]
 
     @pytest.mark.parametrize(
         ("protocol", "says"),

@@ -575,7 +575,7 @@ class TestArguments:
         few = index.scan(limit=1_000).select("k", "s")
         assert repr(few) == "<FileScan: 4 of 4 files; k, s; limit 1,000>"
         joined = repr(index.join(pa.table({"k": [1]}), "k"))
-        assert joined.startswith("<Joined: <FileScan: 1 of 4 files; k, ")
+        assert joined.startswith("<JoinScan: <FileScan: 1 of 4 files; k, ")
         assert joined.endswith("> with 1 rows by k>")
 
 

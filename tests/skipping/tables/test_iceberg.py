@@ -140,7 +140,7 @@ def test_what_commits_do(spark: SparkSession, name: str, version: int) -> None:
     spark.sql(f"INSERT OVERWRITE {name} VALUES (3, 'c')")
     (third,) = paths(table.files())
     assert table.version() > covered
-    assert table.retained(pa.array([*two, third, "file:/no"])).to_pylist() == [1, 1, 1, 0]
+    assert table.find_reachable(pa.array([*two, third, "file:/no"])).to_pylist() == [1, 1, 1, 0]
     insert(spark, name, "(4, 'd')")
     call(spark, "rewrite_data_files", name, ", options => map('rewrite-all', 'true')")
     (whole,) = paths(table.files())
@@ -161,7 +161,7 @@ def test_what_commits_do(spark: SparkSession, name: str, version: int) -> None:
         spark, "expire_snapshots", name, ", older_than => TIMESTAMP '2999-01-01', retain_last => 1"
     )
     assert snapshots(spark, name) == [last]
-    assert table.retained(pa.array([*two, third])).to_pylist() == [1, 1, 0]
+    assert table.find_reachable(pa.array([*two, third])).to_pylist() == [1, 1, 0]
     assert table.changes(covered, table.version()) is None
 
 

@@ -144,7 +144,7 @@ class TestScan:
         def away(*_: object, **__: object) -> None:
             raise StoreError("it is away")
 
-        monkeypatch.setattr(index.store, "find_pruned", away)
+        monkeypatch.setattr(index.store, "find_prunable", away)
         with caplog.at_level(logging.WARNING, "skipping"):
             assert index.scan("k = 1").to_arrow().num_rows == 1
         assert len(list(index.scan("k = 1").plan_files())) == 4

@@ -53,7 +53,10 @@ class TestTable:
         table.overwrite(rows(9))
         assert followed.version() == 5, "a delete and an append"
         assert len(followed.files()) == 1
-        assert followed.retained(pa.array([*dead, "file:///nowhere"])).to_pylist() == [True, False]
+        assert followed.find_reachable(pa.array([*dead, "file:///nowhere"])).to_pylist() == [
+            True,
+            False,
+        ]
         assert followed.changes(5, 6) is None
         with pytest.raises(TableError, match="no version 6"):
             followed.files(6)

@@ -60,7 +60,11 @@ class TestEveryFormat:
             spark.sql(statement.format(name))
         (dead,) = {*paths(table.files(1))} - {*paths(table.files())}
         (live,) = paths(table.files())
-        assert table.retained(pa.array([dead, "file:/nowhere", live])).to_pylist() == [1, 0, 1]
+        assert table.find_reachable(pa.array([dead, "file:/nowhere", live])).to_pylist() == [
+            1,
+            0,
+            1,
+        ]
 
     def test_a_version_to_come_is_a_gap(self, spark: SparkSession, form: Format) -> None:
         name = self.make(spark, form, "k INT")
