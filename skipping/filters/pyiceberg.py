@@ -124,11 +124,11 @@ class Reading:
     def of(cls, metadata: TableMetadata, *, selected: Set[int], case_sensitive: bool) -> Reading:
         """That of a scan which returns the columns with the ids `selected`."""
         partitioned = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
-        confused = set() if case_sensitive else _find_confused(metadata)
+        confused = set() if case_sensitive else _find_ambiguous(metadata)
         return cls(partitioned, partitioned - selected, confused)
 
 
-def _find_confused(metadata: TableMetadata) -> set[int]:
+def _find_ambiguous(metadata: TableMetadata) -> set[int]:
     """The columns whose name, in some schema or as the name mapping has it, is not alone."""
     alike: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for schema in metadata.schemas:
@@ -240,7 +240,7 @@ class _Leaf:
         if self._is_loose([value]):
             return Unknown(f"{self.name}, a float that is a partition column")
         asked = op if wanted else OPPOSITE[op]
-        compared = self._compare_as_stored(asked, value)
+        compared = self._compare_in_file(asked, value)
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
             folded = op == "!=" or ((op in ("<", "<=")) == (value > high) and op != "=")
@@ -251,7 +251,7 @@ class _Leaf:
             return self._or_null(compared, *map(self._equals, odd))
         return compared
 
-    def _compare_as_stored(self, op: Op, value: Any) -> Predicate:
+    def _compare_in_file(self, op: Op, value: Any) -> Predicate:
         """The comparison with the value, and with what it is as a FLOAT."""
         if self.column.type != "double" or op == "!=":
             # Typed, as reading has it; a float of Python's would be compared as the double it is.

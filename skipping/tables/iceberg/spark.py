@@ -82,7 +82,7 @@ class IcebergTable:
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
             return None
         with translate_errors(self.name):
-            return unique_files(self._list_added(table, metadata, snapshots))
+            return unique_files(self._list_additions(table, metadata, snapshots))
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Of each path whether a snapshot that was not expired has it."""
@@ -128,7 +128,7 @@ class IcebergTable:
             return files
         return files.filter(pc.is_in(files["path"], value_set=matching))
 
-    def _list_added(
+    def _list_additions(
         self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]
     ) -> pa.Table:
         """FILES that snapshots added; a call a file, for there are few."""
