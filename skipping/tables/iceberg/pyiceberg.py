@@ -216,13 +216,16 @@ def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
 
 
 # PyIceberg's classes take more than their signatures say.
-_COMPARISONS: dict[str, Any] = {
+_TESTS: dict[str, Any] = {
     "=": EqualTo,
     "!=": NotEqualTo,
     "<": LessThan,
     "<=": LessThanOrEqual,
     ">": GreaterThan,
     ">=": GreaterThanOrEqual,
+    "IN": In,
+    "IS NULL": IsNull,
+    "LIKE": StartsWith,
 }
 
 
@@ -239,19 +242,23 @@ class _PyIcebergWhere(WhereRenderer[BooleanExpression]):
     def compare(self, left: Operand, op: Compared, right: Operand) -> BooleanExpression:
         if op == "<=>":
             raise DefinitionError("without Spark WHERE takes no <=> on an Iceberg table: use =")
-        made: BooleanExpression = _COMPARISONS[op](_reference(left), _value(right))
-        return made
+        return _test(op, left, _value(right))
 
     def is_in(self, operand: Operand, values: Sequence[Operand]) -> BooleanExpression:
-        return In(_reference(operand), [_value(value) for value in values])
+        return _test("IN", operand, [_value(value) for value in values])
 
     def is_null(self, operand: Operand) -> BooleanExpression:
-        return IsNull(_reference(operand))
+        return _test("IS NULL", operand)
 
     def like(self, operand: Operand, pattern: str, escape: str) -> BooleanExpression:
         if not re.fullmatch(r"[^%_\\]*%", pattern):
             raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
-        return StartsWith(_reference(operand), pattern[:-1])
+        return _test("LIKE", operand, pattern[:-1])
+
+
+def _test(name: str, operand: Operand, *values: Any) -> BooleanExpression:
+    made: BooleanExpression = _TESTS[name](_reference(operand), *values)
+    return made
 
 
 def _reference(operand: Operand) -> str:
