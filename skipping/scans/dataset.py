@@ -1,4 +1,4 @@
-"""A scan as a Dataset of Arrow, which libraries read by their own filters.
+"""A scan as a Dataset of Arrow, which libraries read with their own filters.
 
 DuckDB's filters arrive as expressions of Arrow, including those that its joins find at run time: a
 join with a small dimension opens only the files that hold the dimension's keys.
@@ -29,11 +29,11 @@ _NO_FILE = pads.ParquetFileFormat().make_fragment(
 
 
 class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
-    """A scan as a Dataset: `scanner` reads the columns that it is asked for, and files that match.
+    """A scan as a Dataset: `scanner` reads the requested columns of the files that can match.
 
-    It is a dataset of one fragment, itself: its reader opens several files at a time. What Arrow
-    reads past that (`join`, `sort_by`, Acero) would crash the process at a Dataset that is nothing
-    below; here it finds a file that cannot be opened, whose name says what to do.
+    It is a dataset of one fragment, itself: its reader opens several files at a time. Operations
+    of Arrow that bypass `scanner` (`join`, `sort_by`, Acero) would crash the process on a Dataset
+    without C++ state. So that state is one file that cannot be opened, whose name is the advice.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -71,20 +71,20 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return filter
 
     def filter(self, expression: Any) -> Any:
-        """Refused: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
+        """Raise: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
         raise NotImplementedError("give the filter to to_table, scanner or index.scan")
 
     def replace_schema(self, schema: pa.Schema) -> Any:
-        """Refused: the columns are those of the table."""
+        """Raise: the columns are those of the table."""
         raise NotImplementedError("the columns are those of the table")
 
     @property
     def partition_expression(self) -> Any:
-        """Nothing is known of all rows."""
+        """A condition that holds for all rows: true."""
         return pc.scalar(True)
 
     def get_fragments(self, filter: Any = None) -> Iterator[ScanDataset]:
-        """Itself: what is read is decided by `scanner`."""
+        """Yield the dataset itself: `scanner` decides what is read."""
         return iter((self,))
 
     def __reduce__(self) -> Any:
@@ -103,11 +103,11 @@ class DuckDBDataset(ScanDataset):
 
 
 class DatasetScanner:
-    """A `pyarrow.dataset.Scanner`, as far as engines ask one, in the threads of those who ask.
+    """The part of `pyarrow.dataset.Scanner` that engines use, run in the caller's threads.
 
-    Arrow's own reads ahead in the threads of its pools, also when a query has had enough. There it
-    waits for files, whose reading may wait for threads of these pools: a query hung after some with
-    a LIMIT, and so did the end of the process.
+    Arrow's own scanner reads ahead in its thread pools, even after a query has enough rows. There
+    it waits for files, and reading these may wait for threads of the same pools: queries hung after
+    a few with a LIMIT, and so did the exit of the process.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class DatasetScanner:
         batch_size: int | None,
     ) -> None:
         self._scan, self._columns, self._batch_size = scan, columns, batch_size
-        kept = [] if filter is None else [("filter", acero.FilterNodeOptions(filter))]
-        # Without a column the rows could not be counted.
+        filters = [] if filter is None else [("filter", acero.FilterNodeOptions(filter))]
+        # At least one column: rows without any cannot be counted.
         named = columns or {name: pc.field(name) for name in scan.arrow_schema.names[:1]}
-        made = acero.ProjectNodeOptions(list(named.values()), list(named))
-        self._steps = [acero.Declaration(*step) for step in [*kept, ("project", made)]]
+        project = acero.ProjectNodeOptions(list(named.values()), list(named))
+        self._steps = [acero.Declaration(*step) for step in [*filters, ("project", project)]]
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -136,7 +136,7 @@ class DatasetScanner:
         return made if self._columns else pa.schema([])
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as they are read."""
+        """Yield the rows as they are read."""
         with self._scan.to_arrow_batch_reader() as reader:
             for batch in reader:
                 made = self._project(pa.Table.from_batches([batch]))
@@ -144,19 +144,19 @@ class DatasetScanner:
                     yield part if self._columns else part.select([])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as they are asked for."""
+        """Return a reader of the rows."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """The rows."""
+        """Read all rows."""
         return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def count_rows(self) -> int:
-        """How many rows there are."""
+        """Count the rows."""
         return sum(map(len, self.to_batches()))
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows."""
+        """Return the first rows."""
         found, batches = [], self.to_batches()
         while num_rows > 0 and (batch := next(batches, None)) is not None:
             found.append(batch.slice(0, num_rows))
@@ -164,17 +164,17 @@ class DatasetScanner:
         return pa.Table.from_batches(found, self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """The rows at these places."""
+        """Return the rows at these positions."""
         return self.to_table().take(indices)
 
     def _project(self, table: pa.Table) -> pa.Table:
-        """The matching rows of a table, with the columns that are asked for."""
+        """Return the matching rows of a table, with the requested columns."""
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         return acero.Declaration.from_sequence([source, *self._steps]).to_table(use_threads=False)
 
 
 def _plan_read(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
-    """The columns that are read, and what their rows are asked."""
+    """Return the columns to read, and the predicate to prune files by."""
     there = scan.arrow_schema.names
     found = (
         Translated(And(()), frozenset())
@@ -189,5 +189,5 @@ def _plan_read(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predic
         named = None if named is None or fields is None else named | fields
     if named is None:
         return there, found.predicate
-    # Some column, if it is none: without one there are no rows to count.
+    # At least one column: rows without any cannot be counted.
     return [name for name in there if name in named] or there[:1], found.predicate

@@ -1,8 +1,8 @@
-"""A scan of a table without Spark: the files that an index leaves, and their matching rows.
+"""A scan of a Delta table or Parquet folder without Spark: files that can match, rows that do.
 
-Arrow reads the rows of Delta tables and plain Parquet folders (`TableSnapshot`).
-Then the filter is evaluated again, as Spark would: NaN is greatest and equal to itself, -0.0 is
-0.0, null is neither true nor false. What cannot be read exactly is refused, naming the column.
+Arrow reads the rows (`TableSnapshot`). The scan then evaluates the filter as Spark would: NaN is the
+largest value and equals itself, -0.0 equals 0.0, and null is neither true nor false. A column that
+cannot be read exactly raises a TableError.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, repr=False)
 class FileScan(EngineScan):
-    """What a filter leaves of one version of a table: `files` (FILES), and the matching rows.
+    """The matching rows of one version of a table, and the `files` (FILES) that can hold one.
 
-    Its methods are those of PyIceberg's scans. Each reads the files that may have a matching row
-    and gives the rows that do match.
+    Its methods are named as those of PyIceberg's scans.
     """
 
     live: TableSnapshot
@@ -75,21 +74,21 @@ class FileScan(EngineScan):
         selected_fields: Sequence[str] = ("*",),
         limit: int | None = None,
     ) -> FileScan:
-        """The scan of a version, cut by what an index prunes; of all files where it is away.
+        """Scan a version without the files that the index prunes; all files if that fails.
 
-        Raises StatementError, DefinitionError or TypeError for a filter, or for keys, that are none
-        of this table.
+        Raises StatementError, DefinitionError or TypeError for a filter or keys that do not fit the
+        table.
         """
         if limit is not None and limit < 0:
-            raise DefinitionError(f"limit is a number of rows, not {limit}")
+            raise DefinitionError(f"limit is {limit}: give a number of rows, 0 or more")
         rest, tests = row_tests(row_filter, keys, live.columns, live.arrow_schema)
         given = index.bound(rest, live.columns) if rest != "" else And(())
         files = live.files()
         scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
         scan = scan.select(*selected_fields)
         if rest != "":
-            scan = scan._without(lambda: index.find_prunable(rest, live.columns))
-        return scan._without(lambda: find_prunable(index, tests, live.columns)) if tests else scan
+            scan = scan._prune(lambda: index.find_prunable(rest, live.columns))
+        return scan._prune(lambda: find_prunable(index, tests, live.columns)) if tests else scan
 
     def __repr__(self) -> str:
         about = [f"{len(self.files):,} of {self.total:,} files", ", ".join(self.selected_fields)]
@@ -97,8 +96,7 @@ class FileScan(EngineScan):
         about += [] if self.note is None else [self.note]
         return f"<FileScan: {'; '.join(about)}>"
 
-    def _without(self, find: Callable[[], set[Identity]]) -> FileScan:
-        """Without the files that are pruned; all of them where the index cannot be asked."""
+    def _prune(self, find: Callable[[], set[Identity]]) -> FileScan:
         try:
             gone = find()
             kept = [file not in gone for file in identities(self.files)]
@@ -108,18 +106,18 @@ class FileScan(EngineScan):
             return replace(self, note=f"no file is skipped: {first_line(error)}")
 
     def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> FileScan:
-        """See `EngineScan`."""
+        """See `Scan`."""
         scan = self.select(*names)
-        if predicate == And(()) or self.limit is not None:  # of which rows there are so many
+        if predicate == And(()) or self.limit is not None:  # a limit counts all rows
             return scan
-        return scan._without(lambda: self.index.find_prunable(predicate, self.live.columns))
+        return scan._prune(lambda: self.index.find_prunable(predicate, self.live.columns))
 
     def indexable_columns(self) -> Mapping[str, TableColumn]:
-        """See `EngineScan`."""
+        """See `Scan`."""
         return top_level(self.live.columns, self.live.arrow_schema)
 
     def select(self, *field_names: str) -> FileScan:
-        """The same scan, of these top-level columns only; raises DefinitionError."""
+        """Return the scan of these top-level columns; raise DefinitionError for an unknown one."""
         there = self.live.arrow_schema.names
         for name in field_names:
             if name not in (*there, "*"):
@@ -127,7 +125,7 @@ class FileScan(EngineScan):
         return replace(self, selected_fields=field_names)
 
     def plan_files(self) -> list[str]:
-        """The paths of the files that may have a matching row, fully qualified."""
+        """Return the fully qualified paths of the files that can hold a matching row."""
         paths: list[str] = self.files["path"].to_pylist()
         return paths
 
@@ -145,25 +143,25 @@ class FileScan(EngineScan):
         return pa.schema([whole.field(name) for name in self.selected_fields])
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """The rows, read some files at a time as they are asked for."""
+        """Read the rows, a few files at a time as batches are consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def to_arrow(self) -> pa.Table:
-        """The rows; raises TableError for a file that cannot be read as the table has it."""
+        """Read the rows; raise TableError for a file that does not fit the table."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def to_pandas(self, **kwargs: Any) -> Any:
-        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        """Read the rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
         return self.to_arrow().to_pandas(**kwargs)
 
     def count(self) -> int:
-        """How many rows match."""
+        """Count the matching rows."""
         return sum(len(batch) for batch in self._narrow()._batches())
 
     def verify(self) -> Verification:
-        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+        """Read the pruned files too; raise WrongAnswer, naming those that hold a matching row.
 
-        Reads every file of the version, the columns of the filter. A limit does not count.
+        Reads the filter's columns of every file of the version, and ignores the limit.
         """
         scan = replace(self._narrow(), limit=None)
         _ = scan.live.vectors, scan._filtered
@@ -175,9 +173,7 @@ class FileScan(EngineScan):
         return Verification.of(scan.count(), len(opened), len(skipped), wrong, self.note)
 
     def _narrow(self) -> FileScan:
-        """The same rows, of the filter's columns, or of some if it names none: rows of no column
-        could not be counted.
-        """
+        """Return the scan of the filter's columns, or of one: rows need some to be counted."""
         named = dict.fromkeys([*map(_top, self._filtered.values()), *self._tested])
         return replace(
             self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])
@@ -189,7 +185,7 @@ class FileScan(EngineScan):
 
     @cached_property
     def _filtered(self) -> Mapping[str, TableColumn]:
-        """The columns of the filter by their identity."""
+        """The filter's columns by identity."""
         by_identity = {column.identity: column for column in self.live.columns.values()}
         return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
 
@@ -208,7 +204,7 @@ class FileScan(EngineScan):
                     return
 
     def _rows(self, path: str) -> pa.Table:
-        """The matching rows of a file; raises TableError for one that cannot be read."""
+        """Return the matching rows of a file; raise TableError if it cannot be read."""
         try:
             return self._matching(path)
         except (pa.ArrowException, OSError) as error:
@@ -219,7 +215,7 @@ class FileScan(EngineScan):
         tops = dict.fromkeys([*self.schema.names, *filtered, *self._tested])
         whole = self.live.read(path, list(tops), self.locate)
         if (kept := self.live.vectors.get(path)) is not None:
-            # What a vector leaves out at its end is there.
+            # Rows past the end of the deletion vector are live.
             mask = pa.concat_arrays([kept, pa.repeat(True, len(whole) - len(kept))])
             whole = whole.filter(mask)
         values = {id: _values(whole, column) for id, column in self._filtered.items()}
@@ -228,10 +224,10 @@ class FileScan(EngineScan):
 
 
 def _values(table: pa.Table, column: TableColumn) -> pa.Array:
-    """Normalised values of a column of the filter, as Spark has them."""
+    """Return the column's values, normalised as Spark compares them."""
     values, spark = leaf_values(table, column.name), arrow_type(column.type)
     if spark is not None and domain_of(values.type) != domain_of(spark):
-        values = values.cast(spark)  # of a partition, which a Dataset may have as text
+        values = values.cast(spark)  # a Dataset may have a partition column as text
     return encode(values)
 
 

@@ -1,4 +1,4 @@
-"""PyIceberg's scans, less the files that an index prunes for their row filter."""
+"""PyIceberg's scans without the files that an index prunes for their row filter."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["IndexedScan", "Pruned"]
 log = logging.getLogger("skipping")
 
 Pruned: TypeAlias = Callable[[Predicate, Columns], set[Identity]]
-"""The files without a match for a predicate on columns."""
+"""Finds the files with no matching row for a predicate on columns."""
 
 
 class IndexedScan(EngineScan, DataScan):
-    """A scan as PyIceberg's own (`to_arrow`, `to_pandas`, `select`, `count`), over fewer files.
+    """PyIceberg's scan (`to_arrow`, `to_pandas`, `select`, `count`) over fewer files.
 
-    Where the index cannot be asked it plans every file, as PyIceberg does, and says so in the log.
-    Keys and expressions (`tests`) are evaluated when its reader has read the rows.
+    If the index is unavailable it plans every file, as PyIceberg does, and logs a warning. Keys and
+    expressions (`tests`) are evaluated on the rows that PyIceberg's reader returns.
     """
 
     _find_prunable: Pruned
@@ -56,10 +56,10 @@ class IndexedScan(EngineScan, DataScan):
         row_filter: Any = "",
         keys: Mapping[str, Any] | None = None,
     ) -> IndexedScan:
-        """The scan, cut by what an index prunes.
+        """Return a PyIceberg scan without the files that the index prunes.
 
-        `row_filter` is what PyIceberg does not know, and `keys` are those of joins. Raises
-        DefinitionError or TypeError for what does not fit the table.
+        `row_filter` is a filter that PyIceberg does not take, `keys` are join keys by column.
+        Raises DefinitionError or TypeError for what does not fit the table.
         """
         made = cls._as(scan, find_prunable)
         if isinstance(row_filter, str) and not keys:
@@ -68,8 +68,8 @@ class IndexedScan(EngineScan, DataScan):
         rest, made.tests = row_tests(row_filter, keys, made._columns(), schema)
         if rest != "":
             raise TypeError(
-                "a filter of an Iceberg table is text or an expression of PyIceberg, "
-                f"pyarrow.compute or Polars, not {type(rest).__name__}"
+                f"the filter is a {type(rest).__name__}: on an Iceberg table give text, or an "
+                "expression of PyIceberg, pyarrow.compute or Polars"
             )
         return made
 
@@ -98,7 +98,7 @@ class IndexedScan(EngineScan, DataScan):
         return f"<IndexedScan of {name}: {'; '.join(about)}>"
 
     def update(self, **overrides: Any) -> IndexedScan:
-        """A copy with other settings."""
+        """Return a copy with other settings."""
         made: IndexedScan = super().update(**overrides)
         made._find_prunable, made.tests, made._beside = (
             self._find_prunable,
@@ -113,23 +113,23 @@ class IndexedScan(EngineScan, DataScan):
         return schema_to_pyarrow(self.projection())
 
     def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> IndexedScan:
-        """See `EngineScan`; of a struct of which some fields are selected these stay."""
+        """See `Scan`; selected fields of a struct stay selected."""
         given, there = list(self.selected_fields), self.arrow_schema.names
         if "*" in given:
             given = there
         tops = tuple(f"{name}." for name in names)
         kept = [name for name in given if f"{name}.".startswith(tops)]
         made = self.update(selected_fields=tuple(kept or given))
-        if predicate != And(()) and self.limit is None:  # else it is of which rows there are
+        if predicate != And(()) and self.limit is None:  # a limit counts all rows
             made._beside = (*self._beside, predicate)
         return made
 
     def indexable_columns(self) -> Mapping[str, TableColumn]:
-        """See `EngineScan`."""
+        """See `Scan`."""
         return top_level(self._columns(), self.arrow_schema)
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
-        """The rows; options are PyIceberg's."""
+        """Read the rows; options are PyIceberg's."""
         if not self.tests:
             return DataScan.to_arrow(self, dictionary_columns)
         return self.to_arrow_batch_reader(dictionary_columns).read_all()
@@ -137,7 +137,7 @@ class IndexedScan(EngineScan, DataScan):
     def to_arrow_batch_reader(
         self, dictionary_columns: tuple[str, ...] = ()
     ) -> pa.RecordBatchReader:
-        """The rows, read some files at a time as they are asked for; options are PyIceberg's."""
+        """Read the rows, a few files at a time as batches are consumed; options are PyIceberg's."""
         if not self.tests:
             return DataScan.to_arrow_batch_reader(self, dictionary_columns)
         schema = self.arrow_schema
@@ -145,7 +145,7 @@ class IndexedScan(EngineScan, DataScan):
         return pa.RecordBatchReader.from_batches(schema, self._apply_tests(read, schema))
 
     def _widen_to_tests(self) -> IndexedScan:
-        """The scan of all rows of its files, with the columns that the tests want."""
+        """Return the scan without its limit, with the columns that the tests read."""
         schema = self.arrow_schema
         tested = {name for test in self.tests for name in test.columns}
         whole = self.update(selected_fields=("*",)).arrow_schema
@@ -167,24 +167,24 @@ class IndexedScan(EngineScan, DataScan):
                     return
 
     def count(self) -> int:
-        """How many rows match; of keys and expressions, so many as `to_arrow` gives."""
+        """Count the matching rows; with keys or an expression, those that `to_arrow` returns."""
         if not self.tests:
             return super().count()
         names = [name for test in self.tests for name in test.columns]
         return sum(map(len, self.project_and_prune(names, And(())).to_arrow_batch_reader()))
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """The tasks of the files that may have a matching row."""
+        """Return the tasks of the files that can hold a matching row."""
         return self.prune_tasks(list(super().plan_files()))
 
     def prune_tasks(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
-        """Of these tasks those of the files that may have a matching row."""
+        """Return those of the tasks whose file can hold a matching row."""
         return self._prune_with_note(tasks)[0]
 
     def verify(self) -> Verification:
-        """Read the files that were left out, too; raises WrongAnswer, naming those with a match.
+        """Read the pruned files too; raise WrongAnswer, naming those that hold a matching row.
 
-        Reads every file that PyIceberg plans, the selected columns of it. A limit does not count.
+        Reads the selected columns of every file that PyIceberg plans, and ignores the limit.
         """
         whole = list(super().plan_files())
         kept, note = self._prune_with_note(whole)
@@ -198,7 +198,7 @@ class IndexedScan(EngineScan, DataScan):
         )
 
     def _matching(self, tasks: Sequence[FileScanTask]) -> int:
-        """How many rows match, none taken from the log."""
+        """Count the matching rows by reading them, never from the metadata."""
         wider = self._widen_to_tests()
         scan = ArrowScan(
             self.table_metadata, self.io, wider.projection(), self.row_filter, self.case_sensitive
@@ -212,10 +212,10 @@ class IndexedScan(EngineScan, DataScan):
     def _prune_with_note(
         self, tasks: Sequence[FileScanTask]
     ) -> tuple[Sequence[FileScanTask], str | None]:
-        """Those of the files that may have a matching row, and why it is all of them, if so."""
+        """Return the tasks that are left; if the index failed, all of them and a note why."""
         try:
             columns = parse_metadata(self.table_metadata).columns()
-            # Not without its NOTs: that PyIceberg does for planning, which is another filter.
+            # With its NOTs: PyIceberg removes them for planning, which makes another filter.
             bound = bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)
             reading = Reading.of(
                 self.table_metadata,
@@ -231,9 +231,9 @@ class IndexedScan(EngineScan, DataScan):
         return kept, None
 
     def _find_pruned_beside(self, reading: Reading) -> set[Identity]:
-        """The files without a row for the tests and predicates beside PyIceberg's filter.
+        """Find the files with no row for the tests and the predicates of engines.
 
-        They are of rows as PyIceberg returns them, in the schema of the version that is read.
+        Both apply to rows as PyIceberg returns them, in the schema of the version that is read.
         """
         asked = (*(test.predicate for test in self.tests), *self._beside)
         columns = self._columns() if asked else Columns(())
@@ -250,13 +250,13 @@ class IndexedScan(EngineScan, DataScan):
         return gone
 
     def _columns(self) -> Columns:
-        """The columns of the schema that is read, which is that of the snapshot."""
+        """Return the columns of the snapshot's schema, which is the one that is read."""
         schema = self.update(selected_fields=("*",)).projection()
         read = self.table_metadata.model_copy(update={"current_schema_id": schema.schema_id})
         return parse_metadata(read).columns()
 
     def _counts(self, task: FileScanTask) -> bool:
-        """Whether `count` takes all rows of a file, by its partition, without a look at them."""
+        """Whether `count` takes a file's row count from the metadata, given its partition."""
         if self.tests or self._beside:
             return False
         planned_here = not self._should_use_server_side_planning()

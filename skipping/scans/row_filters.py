@@ -1,4 +1,4 @@
-"""What rows have to pass beside a scan's own filter: keys of a join, expressions of engines."""
+"""Tests of rows besides a scan's own filter: join keys, and expressions of engines."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RowTest:
-    """A test of rows, and the predicate that holds for each row that passes it.
+    """A test of rows, and a predicate that holds for each row that passes.
 
-    `columns` are the top-level columns that `mask` wants in its table; it says of each row whether
-    it passes, and null is no.
+    `mask` returns whether each row of a table passes; null means no. It reads the top-level
+    `columns` of the table.
     """
 
     columns: tuple[str, ...]
@@ -46,7 +46,7 @@ class RowTest:
 
 @dataclass(frozen=True)
 class KeyTest(RowTest):
-    """That the column `name` is among keys."""
+    """The test that the column `name` is among join keys."""
 
     name: str
     keys: Keys = field(repr=False)
@@ -55,11 +55,11 @@ class KeyTest(RowTest):
 def row_tests(
     row_filter: Any, keys: Mapping[str, Any] | None, columns: Columns, schema: pa.Schema
 ) -> tuple[Any, tuple[RowTest, ...]]:
-    """The filter as far as the format's scan evaluates it, and tests of what it does not.
+    """Split a filter: the part that the format's scan evaluates, and row tests for the rest.
 
-    These are expressions of Arrow and Polars, and keys (`providers.keys`). Raises
-    DefinitionError for a column that is not there or has no order that is known, TypeError for keys
-    that cannot be compared with it.
+    Expressions of Arrow and Polars, and keys (`providers.keys`), become tests. Raises
+    DefinitionError for an unknown column or one whose type cannot be compared, TypeError for keys
+    that cannot be compared with their column.
     """
     tests = tuple(
         _key_test(columns.resolve(name), given, schema) for name, given in (keys or {}).items()
@@ -73,19 +73,18 @@ def row_tests(
 
 
 def top_level(columns: Columns, schema: pa.Schema) -> dict[str, TableColumn]:
-    """The columns that are no struct, by the names that the rows have, with the rows' types."""
+    """Return the columns that are no structs, by their names in the rows, with the rows' types."""
     named = ((f, columns.get(join_name([f.name]))) for f in schema)
     return {f.name: replace(column, read_as=f.type) for f, column in named if column is not None}
 
 
 def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Schema) -> RowTest:
-    """An expression of Arrow, as Arrow evaluates it."""
     found = translate(expression, top_level(columns, schema))
     names = schema.names if found.columns is None else sorted(found.columns)
     for name in names:
         if name not in schema.names:
             raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
-    # In the table's order, whatever is selected: `pc.field(0)` is its first column.
+    # In the table's order, whatever the scan selects: `pc.field(0)` is the table's first column.
     read = tuple(name for name in schema.names if name in names) or tuple(schema.names[:1])
 
     def mask(table: pa.Table) -> pa.Array:
@@ -100,15 +99,14 @@ def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Sch
 
 
 def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTest:
-    """An expression of Polars, as Polars evaluates it."""
     import polars as pl
 
     if not isinstance(expression, pl.Expr):
-        raise TypeError(f"a filter is an expression, not {type(expression).__name__} of Polars")
+        raise TypeError(f"the filter is a {type(expression).__name__} of Polars: give a pl.Expr")
     if not is_elementwise(expression):
         raise TypeError(
-            "an expression that looks at more than one row, or is not known to look at one: "
-            "index.scan().to_polars().filter(...) takes it"
+            "the expression reads more than one row, or may do so: use "
+            "index.scan().to_polars().filter(...)"
         )
     names = tuple(dict.fromkeys(expression.meta.root_names()))
     for name in names:
@@ -125,7 +123,6 @@ def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTes
 
 
 def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
-    """Compares what the rows have, which may be no value that the index knows."""
     rows = leaf_values(schema.empty_table(), column.name).type
     if domain_of(rows) is None:
         raise DefinitionError(column.refusal or f"{column.name} is {column.type}")
@@ -143,24 +140,24 @@ def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
 
 
 def leaf_values(table: pa.Table, name: str) -> pa.Array:
-    """The values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
+    """Return the values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
     top, *below = split_parts(name)
-    # Chunk by chunk: all the values of small dictionaries may be too many for one.
+    # Chunk by chunk: the values of several dictionaries may not fit one.
     values = plain_values(table[top]).combine_chunks()
     if isinstance(values, pa.ChunkedArray):  # more text than one array holds
-        raise DefinitionError(f"{top} has more than 2 GiB in one part")
+        raise DefinitionError(f"{top} has more than 2 GiB of text in one batch")
     return plain_values(pc.struct_field(values, below)) if below else values
 
 
 def apply_tests(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
-    """The rows that pass every test."""
+    """Return the rows that pass every test."""
     for test in tests:
         table = table.filter(test.mask(table))
     return table
 
 
 def find_prunable(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
-    """The files in which no row passes some test; raises what the index does."""
+    """Find the files in which some test passes no row; raise what the index raises."""
     gone: set[Any] = set()
     for test in tests:
         gone |= index.find_prunable(test.predicate, columns)

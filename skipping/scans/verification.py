@@ -1,4 +1,4 @@
-"""The outcome of reading what an index left out: nothing of it may match."""
+"""The result of verifying an index: no pruned file may hold a matching row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from providers.errors import WrongAnswer
 __all__ = ["Verification"]
 
 _NAMED = 10
-"""Files that an error names; of more it says how many."""
+"""Files that an error names; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A scan with its index and without, which gave the same rows: how many, and of how many files.
+    """A scan that returned the same `rows` with its index and without.
 
-    `opened` files of `without` were read with the index. `note` says why it left out none, where it
-    could not be asked.
+    With the index it opened `opened` files, without it `without` files. If the index was
+    unavailable, `note` says why.
     """
 
     rows: int
@@ -35,10 +35,10 @@ class Verification:
         wrong: Sequence[tuple[str, int]],
         note: str | None = None,
     ) -> Verification:
-        """Of a scan of `opened` files, where `skipped` were left out.
+        """Verify a scan that opened `opened` files and skipped `skipped`.
 
-        `wrong` are the paths of those that hold matching rows, and how many; raises WrongAnswer
-        where there are any.
+        `wrong` are the skipped files that hold matching rows, with their number of rows; if there
+        are any, raises WrongAnswer.
         """
         if not wrong:
             return cls(rows, opened, opened + skipped, note)
@@ -46,9 +46,9 @@ class Verification:
         named = [f"\n  {path}: {count:,}" for path, count in wrong[:_NAMED]]
         more = f"\n  and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""
         raise WrongAnswer(
-            f"{rows:,} rows with the index, {rows + lost:,} without. It is wrong: drop() it and "
-            "create it anew, and please report this. Files that it left out, and how many rows of "
-            f"each match:{''.join(named)}{more}"
+            f"{rows:,} rows with the index, {rows + lost:,} without: the index is wrong. drop() "
+            "and create it again, and please report this. Skipped files, with their matching rows:"
+            f"{''.join(named)}{more}"
         )
 
     def __str__(self) -> str:

@@ -229,20 +229,20 @@ def test_what_a_join_takes(world: World) -> None:
         assert len(some.to_arrow()) == some.count() == limit
         kept = {7, 1} if limit else set()
         assert set(some.to_polars().filter(pl.col("i") == 1).collect()["i"]) <= kept - {7}
-    with pytest.raises(DefinitionError, match="limit is a number of rows, not -1"):
+    with pytest.raises(DefinitionError, match="limit is -1"):
         index.join(twice, "i", limit=-1)
     assert "s_right" in index.join(dimension, "i").to_arrow().column_names
-    with pytest.raises(DefinitionError, match="two columns are called"):
+    with pytest.raises(DefinitionError, match="the join has two columns"):
         index.join(dimension, "i", suffix="")
     twice_named = pa.table([[7], ["x"], ["y"]], names=["i", "s", "s"])
     for given in (twice_named, pd.DataFrame([[7, "x", "y"]], columns=["i", "s", "s"])):
-        with pytest.raises(DefinitionError, match="dimension has several columns s: rename one"):
+        with pytest.raises(DefinitionError, match="dimension has two columns s: rename one"):
             index.join(given, "i")
     with pytest.raises(DefinitionError, match="the dimension has no column day"):
         index.join(dimension, "day")
     with pytest.raises(DefinitionError, match="one column at least"):
         index.join(dimension, [])
-    with pytest.raises(TypeError, match="a dimension is a table"):
+    with pytest.raises(TypeError, match="the dimension is a "):
         index.join(7, "i")
     with pytest.raises(DefinitionError, match="no column nope"):
         index.join(dimension, "i", selected_fields=("nope",))

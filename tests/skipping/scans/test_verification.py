@@ -67,7 +67,7 @@ def test_a_wrong_entry_is_named(table: Any, store: MemoryStore) -> None:
     assert index.verify("k = 100") == Verification(12, 12, 12)
     with pytest.raises(WrongAnswer) as wrong:
         index.verify("k = 7")
-    assert "0 rows with the index, 1 without. It is wrong: drop() it" in str(wrong.value)
+    assert "0 rows with the index, 1 without: the index is wrong" in str(wrong.value)
     (named,) = [line for line in str(wrong.value).splitlines() if line.startswith("  ")]
     path, rows = named.strip().rsplit(": ", 1)
     assert path in files["path"].to_pylist()
