@@ -1,24 +1,24 @@
-"""Filters as Arrow evaluates them (`pyarrow.compute.Expression`), as predicates for an index.
+"""Translate filters of Arrow (`pyarrow.compute.Expression`) to predicates for an index.
 
-Arrow's filter decides which rows there are; the index is asked a predicate that holds for each of
-them. The rules, with what would be lost without them:
+The predicate holds for each row that Arrow's filter returns. The rules below keep it so; each names
+the rows that a plain translation would lose:
 
 =============================  =====================================================================
-NaN                            No comparison of it is true but `!=`. Under a NOT each is, so
-                               `~(x > 5)` returns NaN, which here is the greatest value: it is asked
-                               for beside `x <= 5`. What is compared with NaN is unknown.
+NaN                            Arrow compares NaN as false, except for `!=`. Under a NOT that is
+                               true, so `~(x > 5)` returns NaN. An index sorts NaN last: the
+                               predicate is `x <= 5 OR x = NaN`. A comparison with NaN is unknown.
 nulls                          A comparison of null is null, `is_in` is false: `~x.isin([1])`
                                returns nulls, and `x.isin([None])` may.
--0.0                           `==` takes the zeros for one, `is_in` compares bits: `~x.isin([0.0])`
-                               returns -0.0, so no zero and no NaN is excluded.
-is_null(nan_is_null=True)      asks for NaN, too.
-types                          A value of another kind than the column is cast, or the column is:
-                               unknown, but for integers of any width, and those beside floats that
-                               have them exactly. Rows of another kind than the index has, such as
-                               times of which only one has a zone, are unknown.
-dictionaries                   A Polars Enum orders them by their places, Arrow by their values:
-                               only equality is known.
-fields of structs              Arrow reads below a null struct what lies there: unknown.
+-0.0                           `==` treats both zeros as equal, `is_in` compares bits:
+                               `~x.isin([0.0])` returns -0.0, so no zero and no NaN is excluded.
+is_null(nan_is_null=True)      also returns NaN.
+types                          If the value's type differs from the column's, Arrow casts one of
+                               them: unknown, except for integers of any width, and integers that a
+                               float column represents exactly. Unknown too if the rows have another
+                               type than the index, such as times with and without a zone.
+dictionaries                   A Polars Enum orders them by position, Arrow by value: only equality
+                               is translated.
+fields of structs              Below a null struct Arrow reads whatever is stored: unknown.
 =============================  =====================================================================
 
 Functions, casts, comparisons of two columns and everything else are unknown: they prune no file,
@@ -93,9 +93,9 @@ _NULL = pa.scalar(None, pa.bool_())
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """What holds for each row that an expression is true of, and the top-level columns it names.
+    """A predicate for the rows of an expression, and the top-level columns that it names.
 
-    `columns` is None where they are not known: then it may name any.
+    `columns` is None if they are unknown.
     """
 
     predicate: Predicate
@@ -103,7 +103,7 @@ class Translated:
 
 
 def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated:
-    """An Arrow expression on the rows of a table; `columns` by the names that it has for them."""
+    """Translate an expression on the rows of a table; `columns` are keyed by their names there."""
     try:
         tree = parse_expression(expression)
         named = frozenset(field_names(tree))
@@ -116,12 +116,11 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
 
 
 def in_total_order(expression: Any, schema: pa.Schema) -> Any:
-    """A filter that an engine handed to Arrow, evaluated as the engine would.
+    """Rewrite a filter of DuckDB so that Arrow returns the rows that DuckDB would.
 
-    DuckDB takes NaN for the greatest value, and relies on a dataset to filter as it would; Arrow's
-    comparisons leave NaN out. It takes the zeros for one, also in lists, where Arrow compares bits.
-    In SQL no null is outside of a list, in Arrow each is. An expression that cannot be read stays
-    as it is.
+    DuckDB does not filter again. To it NaN is the largest value, to Arrow it compares as false. Its
+    zeros are equal also in lists, where Arrow compares bits. In SQL `NOT IN` is null for a null, in
+    Arrow it is true. An expression that cannot be parsed is returned unchanged.
     """
     floats = set(_float_paths(schema))
     try:
@@ -131,12 +130,12 @@ def in_total_order(expression: Any, schema: pa.Schema) -> Any:
 
 
 def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
-    """A filter of DuckDB's without the nulls that are in it where a float is asked to be `<= NaN`.
+    """Exclude nulls from a filter of DuckDB that contains `x <= NaN` for a float.
 
-    DuckDB hands Arrow a plain `true` for that, which is so but for null, and does not say of which
-    column, nor whether it compares the rows again. So one at least of the floats that are read has
-    a value: of several, more rows may be left than DuckDB's own tables give, and never less. Also
-    of those with a condition beside it: in `d BETWEEN 1 AND NaN` it is of d again.
+    DuckDB passes a plain `true` to Arrow for that condition. It is right except for null, does not
+    name the column, and DuckDB may not compare the rows again. So require a value in one of the
+    floats that are read. With several floats, the result may have more rows than DuckDB returns on
+    its own tables, never fewer.
     """
     try:
         conditions = list(conjuncts(parse_expression(expression)))
@@ -157,13 +156,13 @@ def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
 
 
 class _Ordered:
-    """An expression built again, node by node; raises KeyError for what it cannot build."""
+    """Rebuilds an expression node by node; raises KeyError for an unknown one."""
 
     def __init__(self, floats: Set[tuple[str, ...]]) -> None:
         self._floats = floats
 
     def expression(self, node: Node, *, nulls: bool = False) -> Any:
-        """With `nulls` it makes a difference whether the node is null or false."""
+        """Rebuild a node; `nulls`: the result must tell null from false."""
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
         if isinstance(node, Field):
@@ -213,7 +212,7 @@ class _Rows:
         self._columns = columns
 
     def predicate(self, node: Node, *, wanted: bool) -> Predicate:
-        """Holds for each row of which the node is true, or, with `wanted` False, is false."""
+        """Return a predicate for the rows where the node is true, or false unless `wanted`."""
         if isinstance(node, pa.Scalar):
             if not pa.types.is_boolean(node.type) and node.is_valid:
                 return Unknown("a constant that is no boolean")
@@ -227,8 +226,8 @@ class _Rows:
         if function == "invert":
             return self.predicate(arguments[0], wanted=not wanted)
         if function in _BOTH + _EITHER:
-            legs = tuple(self.predicate(leg, wanted=wanted) for leg in arguments)
-            return And(legs) if (function in _BOTH) == wanted else Or(legs)
+            operands = tuple(self.predicate(operand, wanted=wanted) for operand in arguments)
+            return And(operands) if (function in _BOTH) == wanted else Or(operands)
         return self._leaf(node, wanted)
 
     def _leaf(self, node: Call, wanted: bool) -> Predicate:

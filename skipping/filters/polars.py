@@ -1,21 +1,21 @@
-"""Filters as Polars evaluates them (`polars.Expr`), as predicates for an index.
+"""Translate filters of Polars (`polars.Expr`) to predicates for an index.
 
-Polars compares as Spark does: NaN is the greatest value and equals itself, -0.0 equals 0.0, text is
-ordered by its bytes, and what is compared with null is null, which a filter drops. The rules, with
-what would be lost without them:
+Polars compares as Spark does: NaN is the largest value and equals itself, -0.0 equals 0.0, text is
+ordered by its bytes, and a comparison with null is null, which a filter drops. The rules below name
+the rows that a plain translation would lose:
 
 =============================  =====================================================================
-literals                       A plain number takes the column's type, or both take a wider one:
-                               only integers beside integers, and floats that the column's type has
-                               exactly, are compared as they stand.
-`is_in`                        A null in the list is passed over, so `~x.is_in([1, None])` returns
-                               2; with `nulls_equal` nulls are values. Of its opposite nulls and
-                               zeros are asked for, too.
-non-booleans                   `&`, `|` and `~` of numbers are those of their bits: unknown.
+literals                       A plain number is cast to the column's type, or both to a wider one:
+                               translated are only integers on integer columns, and floats that the
+                               column's type represents exactly.
+`is_in`                        Polars ignores a null in the list, so `~x.is_in([1, None])` returns
+                               2; with `nulls_equal` nulls are values. Its negation excludes no null
+                               and no zero.
+non-booleans                   `&`, `|` and `~` of numbers are bitwise: unknown.
 =============================  =====================================================================
 
-Functions, casts, arithmetic, comparisons of two columns and everything else are unknown: not
-skipped by, and evaluated all the same. An expression is read as Polars serialises it to JSON.
+Functions, casts, arithmetic, comparisons of two columns and everything else are unknown: they prune
+no file, and Polars evaluates them anyway. Expressions are read from their JSON form.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ELEMENTWISE = {
     },
     "StringExpr": {"StartsWith", "EndsWith", "Contains", "Uppercase", "Lowercase", "LenBytes"},
 }
-"""Functions that look at one row; an aggregate in a filter looks at all."""
+"""Functions that read one row; an aggregate reads all."""
 _TEXTS: dict[str, TextTest] = {
     "StartsWith": "starts_with",
     "EndsWith": "ends_with",
@@ -69,24 +69,24 @@ _TEXTS: dict[str, TextTest] = {
 
 
 def is_elementwise(expression: Any) -> bool:
-    """Whether an expression is known to look at one row only."""
+    """Whether an expression is known to read one row at a time."""
     try:
         return all(map(_looks_at_one_row, _nodes(_tree(expression))))
-    except Exception:  # another release may write otherwise
+    except Exception:  # another release may write another form
         return False
 
 
 def translate_polars(expression: Any, columns: Mapping[str, TableColumn]) -> Predicate:
-    """What holds for each row that an expression is true of; `columns` by their names there."""
+    """Translate an expression to a predicate for its rows; `columns` by their names there."""
     try:
         return _Rows(columns).predicate(_tree(expression), wanted=True)
-    except Exception as error:  # another release may write otherwise
+    except Exception as error:  # another release may write another form
         return Unknown(f"an expression of Polars: {error}")
 
 
 def _tree(expression: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it may change: then it is unknown
+        warnings.simplefilter("ignore")  # that the form may change, which is handled
         return json.loads(expression.meta.serialize(format="json"))
 
 
@@ -130,7 +130,7 @@ class _Rows:
         self._columns = columns
 
     def predicate(self, node: Any, *, wanted: bool) -> Predicate:
-        """Holds for each row of which the node is true, or, with `wanted` False, is false."""
+        """Return a predicate for the rows where the node is true, or false unless `wanted`."""
         ((kind, inner),) = node.items()
         if kind == "BinaryExpr":
             return self._binary(inner["op"], inner["left"], inner["right"], wanted)
@@ -144,8 +144,8 @@ class _Rows:
 
     def _binary(self, op: str, left: Any, right: Any, wanted: bool) -> Predicate:
         if op in ("And", "LogicalAnd", "Or", "LogicalOr"):
-            legs = tuple(self.predicate(leg, wanted=wanted) for leg in (left, right))
-            return And(legs) if op.endswith("And") == wanted else Or(legs)
+            operands = tuple(self.predicate(operand, wanted=wanted) for operand in (left, right))
+            return And(operands) if op.endswith("And") == wanted else Or(operands)
         if op not in _OPS:
             return Unknown(f"{op} in Polars")
         compared = _OPS[op]
@@ -167,8 +167,8 @@ class _Rows:
         if (family, name) == ("Boolean", "Not"):
             return self.predicate(arguments[0], wanted=not wanted)
         if (family, name) in (("Boolean", "AnyHorizontal"), ("Boolean", "AllHorizontal")):
-            legs = tuple(self.predicate(leg, wanted=wanted) for leg in arguments)
-            return And(legs) if (name == "AllHorizontal") == wanted else Or(legs)
+            operands = tuple(self.predicate(operand, wanted=wanted) for operand in arguments)
+            return And(operands) if (name == "AllHorizontal") == wanted else Or(operands)
         column = self._column(arguments[0])
         if column is None:
             return Unknown(f"{name} of what is no column")
@@ -199,7 +199,7 @@ class _Rows:
 
 
 def _value(literal: Any, column: ColumnLeaves) -> pa.Scalar | None:
-    """A literal as a value that the column is compared with exactly; None if it is none."""
+    """Return a literal as the column is compared with it, exactly; None if it cannot be."""
     ((form, inner),) = literal.items()
     kind: str
     value: Any

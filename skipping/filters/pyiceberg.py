@@ -1,35 +1,36 @@
-"""What the row filter of a PyIceberg scan asks of an index.
+"""Translate the row filter of a PyIceberg scan to a predicate for an index.
 
-The filter that PyIceberg evaluates is not the one that SQL would. `ArrowScan` binds it to each
-file's own schema and hands it to Arrow, and the index has to be asked what *that* returns: a file
-is skipped only if no row of it makes the filter true there. The rules, with what would be lost:
+PyIceberg does not evaluate a filter as SQL does: `ArrowScan` binds it to each file's own schema and
+passes it to Arrow. The predicate must hold for each row that *this* returns. The rules below name
+the rows that a plain translation would lose:
 
 =============================  =====================================================================
-`NOT` of an ordering           Arrow says of NaN that no ordering is true, so each negation is:
-                               `NOT x > 5` returns NaN, `x <= 5` does not. Here NaN is the greatest
-                               value, so it is asked for beside `x <= 5`.
-a file without the column      Each leaf becomes true or false, as of Python's None: false for `=`,
-                               IN and orderings, true for `!=`, `NOT IN`, `IS NULL`, `NOT STARTS
-                               WITH`. False under NOT is true. The index has such a file as one of
-                               nulls, so they are asked for wherever it would be true.
-nulls                          A comparison of null is null, also under NOT; but `NOT IN` is true.
--0.0                           `=` takes the zeros for one, IN compares bits: `NOT IN (0.0, 1.0)`
-                               returns -0.0. Here they are one value, so no zero is excluded.
-a file older than a widening   The literal is narrowed to the file's type. DOUBLE 0.1 is 0.1 as a
-                               FLOAT there, a little more: `x <= 0.1` returns that. Both are asked
-                               for, the wider bound of the two. What does not fit becomes true or
-                               false, for null, NaN and infinity as well (`x < 2**40` of an INT
-                               file), and in a list the greatest or least value that does.
-IS NOT NULL below a struct     is true of all rows where the file says that the leaf is required,
-                               and a struct above it may be null nevertheless.
+`NOT` of an ordering           Arrow compares NaN as false, so `NOT x > 5` returns NaN, and `x <= 5`
+                               does not. An index sorts NaN last: the predicate is `x <= 5 OR
+                               x = NaN`.
+a file without the column      Each leaf is true or false, as for Python's None: false for `=`, IN
+                               and orderings, true for `!=`, `NOT IN`, `IS NULL`, `NOT STARTS WITH`.
+                               False under NOT is true. To the index all values of such a file are
+                               null, so the predicate includes null wherever the leaf is true.
+nulls                          A comparison with null is null, also under NOT; but `NOT IN` is true.
+-0.0                           `=` treats both zeros as equal, IN compares bits: `NOT IN (0.0, 1.0)`
+                               returns -0.0. To an index they are one value: no zero is excluded.
+a file older than a widening   PyIceberg narrows the literal to the file's type. DOUBLE 0.1 becomes
+                               FLOAT 0.1, a slightly larger number, which `x <= 0.1` returns. The
+                               predicate takes the wider of the two bounds. A literal that does not
+                               fit makes the leaf true or false for all rows, also for null, NaN and
+                               infinity (`x < 2**40` in an INT file); in a list it becomes the
+                               smallest or largest value that fits.
+IS NOT NULL below a struct     is true for all rows if the file declares the leaf required, though a
+                               struct above it may be null.
 partition columns              A file without the column reads the value in the log, but only if the
                                scan selects the column; else it reads null. Python compares it with
-                               the literal as it was given, no FLOAT of it.
-`case_sensitive=False`         The name in the file is looked up in any case, so a column may read
-                               another one whose name differs in case only.
+                               the literal as given, not narrowed to a FLOAT.
+`case_sensitive=False`         PyIceberg finds names in the file in any case, so it may read another
+                               column whose name differs only in case.
 =============================  =====================================================================
 
-What else can be said of a leaf is unknown. And, Or and Not are Kleene's, in Arrow as here.
+Every other leaf is unknown. And, Or and Not follow Kleene's logic, as in Arrow.
 """
 
 from __future__ import annotations
@@ -101,35 +102,35 @@ _NARROWER = {
     "bigint": (IntegerType.min, IntegerType.max),
     "double": (FloatType.min, FloatType.max),
 }
-"""The least and the greatest value that a file older than a widening takes as a literal."""
+"""The range of literals that fit the type of a file older than a widening."""
 
 _NAN = math.nan
 _ODD = (math.inf, -math.inf, _NAN)
-"""What a float may be beside what its type takes as a literal."""
+"""Floats that are no literal of their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What else than the filter decides what a leaf is in a file: ids of columns.
+    """Ids of columns whose leaves depend on more than the filter.
 
-    `partitioned`: some spec has the column as it is. `unselected`: of these, what the scan does not
-    return. `confused`: a file may have another column of that name in another case.
+    `partitioned`: some spec partitions by the column as it is. `unselected`: those of them that the
+    scan does not return. `ambiguous`: a file may have another column of that name in another case.
     """
 
     partitioned: Set[int] = field(default_factory=frozenset)
     unselected: Set[int] = field(default_factory=frozenset)
-    confused: Set[int] = field(default_factory=frozenset)
+    ambiguous: Set[int] = field(default_factory=frozenset)
 
     @classmethod
     def of(cls, metadata: TableMetadata, *, selected: Set[int], case_sensitive: bool) -> Reading:
-        """That of a scan which returns the columns with the ids `selected`."""
+        """Describe a scan that returns the columns with the ids `selected`."""
         partitioned = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
-        confused = set() if case_sensitive else _find_ambiguous(metadata)
-        return cls(partitioned, partitioned - selected, confused)
+        ambiguous = set() if case_sensitive else _find_ambiguous(metadata)
+        return cls(partitioned, partitioned - selected, ambiguous)
 
 
 def _find_ambiguous(metadata: TableMetadata) -> set[int]:
-    """The columns whose name, in some schema or as the name mapping has it, is not alone."""
+    """Find columns with the same name in any case as another, in a schema or the name mapping."""
     alike: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for schema in metadata.schemas:
         for id in schema.field_ids:
@@ -150,7 +151,7 @@ def _find_ambiguous(metadata: TableMetadata) -> set[int]:
 def translate_pyiceberg(
     bound: BooleanExpression, columns: Columns, reading: Reading | None = None
 ) -> Predicate:
-    """A bound filter as a predicate that holds for every row that PyIceberg would return."""
+    """Translate a bound filter to a predicate that holds for each row that PyIceberg returns."""
     by_id = {c.physical.field_id: c for c in columns.values() if c.physical.field_id is not None}
     return _translate(bound, by_id, reading or Reading(), wanted=True)
 
@@ -158,7 +159,7 @@ def translate_pyiceberg(
 def _translate(
     bound: BooleanExpression, columns: Mapping[int, TableColumn], reading: Reading, *, wanted: bool
 ) -> Predicate:
-    """Holds for every row of which the expression is true, or, with `wanted` False, is false."""
+    """Return a predicate for the rows where the expression is true, or false unless `wanted`."""
     match bound:
         case AlwaysTrue():
             return And(()) if wanted else Or(())
@@ -167,17 +168,17 @@ def _translate(
         case Not():
             return _translate(bound.child, columns, reading, wanted=not wanted)
         case Both() | Either():
-            legs = tuple(
-                _translate(leg, columns, reading, wanted=wanted)
-                for leg in (bound.left, bound.right)
+            operands = tuple(
+                _translate(operand, columns, reading, wanted=wanted)
+                for operand in (bound.left, bound.right)
             )
-            return And(legs) if isinstance(bound, Both) == wanted else Or(legs)
+            return And(operands) if isinstance(bound, Both) == wanted else Or(operands)
         case BoundPredicate():
             term = bound.term
             column = columns.get(term.field.field_id) if isinstance(term, BoundReference) else None
             if column is None or column.refusal is not None or column.physical.field_id is None:
                 return Unknown(f"a condition on {term}")
-            if column.physical.field_id in reading.confused:
+            if column.physical.field_id in reading.ambiguous:
                 return Unknown(f"{column.name} in any case")
             if column.physical.backfilled and column.physical.field_id in reading.partitioned:
                 return Unknown(f"{column.name}, a partition column with a default")
@@ -198,7 +199,7 @@ class _Leaf:
         return self.column.name
 
     def translate(self, bound: BoundPredicate, *, wanted: bool) -> Predicate:
-        """Holds for every row of which the leaf is true, or false if that is `wanted`."""
+        """Return a predicate for the rows where the leaf is true, or false unless `wanted`."""
         match bound:
             case BoundIsNull() | BoundNotNull():
                 return self._null(null=isinstance(bound, BoundIsNull) == wanted)
@@ -223,11 +224,11 @@ class _Leaf:
             case _:
                 return Unknown(f"{type(bound).__name__} of {self.name}")
 
-    def _or_null(self, *legs: Predicate) -> Predicate:
-        """The legs, or null: what a file without the column has."""
+    def _or_null(self, *operands: Predicate) -> Predicate:
+        """Join the operands with IS NULL, which holds in a file without the column."""
         if self.column.physical.field_id in self.reading.unselected:
             return Unknown(f"{self.name}, a partition column that is not selected")
-        return Or((*legs, IsNull(self.name)))
+        return Or((*operands, IsNull(self.name)))
 
     def _null(self, *, null: bool) -> Predicate:
         if null:
@@ -252,7 +253,7 @@ class _Leaf:
         return compared
 
     def _compare_in_file(self, op: Op, value: Any) -> Predicate:
-        """The comparison with the value, and with what it is as a FLOAT."""
+        """Compare with the value, and with the FLOAT it becomes in an older file."""
         if self.column.type != "double" or op == "!=":
             # Typed, as reading has it; a float of Python's would be compared as the double it is.
             return Compare(self.name, op, pa.scalar(value, arrow_type(self.column.type)))
@@ -280,7 +281,7 @@ class _Leaf:
         return In.of(self.name, self._array(values))
 
     def _drop_inexact(self, values: list[Any]) -> list[Any]:
-        """Those that NOT IN excludes in every file: no zero, nothing that FLOATs have not."""
+        """Return the values that NOT IN excludes in every file: no zero, none beyond FLOAT."""
         if not self._floats:
             return values
         return [value for value in values if value != 0 and abs(value) <= FloatType.max]
@@ -299,7 +300,7 @@ class _Leaf:
         return _ODD if self._floats else ()
 
     def _is_loose(self, values: list[Any]) -> bool:
-        """Whether Python compares a FLOAT of the log with more digits than it has."""
+        """Whether Python compares a FLOAT of the log with a literal of more digits."""
         if (
             self.column.type != "float"
             or self.column.physical.field_id not in self.reading.partitioned

@@ -1,7 +1,7 @@
-"""A condition's text as a predicate: `"user = 'u1' AND day > '2024-01-31'"`.
+"""Translate the text of a condition to a predicate: `"user = 'u1' AND day > '2024-01-31'"`.
 
-Values are what Spark compares the column with: text beside a date or a time is cast to that, and
-times without a zone are those of the session's. What depends on more than that is Unknown.
+Values are those that Spark compares the column with: it casts text to the type of a date or time
+column, and reads times without a zone in the session's. A test that depends on more is Unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TIME = re.compile(
     re.ASCII,
 )
 _FURTHEST = timedelta(hours=18)
-"""How far from UTC Java's zones are."""
+"""The largest offset from UTC that Java accepts."""
 
 
 def as_predicate(
@@ -59,12 +59,12 @@ def as_predicate(
     zone: str | None = None,
     strings: Strings | None = None,
 ) -> Predicate:
-    """A predicate as it is, or what SQL text says of the columns of a table.
+    """Return a predicate as given, or translate SQL text on the columns of a table.
 
-    Text is what WHERE of CREATE SKIPPING INDEX takes; `zone` is the session's time zone, None
-    where there is no session. `strings`: how the session's Spark reads those; such as it reads
-    otherwise than we do are refused. Raises StatementError for other text, DefinitionError for a
-    column that is not there, TypeError for what is neither.
+    The text is one that WHERE of CREATE SKIPPING INDEX takes. `zone` is the session's time zone,
+    None without a session. `strings` is how the session's Spark reads string literals; text that it
+    would read differently is refused. Raises StatementError for such or any other text,
+    DefinitionError for an unknown column, TypeError for another type.
     """
     if isinstance(given, str):
         if strings is not None:
@@ -79,7 +79,7 @@ def as_predicate(
 
 
 class _UnclearError(Exception):
-    """A value depends on more than is known here."""
+    """A value depends on more than the text and the session's zone."""
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -95,7 +95,7 @@ class _Translation:
         self._zone = zone
 
     def predicate(self, node: Condition, *, negated: bool) -> Predicate:
-        """Negations go down to the leaves, as nulls satisfy neither a leaf nor its opposite."""
+        """Translate; negations go to the leaves, as null satisfies neither form of a leaf."""
         try:
             return self._predicate(node, negated)
         except _UnclearError as why:
@@ -103,10 +103,10 @@ class _Translation:
 
     def _predicate(self, node: Condition, negated: bool) -> Predicate:
         match node:
-            case tree.Negation(leg):
-                return self.predicate(leg, negated=not negated)
-            case tree.Both(legs) | tree.Either(legs):
-                below = tuple(self.predicate(leg, negated=negated) for leg in legs)
+            case tree.Negation(operand):
+                return self.predicate(operand, negated=not negated)
+            case tree.Both(operands) | tree.Either(operands):
+                below = tuple(self.predicate(operand, negated=negated) for operand in operands)
                 return And(below) if isinstance(node, tree.Both) is not negated else Or(below)
             case tree.Comparison():
                 return self._comparison(node, negated)
@@ -157,7 +157,7 @@ class _Translation:
         constants = [value for value in values if isinstance(value, Constant)]
         if len(constants) < len(values):
             return Unanswerable(f"{column.name} IN other columns")
-        # Without ANSI a list with text is compared as text: dates are spelled alike, times are not.
+        # Without ANSI, Spark compares a list with text as text: right for dates, not for times.
         keys: Any = [
             self._value(c, column)
             if c.type is not None or (column.type == "date" and _is_date(c.value))
@@ -167,10 +167,10 @@ class _Translation:
         return In(column.name, keys, refuses)
 
     def _tuples(self, node: tree.TupleMembership, negated: bool) -> Predicate:
-        """Each tuple by itself. Nothing of its opposite: that is true of nulls, too."""
+        """Translate an IN of tuples; its negation is Unknown, because it is true for nulls."""
         if node.negated is not negated:
             return Unanswerable("NOT IN of tuples")
-        legs: list[list[Predicate]] = [[] for _ in node.rows]
+        rows: list[list[Predicate]] = [[] for _ in node.rows]
         for operand, given in zip(node.operands, zip(*node.rows, strict=True), strict=True):
             if not isinstance(operand, tree.ColumnName):
                 return Unanswerable("a tuple with a constant")
@@ -178,18 +178,18 @@ class _Translation:
             if not _is_alike(given, column):
                 return Unanswerable(f"{column.name} in tuples with values of several types")
             listed: Any = self._among(column, given, False)
-            for leg, value in zip(legs, listed.values, strict=True):
-                leg.append(Compare(column.name, "=", value))
-        return Or(tuple(And(tuple(leg)) for leg in legs))
+            for row, value in zip(rows, listed.values, strict=True):
+                row.append(Compare(column.name, "=", value))
+        return Or(tuple(And(tuple(row)) for row in rows))
 
     def _require_no_number(self, constant: Constant, column: TableColumn) -> Any:
-        """A value that stays as it is; a number would be taken for days or microseconds."""
+        """Return the value; raise for a number, which would be taken for days or microseconds."""
         if _has_time(column.type) and not isinstance(constant.value, str | None):
             raise _UnclearError(f"{column.name} beside a number, which is no {column.type}")
         return constant.value
 
     def _value(self, constant: Constant, column: TableColumn) -> Any:
-        """What the column is compared with; text that is no plain date or time stays as it is."""
+        """Return the value that the column is compared with; text may stay text."""
         value, type = constant.value, constant.type
         if not isinstance(value, str) or (type is None and not _has_time(column.type)):
             return self._require_no_number(constant, column)
@@ -203,26 +203,26 @@ class _Translation:
         return self._as_column(moment, type, column)
 
     def _midnight(self, day: date) -> date:
-        """Of a day, where that is known: in the session's zone."""
+        """Return the start of a day in the session's zone, or the day without a session."""
         if self._zone is None:
             return day
         return datetime(day.year, day.month, day.day, tzinfo=self._zone)
 
     def _as_column(self, moment: datetime, literal: str | None, column: TableColumn) -> Any:
-        """A time as one of a column: an instant, or what a clock shows in the session's zone."""
+        """Convert a time to the column's type: an instant, or local time in the session's zone."""
         if column.type == "timestamp":
             if moment.tzinfo is None or literal == "timestamp_ntz":
                 return moment.replace(tzinfo=self._zone)
             return moment
         if literal in (None, "timestamp_ntz"):
-            # A cast to a time without a zone does not look at one.
+            # A cast to a time without a zone ignores the zone of the text.
             return moment.replace(tzinfo=None)
         if column.type == "date":
             return self._beside_days(moment, column.name)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=self._zone)
 
     def _beside_days(self, moment: datetime, name: str) -> datetime:
-        """An instant that days are compared with: each as the first moment of it."""
+        """Return the instant to compare days with; a day is compared as its first moment."""
         if self._zone is not None:
             local = moment if moment.tzinfo is None else moment.astimezone(self._zone)
             first = datetime(local.year, local.month, local.day, tzinfo=self._zone)
@@ -232,7 +232,7 @@ class _Translation:
 
 
 def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
-    """Whether values are of one type, so that the column in a tuple is compared as it is alone."""
+    """Whether all values have one type, so that Spark compares the column as outside a tuple."""
     constants = [value for value in given if isinstance(value, Constant)]
     types = {(type(value.value), value.type) for value in constants}
     if len(constants) < len(given) or len(types) > 1 or constants[0].value is None:
@@ -244,7 +244,7 @@ def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
 
 
 def _moment(text: str) -> datetime | None:
-    """A day, or a time with its zone if it has one; None for what is not written in full."""
+    """Parse a day, or a time with its zone if any; None for text that is not complete."""
     found = _TIME.fullmatch(text.strip(" \t\n\r\v\f"))
     if found is None:
         return None
@@ -274,22 +274,22 @@ def _is_date(value: object) -> bool:
 
 
 def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
-    """Exact where a pattern is one text with % at its ends, or none; else what its texts demand.
+    """Translate LIKE: exactly for one text with % at its ends or without, else by its texts.
 
-    That is beside what no leaf says, for who evaluates rows by it. Of a negation there is nothing:
-    what fails the pattern may have all of its texts.
+    The latter is joined with Unknown, so that nobody evaluates rows by it alone. Its negation is
+    Unknown: a value that fails the pattern may hold all of its texts.
     """
     texts, signs = _split(pattern, escape)
     exact = _with_one_text(column, texts, signs)
     if exact is not None:
         return negate(exact) if refuses else exact
     first, *inner, last = texts
-    legs: list[Predicate] = [StartsWith(column, first)] if first else []
-    legs += [Contains(column, text) for text in inner if text]
-    legs += [EndsWith(column, last)] if last else []
-    if refuses or not legs:
+    operands: list[Predicate] = [StartsWith(column, first)] if first else []
+    operands += [Contains(column, text) for text in inner if text]
+    operands += [EndsWith(column, last)] if last else []
+    if refuses or not operands:
         return Unanswerable(f"{column} {'NOT ' if refuses else ''}LIKE this pattern")
-    return And((*legs, Unanswerable(f"the rest of a pattern of {column} LIKE")))
+    return And((*operands, Unanswerable(f"the rest of a pattern of {column} LIKE")))
 
 
 def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> Leaf | None:
@@ -306,7 +306,7 @@ def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> L
 
 
 def _split(pattern: str, escape: str) -> tuple[list[str], list[str]]:
-    """The texts of a pattern, and the sign between each two of them."""
+    """Split a pattern into its texts and the wildcards between them."""
     texts = [""]
     signs: list[str] = []
     at = 0

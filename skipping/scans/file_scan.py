@@ -1,8 +1,8 @@
 """A scan of a Delta table or Parquet folder without Spark: files that can match, rows that do.
 
-Arrow reads the rows (`TableSnapshot`). The scan then evaluates the filter as Spark would: NaN is the
-largest value and equals itself, -0.0 equals 0.0, and null is neither true nor false. A column that
-cannot be read exactly raises a TableError.
+Arrow reads the rows (`TableSnapshot`). The scan then evaluates the filter as Spark would: NaN is
+the largest value and equals itself, -0.0 equals 0.0, and null is neither true nor false. A column
+that cannot be read exactly raises a TableError.
 """
 
 from __future__ import annotations
