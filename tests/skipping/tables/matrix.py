@@ -212,7 +212,7 @@ def own(scan: Any, asked: str | None) -> list[int]:
 
 
 ENGINES: dict[str, Callable[[Any, str | None], list[int]]] = {
-    "the format's own": own,
+    "Format": own,
     "Arrow": arrow,
     "DuckDB": duckdb,
     "Polars": polars,
@@ -226,7 +226,7 @@ STREAMS: dict[str, Callable[[Any], list[int]]] = {
 """Libraries that read a scan through `__arrow_c_stream__`."""
 
 OWN: dict[str, tuple[str, ...]] = {
-    "the format's own": (),
+    "Format": (),
     "Arrow": ("literal", "IN 500", "range", "OR", "keys"),
     "DuckDB": ("literal", "IN 500", "range", "keys"),
     "Polars": ("literal", "IN 500", "range", "OR"),
@@ -272,7 +272,7 @@ def check(index: SkippingIndex, folder: Path, engine: str, asked: str) -> None:
             found = sorted(run(index.scan(), asked))
             assert found == wanted, (engine, asked, found)
             return
-        if engine == "the format's own":
+        if engine == "Format":
             return
         with pytest.raises(Exception, match=r"cannot read|Parquet"):  # of each engine's own class
             run(index.scan(), asked)
@@ -285,7 +285,7 @@ def table() -> str:
     heads = {"keys": "keys of a join"}
     lines = [["", *(heads.get(asked, asked) for asked in ASKED)]]
     lines += [
-        [engine, *("its own" if asked in OWN[engine] else "the scan's" for asked in ASKED)]
+        [engine, *("engine" if asked in OWN[engine] else "scan" for asked in ASKED)]
         for engine in ENGINES
     ]
     rows = [f"| {' | '.join(line)} |" for line in lines]
