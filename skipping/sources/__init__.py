@@ -1,1 +1,1 @@
-"""What opens a table, and names settings, store and builder: Spark, PyIceberg, delta-rs, Arrow."""
+"""Opens tables by Spark, PyIceberg, delta-rs or pyarrow, with their settings, store and builder."""

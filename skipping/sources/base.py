@@ -1,4 +1,4 @@
-"""A table with the means to index it, as Spark or PyIceberg have them."""
+"""A table with the means to index it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ __all__ = ["Source"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table, what sketches its files, and whose settings and store are meant unless given.
+    """A table, the build that sketches its files, and default settings and store.
 
-    `open` opens a store by its address. `spark` is the session that it was opened with, None
-    without Spark.
+    `open` opens a store by its address. `spark` is the session that opened the table, if any.
     """
 
     table: Table
@@ -37,9 +36,9 @@ class Source:
     spark: SparkSession | None = None
 
     def resolve_store(self, given: IndexStore | str | PathLike[str] | None) -> IndexStore:
-        """The store that is meant: the one given, by its address or path too, or the settings'.
+        """Return the given store, which may be an address or path, or the default store.
 
-        Raises SettingError for what is no store.
+        Raises SettingError for any other type.
         """
         if isinstance(given, str):
             return self.open(given)
@@ -53,7 +52,7 @@ class Source:
         return self.store() if given is None else given
 
     def within(self, timeout: float | None) -> Source:
-        """The same with so many seconds for a question, if any are given; raises SettingError."""
+        """Return the source with a timeout in seconds for lookups, if given; raise SettingError."""
         if timeout is None:
             return self
         if not 0 < timeout < float("inf"):

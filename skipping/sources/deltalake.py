@@ -1,4 +1,4 @@
-"""Tables of delta-rs', indexed and asked in this process, without Spark."""
+"""Tables of delta-rs, indexed and queried in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALL = "pip install 'lakehouse-file-skipping[delta]'"
 
 
 def deltalake_source(table: Any) -> Source:
-    """A `DeltaTable`, with the environment's settings."""
+    """Open a `DeltaTable` with the environment's settings."""
     from skipping.tables.delta.deltalake import DeltaLakeTable
 
     opened = DeltaLakeTable(table)
@@ -25,10 +25,10 @@ def deltalake_source(table: Any) -> Source:
 
 
 def delta_path_source(name: str) -> Source:
-    """A Delta table by its path as Spark spells it: `/data/t`, `s3a://bucket/t`, ``delta.`/t` ``.
+    """Open a Delta table by its path in Spark: `/data/t`, `s3a://bucket/t`, ``delta.`/t` ``.
 
-    Credentials are the environment's (`AWS_ACCESS_KEY_ID`, ...). Raises TableError for what is no
-    such table, ImportError where delta-rs is not there.
+    Credentials are the environment's (`AWS_ACCESS_KEY_ID`, ...). Raises TableError for any other
+    name, ImportError without delta-rs.
     """
     if find_spec("deltalake") is None:
         raise ImportError(f"Delta tables without Spark need delta-rs: {_INSTALL}")
@@ -37,7 +37,7 @@ def delta_path_source(name: str) -> Source:
     path = re.sub(r"\A(?:delta\.)?`(.*)`\Z", r"\1", name, flags=re.DOTALL)
     match = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)", path, re.DOTALL)
     if match is None:
-        raise TableError(f"{name} is no path: a catalog's table needs Spark")
+        raise TableError(f"{name} is not a path: a table of a catalog needs Spark")
     # Text would be taken for a URL that is quoted already, whatever it is.
     url = f"{match[1] or 'file'}://{match[2] or ''}{quote(match[3])}"
     return deltalake_source(open_delta(url, path))

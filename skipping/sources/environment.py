@@ -1,4 +1,4 @@
-"""What the environment says about skipping, where there is no Spark session to say it."""
+"""Settings and store from the environment, without a Spark session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["environment_source", "environment_store", "stored_root"]
 
 
 def environment_source(opened: Table, locate: Locate) -> Source:
-    """A table indexed and asked in this process; `locate` opens its files."""
+    """Open a table that this process indexes and queries; `locate` opens its files."""
     settings = Settings.of_environment(os.environ)
     return Source(
         opened,
@@ -31,12 +31,11 @@ def environment_source(opened: Table, locate: Locate) -> Source:
 
 
 def environment_store(settings: Settings) -> IndexStore:
-    """The store that the environment names; raises SettingError if it names none."""
+    """Open the store that the environment names; raise SettingError if it names no store."""
     if settings.store is None:
         raise SettingError(
-            "there is no Spark session to say where indexes are kept: give store=, an "
-            "IndexStore or its address, as spark.skipping.store or the environment's "
-            f"{variable('store')} has it"
+            "no store is configured, and there is no Spark session to name one: give store=, an "
+            f"IndexStore or its address, or set {variable('store')}"
         )
     return _open(settings.store, settings)
 
@@ -44,17 +43,17 @@ def environment_store(settings: Settings) -> IndexStore:
 def stored_root(settings: Settings, definition: Definition) -> str:
     """Return the root to open the table of a stored definition by; raises TableError.
 
-    Whoever may write to the store chose it. So it must be a folder of this machine, or be below a
-    folder that the environment names.
+    Anybody with write access to the store may have chosen it. So it must be a folder of this
+    machine, or below a folder that the environment names.
     """
     root = definition.table.root
     is_local = root.startswith("file:/") and not root.startswith("file://")
     is_below = any(root.startswith(f"{each.rstrip('/')}/") for each in settings.table_roots)
     if ".." in root.split("/") or not (is_local or is_below):
         raise TableError(
-            f"{root:.200} is not opened: it stands in the store, and is neither a folder of this "
-            f"machine nor below one of the environment's {variable('tableRoots')}; name the table "
-            "to open it"
+            f"{root:.200} is not opened: the path comes from the store, and is neither a folder of "
+            f"this machine nor below one of the environment's {variable('tableRoots')}; name the "
+            "table to open it"
         )
     return root
 
@@ -66,7 +65,7 @@ def _open(url: str, settings: Settings) -> IndexStore:
 
 
 def _access(server: str, settings: Settings) -> Access:
-    """Who asks a server: all that the environment says was said at start-up."""
+    """Return the credentials for a server: the environment counts as start-up configuration."""
     start = StartUp.of(
         store=settings.store,
         ca=settings.opensearch_ca,

@@ -1,4 +1,4 @@
-"""Parquet folders that pyarrow opens, indexed and asked in this process, without Spark."""
+"""Parquet folders that pyarrow opens, indexed and queried in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["folder_path", "folder_source"]
 
 
 def folder_source(given: Any) -> Source:
-    """A folder by its path, or a Dataset of pyarrow's, with the environment's settings."""
+    """Open a folder by its path, or a pyarrow Dataset, with the environment's settings."""
     path = hasattr(given, "__fspath__") or isinstance(given, str)
     opened = ParquetFolder.at(given) if path else ParquetFolder.of(given)
     return environment_source(opened, opened.locate)
 
 
 def folder_path(name: str) -> str | None:
-    """The path of what is named as a Parquet folder, or is one; None for all else.
+    """Return the path of a Parquet folder; None for any other name.
 
-    It is one if it says so (``parquet.`/data/t` ``), or is a folder without a log of Delta's.
+    The name is ``parquet.`/data/t` ``, or the path of a folder without a Delta log.
     """
     if match := re.fullmatch(r"parquet\.`(.*)`", name, re.DOTALL):
         return match[1].replace("``", "`")

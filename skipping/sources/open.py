@@ -1,4 +1,4 @@
-"""What opens a table: the one place that chooses between engines, and a given Source."""
+"""Opens a table: the one place that chooses between Spark, PyIceberg, delta-rs and pyarrow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["open_source"]
 
 
 def open_source(given: Any, name: str | None) -> Source:
-    """The table of a name in a Spark session; PyIceberg's, delta-rs' or pyarrow's without a name.
+    """Open a table by name in a Spark session, or a table of PyIceberg, delta-rs or pyarrow.
 
-    A Source is taken as it is: so a format of another project is indexed (docs/extending.md).
-    Raises TableError. Imports only what it needs: each engine for its own tables.
+    A Source is returned as given: another project's format passes one (docs/extending.md). Raises
+    TableError. Imports only the library that opens the table.
     """
     if isinstance(given, Source):
         return given

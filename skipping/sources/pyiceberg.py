@@ -1,4 +1,4 @@
-"""Tables of PyIceberg's, indexed and asked in this process, without Spark."""
+"""Tables of PyIceberg, indexed and queried in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["pyiceberg_source"]
 
 
 def pyiceberg_source(table: Any) -> Source:
-    """With the environment's settings."""
+    """Open a PyIceberg table with the environment's settings."""
     opened = PyIcebergTable(table)
     return environment_source(opened, opened.locate)

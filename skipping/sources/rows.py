@@ -1,4 +1,4 @@
-"""Rows that Python has, as a DataFrame."""
+"""DataFrames of Python's rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["frame_of_rows"]
 
 
 def frame_of_rows(spark: SparkSession, schema: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """Rows as a DataFrame that is there at once; `schema` is Spark DDL, empty for no columns.
+    """Make a DataFrame of rows without a Spark job; `schema` is Spark DDL, empty for no columns.
 
-    By way of Arrow: of a list of Python's Spark makes a job for workers, which take two seconds to
-    start, also if the list is empty.
+    The rows go through Arrow: for a Python list, even an empty one, Spark starts workers, which
+    takes two seconds.
     """
     if not schema:
         return DataFrame(spark._jsparkSession.emptyDataFrame(), spark)

@@ -1,4 +1,4 @@
-"""What a Spark session says about skipping: its settings, and where its indexes are kept."""
+"""A Spark session's settings and store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILE = "skipping-index.sqlite"
 """The embedded store's file in a warehouse directory."""
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
-"""Where Spark keeps the places of streams that name no folder."""
+"""Spark's setting for the checkpoints of streams that name no folder."""
 
 _AT_START = (
     "store",
@@ -51,7 +51,7 @@ _NETWORK = (
 
 
 def spark_source(spark: SparkSession, table: str) -> Source:
-    """A table of the session's, with what the session says; raises TableError."""
+    """Open a table with the session's settings and store; raise TableError."""
     try:
         opened = open_table(spark, table)
     except TableError as error:
@@ -78,7 +78,7 @@ def _orphan_advice(spark: SparkSession, table: str) -> str | None:
 
 
 def settings_of(spark: SparkSession) -> Settings:
-    """The session's settings; raises SettingError for an unknown one."""
+    """Return the session's settings; raise SettingError for an unknown one."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "the session runs"
     # As one text: py4j fetches the entries of a map each by itself, which takes 60 ms.
@@ -87,9 +87,7 @@ def settings_of(spark: SparkSession) -> Settings:
 
 
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
-    """The store that a session's settings name, or the environment, or the embedded one in its
-    warehouse.
-    """
+    """Open the store of the session's settings, or the environment's, or the warehouse's own."""
     return open_store(
         settings.store
         or os.environ.get(STORE)
@@ -109,7 +107,7 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
 
 
 def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
-    """What the context was started with; raises SettingError for what only that may say."""
+    """Return the context's start-up settings; raise SettingError for one set after that."""
     start = _startup_settings(spark)
     if settings.opensearch_insecure and not start.opensearch_insecure:
         raise SettingError(
@@ -142,10 +140,9 @@ def default_checkpoint(spark: SparkSession) -> str | None:
 
 
 def table_roots(spark: SparkSession) -> tuple[str, ...]:
-    """The folders below which a table is opened by a path that stands in a store.
+    """Return the folders below which a path from a store may be opened.
 
-    That is everything on the file systems that the session uses anyway: its default one, and that
-    of its warehouse.
+    They include the session's default file system and that of its warehouse.
     """
     warehouse = urlsplit(spark.conf.get("spark.sql.warehouse.dir") or "")
     own = f"{warehouse.scheme}://{warehouse.netloc}/" if warehouse.scheme else "/"
@@ -153,17 +150,17 @@ def table_roots(spark: SparkSession) -> tuple[str, ...]:
 
 
 def _startup_settings(spark: SparkSession) -> Settings:
-    """Those settings that count where a context was started with them."""
+    """Return the settings that only count if the context was started with them."""
     conf = spark.sparkContext._conf  # a copy of it takes 60 ms
     given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
     return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
 
 
 def default_location(warehouse: str | None) -> str:
-    """The embedded store of a warehouse, which must be a local directory.
+    """Return the address of a warehouse's embedded store; the warehouse must be a local directory.
 
-    SQLite locks its file, which network file systems only pretend to do; on an object store there
-    is no file at all. Raises SettingError that names the setting to use.
+    SQLite locks its file, which network file systems do not do reliably; an object store has no
+    files. Raises SettingError that names the setting to use.
     """
     parts = urlsplit(warehouse or "")
     local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path
@@ -178,7 +175,7 @@ def default_location(warehouse: str | None) -> str:
 
 
 def _file_system(path: Path) -> str | None:
-    """The type of the file system that a path is on, where the system tells."""
+    """Return the type of a path's file system; None if the system does not tell."""
     found: tuple[int, str | None] = (0, None)
     for mount in psutil.disk_partitions(all=True):
         point = Path(mount.mountpoint)

@@ -38,42 +38,42 @@ FILES = pa.schema(
 
 
 class Table(Protocol):
-    """A format read through its log, or, where it has none, through what Spark lists."""
+    """A table of some format, read through its log, or without one through a file listing."""
 
     has_log: ClassVar[bool]
-    """Whether files never change, and versions tell what came when. If not, a version is a digest
-    of the files, `stamp` a file's modification time in milliseconds, and a file may be replaced at
+    """Whether a log orders the changes, and files never change. If not, a version is a digest of
+    the files, `stamp` is a file's modification time in milliseconds, and a file may be replaced at
     its path."""
 
     @property
     def id(self) -> TableId:
-        """Which incarnation this is."""
+        """The identity of the table, which changes when it is created again."""
 
     @property
     def name(self) -> str:
-        """The catalog name, or the path, that a definition is kept under."""
+        """The catalog name or path under which its definition is stored."""
 
     def columns(self) -> Columns:
-        """The columns as of now."""
+        """Return today's columns."""
 
     def version(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The live files (FILES) of a version, the newest unless given.
+        """Return the live files (FILES) of a version, by default the newest.
 
         With `where`, those that may hold a row satisfying it, by partition values and by the
         format's own statistics.
         """
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Files (FILES) added in versions since < v <= until, whether they still live or not.
+        """Return the files (FILES) added in versions since < v <= until, live or not.
 
-        None: the log does not tell any more, or it is not worth asking; compare `files` instead.
+        None if the log no longer has them, or reading it is not worth it: compare `files` instead.
         """
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether some version of the table that can still be read may have it."""
+        """For each path, whether a version of the table that can still be read may have it."""
 
 
 class TableSnapshot(Protocol):
@@ -89,13 +89,13 @@ class TableSnapshot(Protocol):
 
     @property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """By path, for each row of a file whether it is live; others have all of theirs."""
+        """For each file with deleted rows, by path: whether each row is live."""
 
     def files(self) -> pa.Table:
-        """The live files (FILES)."""
+        """Return the live files (FILES)."""
 
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
-        """Top-level columns of a file by name, as the table has them; dead rows among them.
+        """Read top-level columns of a file by name, with the table's types, deleted rows included.
 
         Raises TableError for a column that cannot be read exactly.
         """

@@ -1,4 +1,4 @@
-"""Arrow types with other types in them."""
+"""Nested Arrow types."""
 
 from __future__ import annotations
 

@@ -37,19 +37,19 @@ __all__ = [
 ]
 
 Bound: TypeAlias = int | float | str | bytes
-"""As the formats keep it: days, microseconds, and of a DECIMAL the unscaled number."""
+"""A bound as the formats store it: days, microseconds, the unscaled number of a DECIMAL."""
 
 WIDENED = "widened"
-"""Said of a Delta column that was of another type when some files were written."""
+"""Marks a Delta column that had another type when some files were written."""
 
 MAPPED = "mapped"
-"""Said of a column of an Iceberg table with a name mapping: files may have been imported."""
+"""Marks a column of an Iceberg table with a name mapping: files may have been imported."""
 
 _REPLACED = ("\ufffd", "\ufffe")
-"""What JSON and Java put in the place of bytes that are no text, and the character after it."""
+"""The character that JSON and Java put for invalid bytes, and the one after it."""
 
 _LARGEST = 3.4028234663852886e38
-"""A FLOAT's, also of a column that is a DOUBLE now: above it bounds are taken for infinity."""
+"""The largest FLOAT; a column may be a DOUBLE now. Bounds above it count as infinity."""
 
 _1973 = 94_694_400_000_000
 _1978 = 253_402_387_200_000  # up to the year 10000 in milliseconds, and a day, for any zone
@@ -59,15 +59,14 @@ _MILLISECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BoundRule:
-    """A row: of which bounds it speaks, and what they prove. The first that fits counts.
+    """Which bounds a rule covers, and what they prove. The first rule that fits counts.
 
-    `types` are Spark's, without digits; `digits` is the most that a DECIMAL has. `when` restricts
-    it to columns of which WIDENED or MAPPED is true. Without `proves` a bound says nothing.
-    Bounds before `since` or from `until` on (microseconds) say nothing either, nor do those in
-    `never`. `margin` is what
-    bounds are widened by: microseconds, and of a DECIMAL whole numbers; `bits` n widens them by
-    1/2^n of their own size, too. An upper bound of `prefix` bytes and more is taken for the
-    beginning of a longer value. `reports` are those that taught it.
+    `types` are Spark's, without digits; `digits` is the largest precision of a DECIMAL. `when`
+    restricts the rule to columns with WIDENED or MAPPED. Bounds prove nothing unless `proves`, nor
+    before `since` or from `until` on (microseconds), nor if they are in `never`. `margin` widens
+    bounds: by microseconds, a DECIMAL by whole numbers; `bits` n widens them also by 1/2^n of their
+    size. An upper bound of `prefix` bytes or more may be the beginning of a longer value. `reports`
+    are the bug reports behind the rule.
     """
 
     formats: tuple[str, ...]
@@ -84,7 +83,7 @@ class BoundRule:
     prefix: int | None = None
 
     def widen(self, lower: Bound, upper: Bound, type: str) -> tuple[Bound, Bound] | None:
-        """The bounds that the values are surely within, NaN and nulls aside; None: any value.
+        """Return bounds that hold for all values except NaN and null; None if none hold.
 
         >>> find_rule("iceberg", "timestamp_ntz").widen(10**15, 10**15 + 5, "timestamp_ntz")
         (999999999999000, 1000000000001005)
@@ -120,7 +119,7 @@ class BoundRule:
         return None if after is None else (lower, after)
 
     def _slack(self, bound: int, type: str) -> int:
-        """What a whole number is moved by."""
+        """Return how far to widen the bound of a whole number."""
         # A bound that went through a double was rounded to the column's scale after that.
         part = 0 if self.bits is None else (abs(bound) >> self.bits) + 1
         unit: int = 10 ** _scale(type)
@@ -156,7 +155,7 @@ RULES = (
         margin=1,
         bits=48,
     ),
-    # Merged over row groups in the wrong order of bytes: bounds that are none.
+    # Merged over row groups in the wrong byte order: such bounds are wrong.
     BoundRule(("iceberg",), ("decimal",), ("duckdb#23504", "pg_lake#431"), False),
     # Before 1973 the seconds of a zone's offset may be missing; the last zone had some in 1972.
     # Delta's reader moves the upper bound by a millisecond, which is not enough for a checkpoint
@@ -197,7 +196,7 @@ RULES = (
 )
 
 NOTHING = BoundRule((), (), (), False)
-"""What holds where no row fits."""
+"""The rule for bounds that no row of RULES covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ TRANSFORMS = (
 
 
 def find_rule(format: str, type: str, circumstances: Iterable[str] = ()) -> BoundRule:
-    """The row for a column: its format, Spark type (`decimal(18,2)`), and what is true of it."""
+    """Return the rule for a format and Spark type (`decimal(18,2)`) under circumstances."""
     name, digits = type.partition("(")[0], _digits(type)
     known = set(circumstances)
     for rule in RULES:
@@ -248,13 +247,13 @@ def find_rule(format: str, type: str, circumstances: Iterable[str] = ()) -> Boun
 
 
 def find_transform(name: str) -> TransformRule:
-    """The row for a transform; one that trusts all values where there is none."""
+    """Return the rule for a transform; without one, trust all values."""
     found = (rule for rule in TRANSFORMS if rule.transform == name)
     return next(found, TransformRule(name, ()))
 
 
 def rules_as_json() -> str:
-    """The rows, for Java."""
+    """Return the rules as JSON, for Java."""
     return json.dumps(
         {"bounds": list(map(asdict, RULES)), "transforms": list(map(asdict, TRANSFORMS))}
     )

@@ -105,7 +105,7 @@ Computing: TypeAlias = Callable[[str, Mapping[str, TableColumn], Expression | No
 
 
 class Columns(Mapping[str, TableColumn]):
-    """The leaf columns of a table by their dotted name, found as Spark finds them: in any case."""
+    """The leaf columns of a table by their dotted name, found in any case, as in Spark."""
 
     def __init__(self, columns: Iterable[TableColumn], computing: Computing | None = None) -> None:
         """`computing` makes columns of expressions, where Spark is there to compute them."""
@@ -113,12 +113,12 @@ class Columns(Mapping[str, TableColumn]):
         self._computing = computing
 
     def compute(self, sql: str, kept: Expression | None = None) -> TableColumn:
-        """The column that an expression over these is, or that a definition says it was.
+        """Return the column of an expression on these; `kept` is its stored form, if any.
 
-        Raises DefinitionError for what cannot be indexed, and without Spark.
+        Raises DefinitionError for an expression that cannot be indexed, and without Spark.
         """
         if self._computing is None:
-            raise DefinitionError(f"{sql} is an expression, which Spark computes: index it there")
+            raise DefinitionError(f"{sql} is an expression: index it with Spark, which computes it")
         return self._computing(sql, self._columns, kept)
 
     def __getitem__(self, name: str) -> TableColumn:
@@ -131,9 +131,9 @@ class Columns(Mapping[str, TableColumn]):
         return len(self._columns)
 
     def resolve(self, name: str) -> TableColumn:
-        """The column a user means; raises DefinitionError if there is none or more than one.
+        """Find a column by name; raise DefinitionError unless there is exactly one.
 
-        As in Flint, a quoted name with dots, `` `a.b` ``, is a field unless a column is called so.
+        As in Flint, a quoted name with dots, `` `a.b` ``, is a field unless a column has that name.
         """
         if name in self._columns:
             return self._columns[name]
@@ -141,7 +141,7 @@ class Columns(Mapping[str, TableColumn]):
         if len(alike) == 1:
             return alike[0]
         if alike:
-            raise DefinitionError(f"{name} may be any of {', '.join(c.name for c in alike)}")
+            raise DefinitionError(f"{name} is ambiguous: {', '.join(c.name for c in alike)}")
         parts = split_parts(name)
         if len(parts) == 1 and "." in parts[0]:
             with suppress(DefinitionError):

@@ -1,4 +1,4 @@
-"""Composites: several columns whose tuples are indexed as one value, `(a, b) VALUE_LIST`."""
+"""Multi-column indexes: the tuples of several columns as one value, `(a, b) VALUE_LIST`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["by_identity", "by_name", "combine"]
 
 
 def combine(columns: Sequence[TableColumn]) -> TableColumn:
-    """The composite of two columns or more; raises DefinitionError for what cannot be sound."""
+    """Combine two or more columns; raise DefinitionError for columns that cannot be combined."""
     name = f"({', '.join(column.name for column in columns)})"
     identities = [column.identity for column in columns]
     if len(set(identities)) < len(identities):
@@ -35,13 +35,13 @@ def combine(columns: Sequence[TableColumn]) -> TableColumn:
 
 
 def by_identity(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """The composite of an index as it is in the table today; None if it cannot be any more."""
+    """Combine today's columns of a multi-column index by identity; None if that is impossible."""
     there = {column.identity: column for column in columns.values()}
     return _combine_all([there.get(identity) for identity in indexed.part_identities])
 
 
 def by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """The composite of the columns that have the names by now."""
+    """Combine today's columns of a multi-column index by name; None if that is impossible."""
     return _combine_all([columns.get(name) for name, _ in indexed.parts])
 
 

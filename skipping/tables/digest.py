@@ -1,4 +1,4 @@
-"""Versions of tables that have none: a digest of their files."""
+"""Versions of tables without a log: a digest of their files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["digest_of"]
 
 
 def digest_of(files: pa.Table) -> int:
-    """A number for a list of files (FILES, by path), of their paths, sizes and times."""
+    """Return a digest of the paths, sizes and times of files (FILES, sorted by path)."""
     digest = hashlib.blake2b(digest_size=8)
     for row in zip(*(files[n].to_pylist() for n in ("path", "size", "stamp")), strict=True):
         digest.update(repr(row).encode())

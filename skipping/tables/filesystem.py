@@ -1,4 +1,4 @@
-"""The storage that data files are on, as Arrow opens it."""
+"""The storage of data files, as Arrow opens it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from providers.errors import TableError, first_line
 __all__ = ["Locate", "is_unchanged", "locate"]
 
 Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
-"""From a path as FILES spell it to its file system and the path in it."""
+"""Maps a path of FILES to its file system and the path in it."""
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
 
@@ -31,10 +31,9 @@ def _open_filesystem(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]
 
 
 def locate(path: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path spelled as in FILES (`file:/tmp/x y`), and the path in it.
+    """Return the file system of a path of FILES (`file:/tmp/x y`), and the path in it.
 
-    A path is no URI, so it is handed over as it stands. Raises TableError for a scheme that Arrow
-    cannot open.
+    The path is no URI, so it is not decoded. Raises TableError for a scheme that Arrow cannot open.
     """
     match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", path, re.DOTALL)
     if match is None or match[1] == "file":
@@ -44,9 +43,9 @@ def locate(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def is_unchanged(found: int, listed: int) -> bool:
-    """Whether a file's time (nanoseconds) is that of the list (milliseconds).
+    """Whether a file's time (nanoseconds) equals that of the listing (milliseconds).
 
-    Object stores list milliseconds and say whole seconds of one file.
+    Object stores list milliseconds, but return whole seconds for a single file.
     """
     whole = found % 1_000_000_000 == 0 and found // 1_000_000_000 == listed // 1_000
     return whole or found // 1_000_000 == listed

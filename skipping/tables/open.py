@@ -1,4 +1,4 @@
-"""What a user calls a table, and the table it is."""
+"""Opens the table that a user names, in Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LISTED = (
     "org.apache.spark.sql.execution.datasources.InMemoryFileIndex",
     "org.apache.spark.sql.execution.datasources.CatalogFileIndex",
 )
-"""Lists of files that are all of a table: no stream's, no single version's."""
+"""Spark's file indexes of a complete table: no stream, no single version."""
 
 
 def open_table(spark: SparkSession, name: str) -> Table:
@@ -74,7 +74,7 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
 
 
 def _audit_branch(spark: SparkSession) -> str | None:
-    """What Iceberg puts behind each table's name while the session writes to be audited."""
+    """Return what Iceberg appends to table names while the session writes to an audit branch."""
     branch = spark.conf.get("spark.wap.branch", None)
     return branch and f"branch_{branch}"
 
@@ -85,7 +85,7 @@ def _last_part(spark: SparkSession, name: str) -> str:
 
 
 def _classes(value: Any) -> set[str]:
-    """The names of an object's class and those above it."""
+    """Return the names of an object's class and its superclasses."""
     names, above = set(), value.getClass()
     while above is not None:
         names.add(str(above.getSimpleName()))
@@ -94,7 +94,7 @@ def _classes(value: Any) -> set[str]:
 
 
 def _is_iceberg(leaf: Any) -> bool:
-    """Whether a leaf of a plan is of Iceberg's, a table or one of its metadata tables."""
+    """Whether a leaf of a plan is an Iceberg table or one of its metadata tables."""
     if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
         return False
     return str(leaf.table().getClass().getName()).startswith("org.apache.iceberg.spark.")
@@ -114,7 +114,7 @@ def _parquet(spark: SparkSession, name: str, leaf: Any) -> ParquetTable:
 
 
 def _relation(plan: Any) -> Any | None:
-    """The one leaf under aliases (and the padding of CHAR columns), or None for a view."""
+    """Return the one leaf under aliases (and the padding of CHAR columns); None for a view."""
     while True:
         children = plan.children()
         if plan.getClass().getSimpleName() == "View" or children.size() > 1:
@@ -125,7 +125,7 @@ def _relation(plan: Any) -> Any | None:
 
 
 def _location(leaf: Any) -> Any | None:
-    """The file index of a Delta or Parquet relation."""
+    """Return the file index of a Delta or Parquet relation."""
     if not _is(leaf, "LogicalRelation") or not _is(leaf.relation(), "HadoopFsRelation"):
         return None
     location = leaf.relation().location()
@@ -137,13 +137,13 @@ def _location(leaf: Any) -> Any | None:
 
 
 def _is(value: Any, name: str) -> bool:
-    """Whether it is of a class of Spark's sources, or of one below it: Delta extends them."""
+    """Whether a value has a class of Spark's sources or a subclass: Delta extends them."""
     full = f"org.apache.spark.sql.execution.datasources.{name}"
     return bool(is_instance_of(SparkContext._gateway, value, full))
 
 
 def _catalog_table(leaf: Any) -> Any | None:
-    """What the catalog knows of a leaf, which streams keep in another place."""
+    """Return the catalog's entry of a leaf; streams have it elsewhere."""
     if leaf.getClass().getSimpleName() == "StreamingRelation":
         leaf = leaf.dataSource()
     elif not _is(leaf, "LogicalRelation"):

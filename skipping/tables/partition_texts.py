@@ -1,4 +1,4 @@
-"""Partition values that a library has read and typed, as text again, as logs have them."""
+"""Typed partition values as text, as logs have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["partition_texts"]
 
 
 def partition_texts(values: pa.ChunkedArray) -> list[str | None]:
-    """Values of a column as `partition_value` of `skipping.indexing` reads them."""
+    """Convert values to the text that `partition_value` of `skipping.indexing` parses."""
     plain = values.cast(pa.string())
     if pa.types.is_floating(values.type):
         spelled = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}

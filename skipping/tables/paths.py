@@ -1,4 +1,4 @@
-"""Paths as logs and plans spell them, made those of FILES."""
+"""Paths of logs and plans, resolved to those of FILES."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["resolve_path"]
 
 
 def resolve_path(root: str, paths: pa.Array) -> pa.Array:
-    """Paths of the log, URL-encoded and relative or absolute, as a scan's FileStatus spells them.
+    """Resolve paths of the log, URL-encoded and relative or absolute, to those of a FileStatus.
 
     >>> resolve_path("file:/t", pa.array(["p=a%2520b/x", "s3://bucket/a%20b/x"])).to_pylist()
     ['file:/t/p=a%20b/x', 's3://bucket/a b/x']
@@ -28,7 +28,7 @@ def resolve_path(root: str, paths: pa.Array) -> pa.Array:
 
 
 def _resolve(base: str, path: str) -> str:
-    """Hadoop's `new Path(new URI(path))`, taken relative to the root, spelled by its toString."""
+    """Resolve a path as Hadoop's `new Path(new URI(path))`, relative to the root."""
     uri = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", path, re.DOTALL)
     assert uri is not None, "every part of the pattern is optional"
     scheme, authority, rest = uri[1], uri[2], uri[3]

@@ -1,4 +1,4 @@
-"""Columns of a schema as Spark and Delta write it in JSON; those without an index say why."""
+"""Columns of a JSON schema of Spark or Delta; those that cannot be indexed have a reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 __all__ = ["Field", "leaves", "physical_name", "simple_string", "with_generated_partitions"]
 
 _LONGEST = 200
-"""Characters of a generation expression."""
+"""Longest generation expression, in characters."""
 
 Field: TypeAlias = Mapping[str, Any]
 """A field: its `name`, `type`, `nullable` and `metadata`, as in `schemaString` of Delta's log."""
@@ -42,7 +42,7 @@ def leaves(
 
 
 def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
-    """The columns, with the partition columns that Delta generates of each, as `day = date(ts)`."""
+    """Add to each column the partition columns generated from it, as `day = date(ts)`."""
     there = list(columns)
     generated = [
         (f"{c.name} = {text}", text)
@@ -50,7 +50,7 @@ def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableC
         if (text := c.partitioning.generated) is not None
     ]
     for column in there:
-        # A name anywhere in it will do: this only says where the table may prune by itself.
+        # Any occurrence of the name will do: this only reports where the table may prune itself.
         name = re.compile(rf"(?<![\w.]){re.escape(column.name)}(?![\w.])", re.IGNORECASE)
         made = tuple(spelled for spelled, text in generated if name.search(text))
         if made and not column.partitioning.generated:
@@ -59,15 +59,12 @@ def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableC
 
 
 def _sanitize(text: Any) -> str | None:
-    """A text of the table's as it is shown to people, and searched for names; None: there is none.
-
-    It comes from whoever writes the table, so that it is cut, and without what moves a cursor.
-    """
+    """Cut a text of the table to show it, and mask control characters: any writer may set it."""
     return mask_controls(text[:_LONGEST]) if isinstance(text, str) else None
 
 
 def physical_name(field: Field, mode: str) -> str:
-    """What a field is called in the files of a table with that column mapping."""
+    """Return a field's name in the files of a table with that column mapping."""
     name = (
         field["name"] if mode == "none" else field["metadata"]["delta.columnMapping.physicalName"]
     )
@@ -75,7 +72,7 @@ def physical_name(field: Field, mode: str) -> str:
 
 
 def simple_string(type: Any) -> str:
-    """A type as Spark's `simpleString` has it.
+    """Return a type in the form of Spark's `simpleString`.
 
     >>> simple_string("long"), simple_string({"type": "array", "elementType": "integer"})
     ('bigint', 'array<int>')
@@ -124,7 +121,7 @@ def _name(branch: Sequence[Field]) -> str:
 
 
 def _type(field: Field) -> str:
-    """With the collation of a text, which stands in the metadata (`string collate UTF8_LCASE`)."""
+    """Return the type, with the collation in the metadata (`string collate UTF8_LCASE`)."""
     type = simple_string(field["type"])
     collations = (field.get("metadata") or {}).get("__COLLATIONS") or {}
     collation = collations.get(field["name"])
@@ -150,9 +147,9 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
 
 
 def _find_char_type(branch: Sequence[Field]) -> str | None:
-    """The CHAR(n) that a leaf was declared as; Spark notes that of a struct's on the struct.
+    """Return the CHAR(n) that a leaf was declared as, if so; Spark notes a struct's on the struct.
 
-    Of two leaves of one name in a struct and its structs both are taken for the one that is padded.
+    If two leaves below a struct have the same name, both count as padded.
 
     >>> outer = {"name": "s", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "struct<v:char(12)>"}}
     >>> _find_char_type([outer, {"name": "v"}]), _find_char_type([outer, {"name": "w"}])

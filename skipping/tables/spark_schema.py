@@ -1,4 +1,4 @@
-"""What formats that Spark reads have in common: columns from its schemas, errors from its JVM."""
+"""Columns from Spark's schemas and errors from its JVM, for all formats that Spark reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["leaves", "translate_errors"]
 
 @contextlib.contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Turn what the JVM throws into a TableError."""
+    """Turn exceptions of the JVM into a TableError."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -29,5 +29,5 @@ def translate_errors(name: str) -> Iterator[None]:
 def leaves(
     struct: StructType, partition: Sequence[str], *, mode: str = "none"
 ) -> Iterator[TableColumn]:
-    """The leaf columns of a schema; see `skipping.tables.schema`."""
+    """Yield the columns of a schema; see `skipping.tables.schema`."""
     return schema.leaves(struct.jsonValue()["fields"], partition, mode=mode)

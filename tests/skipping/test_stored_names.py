@@ -197,7 +197,7 @@ def test_without_spark_roots_of_other_hosts_are_not_opened(
     command[-1] += "/store.sqlite"
     assert main(command) == 1
     said = capsys.readouterr().err
-    assert said.count("is not opened: it stands in the store") == 3
+    assert said.count("is not opened: the path comes from the store") == 3
     assert host.asked == []
 
 

@@ -1,1 +1,1 @@
-"""Delta tables as delta-rs has them (the package `deltalake`): no JVM, no Spark."""
+"""Delta tables, by Spark and by delta-rs (the package `deltalake`)."""

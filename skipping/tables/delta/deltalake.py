@@ -31,14 +31,14 @@ from skipping.tables.filesystem import locate
 __all__ = ["DeltaLakeTable", "open_delta"]
 
 _AT_ONCE = 16
-"""Files that are looked for, and commits that are read, at a time."""
+"""Files or commits that are read at a time."""
 
 _COMMITS = 1_000
-"""More commits than this are not read one by one: the live files are then compared instead."""
+"""Above this number of commits, compare the live files instead of reading each commit."""
 
 
 def open_delta(url: str, name: str) -> DeltaTable:
-    """The table at a URL; raises TableError with the name that people call it by."""
+    """Open the table at a URL; the TableError names it as the user does."""
     with _translate_errors(name):
         return _load(url)
 
@@ -56,7 +56,7 @@ class DeltaLakeTable:
 
     @property
     def name(self) -> str:
-        """The path, as Spark's Delta names a table that is in no catalog."""
+        """The path, as Delta in Spark names a table without a catalog."""
         return f"delta.`{table_root(self.table.table_uri)}`"
 
     @property
@@ -67,12 +67,12 @@ class DeltaLakeTable:
             return TableId("delta", str(newest.metadata().id), table_root(newest.table_uri))
 
     def version(self) -> int:
-        """The newest version; raises TableError if the table is gone."""
+        """Return the newest version; raise TableError if the table is gone."""
         with _translate_errors(self.name):
             return int(self._at().version())
 
     def columns(self) -> Columns:
-        """The columns as of now; structs, arrays and others that cannot be indexed say why."""
+        """Return today's columns; those that cannot be indexed have a reason."""
         with _translate_errors(self.name):
             return LiveFiles.of(self._at()).columns
 
@@ -111,7 +111,7 @@ class DeltaLakeTable:
             return None
 
     def _commits(self, first: int, end: int) -> Iterator[bytes]:
-        """The texts of commits, in order."""
+        """Yield the commits' texts in order."""
 
         def text(version: int) -> bytes:
             filesystem, path = self.locate(f"{root}/_delta_log/{version:020d}.json")
@@ -143,7 +143,7 @@ class DeltaLakeTable:
             return snapshot
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
-        """The file system of a path, with the table's own credentials, and the path in it."""
+        """Return a path's file system, with the table's own credentials, and the path in it."""
         match = re.fullmatch(_REMOTE, path, re.DOTALL)
         if match is None or match[1] == "file":
             root = re.fullmatch(_REMOTE, self.table.table_uri, re.DOTALL)
@@ -182,7 +182,7 @@ def _open_filesystem(uri: str, *options: tuple[str, str]) -> pafs.FileSystem:
 
 @contextlib.contextmanager
 def _translate_errors(name: str) -> Iterator[None]:
-    """Turn what delta-rs raises into a TableError, which names a feature that it cannot read."""
+    """Turn errors of delta-rs into a TableError, which names a feature that it does not support."""
     try:
         yield
     except (DeltaError, OSError, ValueError) as error:

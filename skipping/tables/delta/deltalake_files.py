@@ -1,4 +1,4 @@
-"""One version of a Delta table, as delta-rs tells it: its columns, its files, and their rows."""
+"""One version of a Delta table, read by delta-rs: its columns, its files, and their rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["LiveFiles", "table_root"]
 
 
 def table_root(uri: str) -> str:
-    """A table's root as Hadoop spells it, by delta-rs' URL of it.
+    """Return a table's root as Hadoop spells it, given delta-rs' URL.
 
     >>> table_root("file:///tmp/a%20b/"), table_root("s3a://bucket/t/")
     ('file:/tmp/a b', 's3a://bucket/t')
@@ -36,9 +36,9 @@ def table_root(uri: str) -> str:
 
 @dataclass(frozen=True)
 class LiveFiles:
-    """What one version of a table says of itself.
+    """One version of a table.
 
-    `fields` are those of its schema, `mode` its column mapping: none, name or id.
+    `fields` are those of its schema, `mode` is its column mapping: none, name or id.
     """
 
     table: DeltaTable = field(repr=False)
@@ -48,7 +48,7 @@ class LiveFiles:
 
     @classmethod
     def of(cls, table: DeltaTable) -> LiveFiles:
-        """Of a table at the version that it is at."""
+        """Read the version that a table is at."""
         metadata = table.metadata()
         fields = json.loads(table.schema().to_json())["fields"]
         mode = metadata.configuration.get("delta.columnMapping.mode") or "none"
@@ -78,7 +78,7 @@ class LiveFiles:
         return actions.set_column(0, "path", resolved)
 
     def files(self) -> pa.Table:
-        """The live files (FILES); the values of partition columns by the columns' identities."""
+        """Return the live files (FILES); partition values are keyed by the columns' identities."""
         actions = self._actions
         return pa.table(
             [
@@ -92,10 +92,10 @@ class LiveFiles:
         )
 
     def read_commits(self, commits: Iterable[bytes]) -> pa.Table:
-        """The files (FILES) that commits add, each once: a deletion vector adds its file again.
+        """Return the files (FILES) that commits add, each once: a deletion vector adds one again.
 
-        Their partition values are the log's own texts. Raises ValueError, KeyError or TypeError for
-        what is no commit.
+        Partition values are the log's own texts. Raises ValueError, KeyError or TypeError for text
+        that is no commit.
         """
         actions = (json.loads(line) for commit in commits for line in commit.splitlines() if line)
         adds = {(a["path"], a["size"]): a for a in (x.get("add") for x in actions) if a is not None}
@@ -118,11 +118,10 @@ class LiveFiles:
         )
 
     def _partition(self) -> pa.Array:
-        """The values as the log has them, as far as delta-rs tells.
+        """Return partition values as in the log, as far as delta-rs' typed values tell.
 
-        It gives them typed. Left out, and so unknown, is where that says less than the log: of text
-        it takes the empty one for null, which Spark does not; and of a time without a zone nobody
-        knows whose clock it is.
+        Values are left out, and so unknown, where delta-rs loses information: it reads empty text
+        as null, unlike Spark, and a time without its zone.
         """
         pairs: list[list[tuple[str, str | None]]] = [[] for _ in range(len(self._actions))]
         for column in self.columns.values():
@@ -139,7 +138,7 @@ class LiveFiles:
 
     @cached_property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """By path, for each row of a file whether its deletion vector leaves it."""
+        """For each file with a deletion vector, by path: whether each row is live."""
         if "deletionVectors" not in (self.table.protocol().reader_features or ()):
             return {}
         found = pa.table(self.table.deletion_vectors())
@@ -151,11 +150,13 @@ class LiveFiles:
         }
         strange = vectors.keys() - set(self._actions["path"].to_pylist())
         if strange or len(vectors) < len(found):
-            raise TableError(f"delta-rs names no live file of the table: {', '.join(strange)}")
+            raise TableError(
+                f"delta-rs has deletion vectors of unknown files: {', '.join(strange)}"
+            )
         return vectors
 
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
-        """Top-level columns of a file by name, as the table has them; deleted rows among them.
+        """Read top-level columns of a file by name, with the table's types, deleted rows included.
 
         Raises TableError for a column that cannot be read exactly.
         """
@@ -183,7 +184,9 @@ class LiveFiles:
             elif (found := stored[name]) is not None:
                 columns[name] = self._conform(whole[found].combine_chunks(), type, fields[name])
             elif "EXISTS_DEFAULT" in (fields[name].get("metadata") or {}):
-                raise TableError(f"{name} has a default in files without it: select other columns")
+                raise TableError(
+                    f"{name} has a default in files without the column: select other columns"
+                )
             else:
                 columns[name] = pa.nulls(rows, type)
         return pa.table(columns, schema=pa.schema([self.arrow_schema.field(n) for n in names]))
@@ -193,7 +196,7 @@ class LiveFiles:
         return {path: row for row, path in enumerate(self._actions["path"].to_pylist())}
 
     def _find(self, stored: Iterable[pa.Field], field: Field) -> str | None:
-        """What a field is called in a file, None if the file has it not."""
+        """Return a field's name in a file; None if the file does not have it."""
         if self.mode == "id":
             return _by_id(list(stored), field)
         name = physical_name(field, self.mode)
@@ -203,7 +206,7 @@ class LiveFiles:
         return name if alike else None
 
     def _conform(self, array: pa.Array, type: pa.DataType, field: Field) -> pa.Array:
-        """Values of a file as the table has them: types that were widened, names that changed."""
+        """Convert a file's values to the table's types and names."""
         written = field["type"]
         if not isinstance(written, Mapping) or written["type"] != "struct":
             refused = "variant" if written == "variant" else None

@@ -25,7 +25,7 @@ from skipping.tables.spark_where import spark_condition
 __all__ = ["DeltaTable", "resolve_path"]
 
 _COMMITS = 1_000
-"""More commits than this are not read one by one: the live files are then compared instead."""
+"""Above this number of commits, compare the live files instead of reading each commit."""
 
 _PREFIX = 32
 """Characters of a text that Delta keeps of a bound, unless the session says otherwise."""
@@ -54,12 +54,12 @@ class DeltaTable:
             return TableId("delta", str(self._snapshot().metadata().id()), self.root)
 
     def version(self) -> int:
-        """The newest version; raises TableError if the table is gone."""
+        """Return the newest version; raise TableError if the table is gone."""
         with translate_errors(self.name):
             return int(self._snapshot().version())
 
     def columns(self) -> Columns:
-        """The columns as of now; structs, arrays and others that cannot be indexed say why."""
+        """Return today's columns; those that cannot be indexed have a reason."""
         with translate_errors(self.name):
             snapshot = self._snapshot()
             metadata = snapshot.metadata()

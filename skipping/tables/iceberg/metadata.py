@@ -1,7 +1,4 @@
-"""What an Iceberg table's metadata file says, by whichever library it was fetched.
-
-Spark's catalog and PyIceberg both give the file's JSON; all that is decided by it stands here.
-"""
+"""An Iceberg table's metadata file, parsed alike whether Spark or PyIceberg fetched it."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from skipping.tables.iceberg.schema import leaves, with_bounds
 __all__ = ["Metadata", "Snapshot", "table_id"]
 
 _LONGEST = 200
-"""Characters of a transform that is not known."""
+"""Longest name of an unknown transform, in characters."""
 
 _NOT_MADE = ("identity", "void", "unknown")
-"""Transforms that are the column as it is, and those that tell nothing of it."""
+"""Transforms that are the column itself, or tell nothing about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +63,16 @@ class Metadata:
 
     @property
     def version(self) -> int:
-        """The last sequence number, which counts up over all branches and through a rollback.
+        """The last sequence number, which grows over all branches and through a rollback.
 
-        Of a v1 table the time of its last change: not more than a hint that something happened.
+        In a v1 table the time of its last change: only a hint that something changed.
         """
         return int(self._json["last-sequence-number" if self.numbered else "last-updated-ms"])
 
     def heads(self, version: int) -> list[int] | None:
-        """The snapshots that the table, its branches and its tags were at, each once.
+        """Return the snapshots of the table, its branches and its tags at a version, each once.
 
-        None if they are not there any more. Branches and tags are those of today.
+        None if one is gone. Branches and tags are today's.
         """
         if version > self.version:
             return None
@@ -97,10 +94,10 @@ class Metadata:
         return list(heads)
 
     def between(self, since: int, until: int) -> list[Snapshot] | None:
-        """The snapshots since < sequence number <= until; None if they do not tell all.
+        """Return the snapshots since < sequence number <= until; None if they are incomplete.
 
-        That is so where one was expired before it was seen, in v1 tables, and where the table went
-        back to an older snapshot, whose files may never have been looked at.
+        They are if one was expired, in v1 tables, and if the table was rolled back to an older
+        snapshot, whose files may never have been indexed.
         """
         if not self.numbered or since > until or until > self.version:
             return None
@@ -113,7 +110,7 @@ class Metadata:
         return found if self._went_on_from(since) else None
 
     def _went_on_from(self, since: int) -> bool:
-        """Whether what is current now was made from what was newest at a version."""
+        """Whether the current snapshot descends from the newest one of a version."""
         at = self._current()
         while at is not None and at in self.snapshots and self.snapshots[at].number > since:
             at = self.snapshots[at].parent
@@ -125,7 +122,7 @@ class Metadata:
         return at in self.snapshots and self.snapshots[at].number == newest
 
     def columns(self) -> Columns:
-        """The columns of the current schema; types without an index say why."""
+        """Return the columns of the current schema; those that cannot be indexed have a reason."""
         properties = self._json.get("properties") or {}
         mapping = properties.get("schema.name-mapping.default")
         partition = self.places_of(int(self._json.get("default-spec-id", 0)))
@@ -133,7 +130,7 @@ class Metadata:
         return Columns(self._with_transforms(with_bounds(found, properties)))
 
     def _with_transforms(self, columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
-        """The columns, with what new partitions have of each, as `days(ts)`."""
+        """Add to each column the transforms that new partitions have, as `days(ts)`."""
         current = self._json.get("default-spec-id", 0)
         fields: Sequence[Mapping[str, Any]] = next(
             (s["fields"] for s in self._specs() if s["spec-id"] == current), []
@@ -149,11 +146,11 @@ class Metadata:
 
     @property
     def specs(self) -> list[int]:
-        """The partition specs there are."""
+        """The ids of the partition specs."""
         return [int(spec["spec-id"]) for spec in self._specs()]
 
     def places_of(self, spec: int) -> dict[int, int]:
-        """Of each column that a spec has as it is (identity), where in a partition its value is."""
+        """Map each identity-partitioned column of a spec to its position in the partition."""
         fields = next((s["fields"] for s in self._specs() if int(s["spec-id"]) == spec), ())
         return {
             int(f["source-id"]): place

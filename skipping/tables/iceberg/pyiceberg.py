@@ -82,15 +82,15 @@ class PyIcebergTable:
 
     @property
     def id(self) -> TableId:
-        """The UUID and the location that the metadata has."""
+        """The UUID and the location in the metadata."""
         return parse_metadata(self._newest().metadata).id
 
     def version(self) -> int:
-        """The last sequence number; raises TableError if the table is gone."""
+        """Return the last sequence number; raise TableError if the table is gone."""
         return parse_metadata(self._newest().metadata).version
 
     def columns(self) -> Columns:
-        """The columns of the current schema."""
+        """Return the columns of the current schema."""
         return parse_metadata(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
@@ -131,14 +131,14 @@ class PyIcebergTable:
         )
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether a snapshot that was not expired has it."""
+        """For each path, whether a snapshot that is not expired has it."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         known = _files(table, metadata, metadata.snapshots, _is_live)
         return pc.is_in(paths, value_set=known["path"].combine_chunks())
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
-        """The file system of a path, with the table's own credentials, and the path in it."""
+        """Return a path's file system, with the table's own credentials, and the path in it."""
         io = self.table.io
         if not isinstance(io, PyArrowFileIO) or not _is_remote(path):
             return locate(path)

@@ -32,14 +32,14 @@ neither so."""
 
 
 _WHOLE = 1 << 30
-"""Longer than any text."""
+"""A length beyond any text."""
 
 
 def identity(id: int, mapping: NameMapping) -> str:
-    """The identity of the column with a field id.
+    """Return the identity of the column with a field id.
 
-    Files without ids are read by names, so what is known of a column holds as long as these do: in
-    a table with a name mapping they belong to it (`IcebergIdentity.java`).
+    Files without ids are read by name. So in a table with a name mapping, the names are part of the
+    identity: entries hold only as long as the names do (`IcebergIdentity.java`).
 
     >>> identity(2, ()), identity(2, [{"field-id": 2, "names": ["key", "k"]}])
     ('#2', '#2 `k`,`key`')
@@ -50,7 +50,7 @@ def identity(id: int, mapping: NameMapping) -> str:
 
 
 def _find_names(id: int, mapping: NameMapping) -> list[list[str]]:
-    """The names of each part of the path to an id; empty if it has none."""
+    """Return the names of each part of the path to an id; empty if the id has none."""
     for field in mapping:
         names = list(map(str, field.get("names") or ()))
         if field.get("field-id") == id:
@@ -67,7 +67,7 @@ def leaves(
     *,
     above: tuple[Mapping[str, Any], ...] = (),
 ) -> Iterator[TableColumn]:
-    """The leaf columns of a schema as the metadata has it; others than leaves say why.
+    """Yield the columns of a schema; those that cannot be indexed have a reason.
 
     `partition` are the ids of the columns whose values are in the log. `mapping` is the table's
     name mapping (`schema.name-mapping.default`), by which files without ids are read.
@@ -82,9 +82,9 @@ def leaves(
 def with_bounds(
     columns: Iterable[TableColumn], properties: Mapping[str, str]
 ) -> Iterator[TableColumn]:
-    """The columns with what their metrics mode keeps of bounds (`write.metadata.metrics.*`).
+    """Set how much of text bounds the metrics mode keeps (`write.metadata.metrics.*`).
 
-    Without a default of the table's own only its first columns have metrics at all.
+    Without a default of the table's own, only its first columns have metrics.
     """
     written = properties.get("write.metadata.metrics.default")
     limit = int(properties.get("write.metadata.metrics.max-inferred-column-defaults", 100))
@@ -122,12 +122,12 @@ def _column(
 
 
 def _dotted_name(branch: Sequence[Mapping[str, Any]]) -> str:
-    """Parts with a dot of their own in backticks, so that `a.b` of a struct is not one of them."""
+    """Join the parts; quote a part with a dot, so that `a.b` of a struct differs from it."""
     return join_name(str(field["name"]) for field in branch)
 
 
 def spark_type(type: Any) -> str:
-    """Spark's name of a type; Iceberg's own where Spark has none."""
+    """Return Spark's name of a type; Iceberg's own if Spark has no such type."""
     if isinstance(type, dict):
         return str(type["type"])
     if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", type):
@@ -149,7 +149,7 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _names(ids: Sequence[int], mapping: NameMapping) -> tuple[tuple[str, ...], ...]:
-    """The names that stand for each part of a path in files without ids; empty where unmapped."""
+    """Return the names of each part of a path in files without ids; empty without a mapping."""
     names: list[tuple[str, ...]] = []
     for id in ids:
         found = next((m for m in mapping if m.get("field-id") == id), None)

@@ -27,7 +27,7 @@ from skipping.tables.spark_where import spark_condition
 __all__ = ["IcebergTable"]
 
 _ADDED = 1_000
-"""More new files than this are not told one by one: the live files are then compared instead."""
+"""Above this number of new files, compare the live files instead of listing each one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class IcebergTable:
 
     @property
     def id(self) -> TableId:
-        """The UUID and the location that the metadata has."""
+        """The UUID and the location in the metadata."""
         return self._load()[1].id
 
     def version(self) -> int:
-        """The last sequence number; raises TableError if the table is gone."""
+        """Return the last sequence number; raise TableError if the table is gone."""
         return self._load()[1].version
 
     def columns(self) -> Columns:
-        """The columns of the current schema."""
+        """Return the columns of the current schema."""
         return Columns(self._load()[1].columns().values(), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
@@ -85,7 +85,7 @@ class IcebergTable:
             return unique_files(self._list_additions(table, metadata, snapshots))
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether a snapshot that was not expired has it."""
+        """For each path, whether a snapshot that is not expired has it."""
         self._load()
         with translate_errors(self.name):
             known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
@@ -109,7 +109,7 @@ class IcebergTable:
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 
     def _list_files(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
-        """FILES of one snapshot; Spark reads its manifests, in as many tasks as it likes."""
+        """List the files (FILES) of one snapshot; Spark reads its manifests in parallel."""
         frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
         struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
         assert isinstance(struct, StructType), "a partition has fields"
@@ -131,7 +131,7 @@ class IcebergTable:
     def _list_additions(
         self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]
     ) -> pa.Table:
-        """FILES that snapshots added; a call a file, for there are few."""
+        """List the files (FILES) that snapshots added, with one call for each of these few."""
         jvm: Any = self.spark._jvm
         anything = jvm.java.lang.Class.forName("java.lang.Object")
         rows: list[tuple[Any, ...]] = []
@@ -160,7 +160,7 @@ class IcebergTable:
             raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
 
     def _matching(self, head: int, where: str) -> pa.Array | None:
-        """The paths of a snapshot's files that Iceberg's planning keeps; None: it cannot tell."""
+        """Return the paths of a snapshot's files that Iceberg's planning keeps; None if unknown."""
         at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
         try:
             found = self.spark.sql(at).where(spark_condition(where))

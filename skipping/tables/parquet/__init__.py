@@ -1,1 +1,1 @@
-"""Plain Parquet folders as pyarrow has them: no JVM, no Spark, and no log."""
+"""Plain Parquet folders, by Spark and by pyarrow."""

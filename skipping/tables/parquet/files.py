@@ -1,8 +1,8 @@
 """The columns and rows of a Parquet folder's files.
 
-`columns` have the types that Spark reads, because an index is evaluated in these. Rows have the
-types that `pyarrow.dataset` gives: an expression on `Europe/Berlin`, on a dictionary or on `uint8`
-means something else on UTC, on text or on a signed number.
+`columns` have Spark's types, because an index is evaluated in these. Rows have the types of
+`pyarrow.dataset`: an expression on `Europe/Berlin`, a dictionary or `uint8` would mean something
+else on UTC, text or a signed number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SPARK: dict[pa.DataType, str] = {
     pa.binary(): "binary",
     pa.date32(): "date",
 }
-"""What Spark makes of a type in a file (`ParquetToSparkSchemaConverter`), in JSON's spelling."""
+"""The Spark type of a type in a file (`ParquetToSparkSchemaConverter`), as in JSON schemas."""
 
 _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _VERSION = b"org.apache.spark.version"
@@ -54,9 +54,9 @@ _CALENDARS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The files that a folder has now; `fields` are those of its schema, partitions last.
+    """A folder as listed; `fields` are those of its schema, partition columns last.
 
-    `arrow_schema` are the columns of the rows.
+    `arrow_schema` has the columns of the rows.
     """
 
     listing: Listing = field(repr=False)
@@ -65,9 +65,9 @@ class FolderFiles:
 
     @classmethod
     def of(cls, listing: Listing, locate: Locate, schema: pa.Schema | None = None) -> FolderFiles:
-        """With the columns of the file that Spark takes them from; raises TableError.
+        """Read the columns of the file from which Spark takes them; raise TableError.
 
-        `schema` is that of the `pyarrow.dataset.Dataset`, if there is one, whose types count.
+        The types of `schema`, that of the `pyarrow.dataset.Dataset` if any, take precedence.
         """
         filesystem, inner = locate(listing.first)
         try:
@@ -99,13 +99,13 @@ class FolderFiles:
 
     @cached_property
     def columns(self) -> Columns:
-        """The leaf columns; a partition column is another one than a file's of that name."""
+        """The leaf columns; a partition column differs from a file's column of that name."""
         found = leaves(self.fields, tuple(self.listing.partition))
         return Columns(replace(c, identity=f"/{c.identity}") if c.partition else c for c in found)
 
     @property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """None: no row of a file is dead."""
+        """Empty: no row of a file is deleted."""
         return {}
 
     def files(self) -> pa.Table:
@@ -113,11 +113,11 @@ class FolderFiles:
         return self.listing.files
 
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
-        """Top-level columns of a file by name; one that the file has not is null.
+        """Read top-level columns of a file by name; a column that the file does not have is null.
 
-        Raises TableError for a file that was written since the folder was listed: others were left
-        out for what they held then. Also for one in which a column is of another type, or named in
-        another case; for times in INT96 of another writer, and of the calendar before Spark 3.
+        Raises TableError for a file written since the folder was listed, because files were pruned
+        by their content then; for a column of another type or with its name in another case; for
+        INT96 times of another writer; and for dates of the calendar before Spark 3.
         """
         filesystem, inner = locate(path)
         found, (size, stamp) = filesystem.get_file_info(inner), self._listed[path]
@@ -143,7 +143,7 @@ class FolderFiles:
         return pa.table(columns, schema=pa.schema([self.arrow_schema.field(n) for n in names]))
 
     def _has(self, file: pq.ParquetFile, path: str, name: str) -> bool:
-        """Whether a file has a column; raises TableError where that is in doubt."""
+        """Whether a file has a column; raises TableError in doubt."""
         schema, type = file.schema_arrow, self.arrow_schema.field(name).type
         alike = [found for found in schema.names if found.lower() == name.lower()]
         if not alike:
@@ -171,7 +171,7 @@ class FolderFiles:
 
     @cached_property
     def _listed(self) -> Mapping[str, tuple[int, int]]:
-        """By path, a file's size and time."""
+        """The size and time of each file, by path."""
         files = self.listing.files
         rows = zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
         return {path: (size, stamp) for path, size, stamp in rows}
@@ -209,7 +209,7 @@ def _field(found: pa.Field, *, int96: bool = False) -> dict[str, Any]:
 
 
 def _spark_type(type: pa.DataType) -> Any:
-    """As Delta's log and Spark's footers have it; of what Spark has not, Arrow's own name."""
+    """Return a type as in Spark's JSON schemas; Arrow's own name if Spark has no such type."""
     type = _normal(type)
     if type in _SPARK:
         return _SPARK[type]
@@ -229,7 +229,7 @@ def _spark_type(type: pa.DataType) -> Any:
 
 
 def _normal(type: pa.DataType) -> pa.DataType:
-    """A type without what only says how values are laid out."""
+    """Return a type without its encoding: dictionary, large or view."""
     types = pa.types
     if types.is_dictionary(type):
         return _normal(type.value_type)
@@ -262,10 +262,10 @@ def _of_spark(type: Any) -> pa.DataType | None:
 
 
 def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
-    """A column of the rows: as Arrow finds it, or as Spark has it.
+    """Return a column of the rows, with the type that Arrow finds, or Spark's.
 
-    Spark's type is taken for partition columns, which are in no file, and for times in INT96, which
-    Arrow would read as nanoseconds, of 1677 to 2262 only. The metadata have a Polars Enum's order.
+    It is Spark's for partition columns, which are in no file, and for INT96 times, which Arrow
+    would read as nanoseconds (1677 to 2262 only). A Polars Enum has its order in the metadata.
     """
     if found is None:
         return pa.field(field["name"], _of_spark(field["type"]) or pa.null())

@@ -1,6 +1,6 @@
-"""The files of a folder as Spark lists them, and the partitions that their paths spell.
+"""The files of a folder as Spark lists them, and the partitions in their paths.
 
-What Spark would read otherwise than as it looks is refused by name.
+Names that Spark would not read as they look raise a TableError.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["Listing", "list_folder"]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST = {"integer": 1 << 31, "long": 1 << 63}
 _NO_TEXT = ("nan", "infinity")
-"""Words that Java takes for numbers."""
+"""Words that Java parses as numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files (FILES) of a folder, in the order of their paths, and its partition columns.
+    """The files (FILES) of a folder, sorted by path, and its partition columns.
 
-    `partition` are their names and Spark's types, in JSON's spelling; `first` is what Spark reads
-    the columns from.
+    `partition` maps their names to Spark's types as in JSON schemas. `first` is the file from which
+    Spark reads the columns.
     """
 
     files: pa.Table
@@ -40,16 +40,15 @@ class Listing:
 
     @property
     def version(self) -> int:
-        """A digest of the files."""
+        """The digest of the files."""
         return digest_of(self.files)
 
 
 def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
-    """The folder `root`, spelled as in FILES, which is `inner` in the file system.
+    """List the folder `root`, as in FILES, whose path in the file system is `inner`.
 
-    Raises TableError for a folder that is not there, has no files, or that Spark would read
-    otherwise: other files beside partitions, folders that are none, values of which the type is
-    not plain.
+    Raises TableError for a folder that does not exist, has no files, or that Spark would read
+    differently: files next to partitions, folders that are no partitions, values of unclear type.
     """
     below = inner.rstrip("/") + "/"
     found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True))
@@ -85,9 +84,9 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
 
 
 def _is_hidden(path: str, *, summary: bool = False) -> bool:
-    """Whether Spark passes over a file: `HadoopFSUtils.shouldFilterOutPathName` of each part.
+    """Whether Spark ignores a file: `HadoopFSUtils.shouldFilterOutPathName` for each part.
 
-    With `summary` as data: the summaries `_metadata` are read for the columns only.
+    With `summary`, whether it ignores it as data: it reads `_metadata` for the columns only.
     """
 
     def is_hidden(name: str) -> bool:
@@ -99,7 +98,7 @@ def _is_hidden(path: str, *, summary: bool = False) -> bool:
 
 
 def _columns(root: str, data: Sequence[str]) -> list[str]:
-    """The partition columns, which all the files have in one order."""
+    """Return the partition columns, which all files have in one order."""
     spelled = {
         tuple(part.partition("=")[:2] for part in path.split("/")[:-1]): path for path in data
     }
@@ -121,7 +120,7 @@ def _columns(root: str, data: Sequence[str]) -> list[str]:
 
 
 def _raw(root: str, part: str) -> str | None:
-    """The value of a partition, escaped as its folder's name is; None for null."""
+    """Return the partition value of a folder's name, still escaped; None for null."""
     text = part.partition("=")[2]
     if not text:
         raise TableError(f"{root} has a partition without a value, which Spark refuses: {part}")
@@ -129,23 +128,23 @@ def _raw(root: str, part: str) -> str | None:
 
 
 def _unescape(root: str, text: str) -> str:
-    """As Spark writes and reads it: of ASCII only.
+    """Unescape text as Spark does; raise TableError for escapes beyond ASCII.
 
-    Of the bytes of other characters it makes each a character, where others decode UTF-8.
+    Spark turns each escaped byte into a character, where other libraries decode UTF-8.
     """
     if escape := re.search("%[89A-Fa-f][0-9A-Fa-f]", text):
         raise TableError(
-            f"{root} has {escape[0]} in the name of a partition, {text}, which Spark reads as "
-            "no other does: rename the folder, without escapes"
+            f"{root} has {escape[0]} in the name of a partition, {text}, which Spark reads "
+            "differently from other libraries: rename the folder, without escapes"
         )
     return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
 
 
 def _type(root: str, name: str, values: Iterable[str | None]) -> str:
-    """The type that Spark infers of escaped values, where it is plain.
+    """Return the type that Spark infers from escaped values; raise TableError if it is unclear.
 
-    Text as soon as one value surely is, else an integer or a date if all are. Decimals, doubles and
-    times have spellings in Java that are not told apart here. Source: Spark's
+    It is text if one value is certainly text, else an integer or a date if all values are. Java's
+    forms of decimals, doubles and times are not recognised. Source: Spark's
     `PartitioningUtils.inferPartitionColumnValue`.
     """
     texts = [value for value in values if value is not None]
@@ -166,7 +165,7 @@ def _type(root: str, name: str, values: Iterable[str | None]) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a value is surely no number and no time: Java reads digits of any script."""
+    """Whether a value is certainly text, not a number or time: Java parses digits of any script."""
     first = text[:1]
     odd = first.isdigit() or first.isspace() or first <= " " or first in "+-."
     return not odd and text.lower() not in _NO_TEXT

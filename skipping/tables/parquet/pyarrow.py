@@ -26,16 +26,15 @@ from skipping.tables.parquet.listing import Listing, list_folder
 __all__ = ["ParquetFolder"]
 
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}
-"""Arrow's names of file systems, and the scheme that Spark has for them."""
+"""Spark's scheme for a file system of Arrow's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFolder:
-    """A folder by its root, as Hadoop spells it (`file:/tmp/x y`), listed anew each time.
+    """A folder by its root, as Hadoop spells it (`file:/tmp/x y`); it is listed for each call.
 
-    `filesystem` is the one that a Dataset came with, and its credentials; `base` is what its paths
-    have before them in Spark (`file:`, `s3a://`). Without one it is that of the root. `schema` is
-    the Dataset's.
+    `filesystem` and `schema` are those of the Dataset, if any; by default the root's file system.
+    `base` is the prefix of its paths in Spark (`file:`, `s3a://`).
     """
 
     root: str
@@ -58,12 +57,12 @@ class ParquetFolder:
             return cls("file:" + os.path.abspath(match[3] if match else given))
         inner = match[3].rstrip("/")
         if not inner:
-            raise TableError(f"{given} is no folder: name one in it")
+            raise TableError(f"{given} is a bucket: name a folder in it")
         return cls(f"{match[1]}://{match[2] or ''}{inner}")
 
     @classmethod
     def of(cls, dataset: ds.Dataset) -> ParquetFolder:
-        """The folder that a Dataset is of; raises TableError for one that is of something else."""
+        """Open the folder of a Dataset; raise TableError if it has no Parquet folder."""
         if not isinstance(dataset, ds.FileSystemDataset) or not isinstance(
             dataset.format, ds.ParquetFileFormat
         ):
@@ -93,30 +92,30 @@ class ParquetFolder:
 
     @property
     def name(self) -> str:
-        """The path, as Spark names it."""
+        """The path, as Spark names the table."""
         return sql_name(["parquet", self.root])
 
     @property
     def id(self) -> TableId:
-        """The root alone, as in Spark."""
+        """The root, as in Spark."""
         return TableId("parquet", "", self.root)
 
     def version(self) -> int:
-        """A digest of paths, sizes and times; raises TableError if the folder is gone."""
+        """Return a digest of paths, sizes and times; raise TableError if the folder is gone."""
         listing = self._list()
         self._listed.clear()
         self._listed[listing.version] = listing
         return listing.version
 
     def columns(self) -> Columns:
-        """The columns of the first file, as Spark takes them; raises TableError."""
+        """Return the columns of the first file, as Spark does; raise TableError."""
         return self.snapshot().columns
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The files (FILES) there are.
+        """List the files (FILES).
 
-        Raises TableError for another version than the newest, DefinitionError for a condition: it
-        takes all rows to say which files have one that satisfies it, which is Spark's work.
+        Raises TableError for a version other than the newest, DefinitionError for a condition:
+        evaluating it means reading all rows, which is Spark's work.
         """
         if where is not None:
             raise DefinitionError("without Spark an index of a Parquet folder takes no WHERE")
@@ -128,11 +127,11 @@ class ParquetFolder:
         return listing.files
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """None: nothing tells what came when; equal versions have equal files."""
+        """Return None unless the versions are equal: a folder has no log."""
         return FILES.empty_table() if since == until else None
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether there is a file now: nothing older can be read."""
+        """For each path, whether the file exists now: no older version can be read."""
         return pc.is_in(paths, value_set=self._list().files["path"].combine_chunks())
 
     def snapshot(self) -> FolderFiles:
@@ -140,7 +139,7 @@ class ParquetFolder:
         return FolderFiles.of(self._list(), self.locate, self.schema)
 
     def locate(self, path: str) -> tuple[pafs.FileSystem, str]:
-        """The file system of a path, that of the dataset if there is one, and the path in it."""
+        """Return a path's file system, which is that of the Dataset if any, and the path in it."""
         if self.filesystem is None:
             return locate(path)
         return self.filesystem, path.removeprefix(self.base)

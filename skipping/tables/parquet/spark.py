@@ -46,11 +46,11 @@ class ParquetTable:
 
     @property
     def id(self) -> TableId:
-        """The root alone. A table that is made again there has other files, or the same."""
+        """The root. A table that is created there again has other files, or the same."""
         return TableId("parquet", "", self.root)
 
     def version(self) -> int:
-        """A digest of paths, sizes and times; raises TableError if the table is gone."""
+        """Return a digest of paths, sizes and times; raise TableError if the table is gone."""
         files = self._list()
         version = digest_of(files)
         self._listed.clear()
@@ -86,11 +86,11 @@ class ParquetTable:
         return files if where is None else files.filter(self._matching(files["path"], where))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """None: nothing tells what came when; equal versions have equal files."""
+        """Return None unless the versions are equal: a folder has no log."""
         return FILES.empty_table() if since == until else None
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether there is a file now: nothing older can be read."""
+        """For each path, whether the file exists now: no older version can be read."""
         return pc.is_in(paths, value_set=self._list()["path"].combine_chunks())
 
     def _list(self) -> pa.Table:
@@ -131,7 +131,7 @@ class ParquetTable:
         return _distinct(files.sort_by([("path", "ascending")]))
 
     def _listing(self, relation: Any, partition: dict[str, Any]) -> DataFrame:
-        """A row a file: Spark reads the relation with another format, which opens none of them."""
+        """List one row for each file: Spark reads the relation by a format that opens no file."""
         jvm: Any = self.spark._jvm
         sources = jvm.org.apache.spark.sql.execution.datasources
         binary = sources.binaryfile.BinaryFileFormat
@@ -161,7 +161,7 @@ class ParquetTable:
         return DataFrame(self.spark._jsparkSession.baseRelationToDataFrame(relation), self.spark)
 
     def _relation(self) -> Any:
-        """What Spark would read now, without what the session knows of the files."""
+        """Return what Spark would read now, without the session's cached file list."""
         jvm: Any = self.spark._jvm
         leaf = self.spark.table(self.name)._jdf.queryExecution().analyzed().collectLeaves().apply(0)
         relation, catalog = leaf.relation(), leaf.catalogTable()
@@ -187,12 +187,12 @@ class ParquetTable:
 
 
 def _rename_field(field: dict[str, Any], name: str) -> dict[str, Any]:
-    """A field of a schema's JSON under another name, and without what the catalog says of it."""
+    """Rename a field of a JSON schema, and drop its metadata."""
     return {**field, "name": name, "metadata": {}}
 
 
 def _distinct(files: pa.Table) -> pa.Table:
-    """Each path once, though its folder may be two partitions: queries compare the values again."""
+    """Keep each path once: a folder may be two partitions, and queries compare values again."""
     paths = files["path"].to_pylist()
     first = [i for i, path in enumerate(paths) if i == 0 or paths[i - 1] != path]
     return files.take(pa.array(first, pa.int64())).combine_chunks()

@@ -360,7 +360,7 @@ def test_command_lines(
     monkeypatch.delenv("SKIPPING_STORE", raising=False)
     store = ("--conf", "spark.skipping.store=memory:x")
     for arguments, why in (
-        (["--upstream", "http://h"], "where indexes are kept"),
+        (["--upstream", "http://h"], "no store is configured"),
         (["--upstream", "ftp://h", *store], "--upstream takes an address"),
         (["--upstream", "http://u:p@h", *store], "callers bring their own"),
         (

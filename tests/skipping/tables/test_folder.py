@@ -634,7 +634,7 @@ class TestDatasets:
             with pytest.raises(TableError, match=says):
                 SkippingIndex.create(given, "k VALUE_LIST", store=store)
         for bucket in ("s3a://bucket", "s3a://bucket/"):
-            with pytest.raises(TableError, match=f"{bucket} is no folder: name one in it"):
+            with pytest.raises(TableError, match=f"{bucket} is a bucket: name a folder in it"):
                 SkippingIndex.create(bucket, "k VALUE_LIST", store=store)
         with pytest.raises(TableError, match="pyarrow cannot open nope://host"):
             SkippingIndex.create("nope://host/t", "k VALUE_LIST", store=store)
