@@ -103,10 +103,10 @@ class _Translation:
 
     def _predicate(self, node: Condition, negated: bool) -> Predicate:
         match node:
-            case tree.Negation(operand):
-                return self.predicate(operand, negated=not negated)
-            case tree.Both(operands) | tree.Either(operands):
-                below = tuple(self.predicate(operand, negated=negated) for operand in operands)
+            case tree.Negation(inner):
+                return self.predicate(inner, negated=not negated)
+            case tree.Both(inners) | tree.Either(inners):
+                below = tuple(self.predicate(each, negated=negated) for each in inners)
                 return And(below) if isinstance(node, tree.Both) is not negated else Or(below)
             case tree.Comparison():
                 return self._comparison(node, negated)
