@@ -105,7 +105,7 @@ def test_it_says_where_the_index_could_not_be_asked(
     def away(*_: object, **__: object) -> None:
         raise StoreError("it is away")
 
-    monkeypatch.setattr(store, "pruned", away)
+    monkeypatch.setattr(store, "find_prunable", away)
     found = index.verify("k = 7")
     assert found == Verification(1, 12, 12, "no file is skipped: it is away")
     assert str(found) == "same 1 rows, opened 12 of 12 files; no file is skipped: it is away"
