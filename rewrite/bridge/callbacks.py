@@ -120,13 +120,13 @@ class Answers:
         deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        indexed = lookup.indexed(timeout=_remaining_seconds(deadline))
+        indexed = lookup.definitions(timeout=_remaining_seconds(deadline))
         definition = indexed.get(TableId(*header[protocol.TABLE].split("\n")))
         if definition is None:
             return _message({protocol.REASON: "the table has no index"})
         reader = Reader(buffers, definition.columns)
         predicate = reader.read(header[protocol.FILTERS])
-        finding = lookup.ask(
+        finding = lookup.find(
             definition, predicate, reader.columns, timeout=_remaining_seconds(deadline)
         )
         if settings.shadow and self._shadow is not None:
@@ -161,9 +161,11 @@ class Answers:
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
         """Some files of an index, from the one on that Java has not, if it has those before it."""
         index = header[protocol.INDEX]
-        known = lookup.held(index) or lookup.known(index, timeout=_remaining_seconds(deadline))
+        known = lookup.entries.peek(index) or lookup.entries.get(
+            index, timeout=_remaining_seconds(deadline)
+        )
         first = header[protocol.FIRST] if header[protocol.LINEAGE] == known.lineage else 0
-        files = known.catalogue.files.slice(first, _PAGE).combine_chunks()
+        files = known.entries.files.slice(first, _PAGE).combine_chunks()
         # Only a table without a log takes the values of its partition columns from paths.
         listed = not TableId(*header[protocol.TABLE].split("\n")).has_log
         return _message(
@@ -171,7 +173,7 @@ class Answers:
                 protocol.INDEX: index,
                 protocol.LINEAGE: known.lineage,
                 protocol.FIRST: first,
-                protocol.WHOLE: known.catalogue.whole,
+                protocol.WHOLE: known.entries.whole,
                 protocol.N: len(files),
             },
             files["ordinal"].to_numpy().astype("<i8").tobytes(),
@@ -219,7 +221,7 @@ def _list_indexes(lookup: Lookup, deadline: float) -> bytes:
         return _message(
             {
                 protocol.TABLES: describe_indexes(
-                    lookup.indexed(timeout=_remaining_seconds(deadline))
+                    lookup.definitions(timeout=_remaining_seconds(deadline))
                 )
             }
         )

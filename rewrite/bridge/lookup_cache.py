@@ -69,12 +69,7 @@ class LookupCache:
             if key in self._lookups:
                 self._lookups.move_to_end(key)
                 return self._lookups[key]
-        lookup = Lookup(
-            store_of(self._spark(), settings),
-            ttl=settings.cache_ttl,
-            providers=settings.providers,
-            values=settings.explain_values,
-        )
+        lookup = Lookup.of(store_of(self._spark(), settings), settings)
         on_change = self._on_change
         lookup.on_change = lambda: on_change(lookup)
         with self._lock:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from providers.predicate import Predicate
 from skipping.advise.sampled_verification import recheck
-from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition
 from skipping.sources.stored import stored_name
@@ -66,7 +66,7 @@ class Asked:
     definition: Definition
     predicate: Predicate
     columns: dict[str, QueryColumn]
-    finding: Finding
+    finding: LookupResult
 
 
 class Shadow:
@@ -126,7 +126,7 @@ class Shadow:
 
     def _check(self, asked: Asked) -> None:
         definition = asked.definition
-        files = asked.lookup.catalogue(definition.index).files
+        files = asked.lookup.entries.get(definition.index).entries.files
         pruned = [o in asked.finding.pruned for o in files["ordinal"].to_pylist()]
         picked = [gone and self._random.random() < asked.share for gone in pruned]
         some = files.filter(pa.array(picked, pa.bool_())).slice(0, _FILES)

@@ -80,7 +80,7 @@ class StoreWatcher:
                     continue
                 if lookup not in indexes:
                     indexes[lookup] = None
-                    tables = lookup.indexed(fresh=True, timeout=_TIMEOUT)
+                    tables = lookup.definitions(fresh=True, timeout=_TIMEOUT)
                     indexes[lookup] = json.dumps(describe_indexes(tables))
                 if indexes[lookup] is not None:
                     self._java.setIndexed(name, indexes[lookup])

@@ -18,7 +18,7 @@ from providers.index_predicate import find_prunable
 from providers.predicate import Predicate, leaves
 from skipping.indexing.refresh import current_columns
 from skipping.indexing.sketch import Work, sketch_files
-from skipping.lookup.translate import QueryColumn, Question
+from skipping.lookup.translate import PredicateTranslator, QueryColumn
 from skipping.model.definition import Definition
 from skipping.tables import Columns
 
@@ -65,8 +65,10 @@ def recheck(
     # Without a column that the index was asked about, less could be pruned anew.
     if not len(files) or named & {i.identity for i in definition.columns} != found.keys():
         return Rechecked(0, ())
-    question = Question(replace(definition, columns=tuple(w.indexed for w in work)), asked, ())
-    tests = question.asks(predicate)
+    translator = PredicateTranslator(
+        replace(definition, columns=tuple(w.indexed for w in work)), asked, ()
+    )
+    tests = translator.translate(predicate)
     if tests is None:
         return Rechecked(0, ())
     batches = files.combine_chunks().to_batches()

@@ -62,13 +62,8 @@ class Indexes:
             id = table_id(metadata)
             if not settings.enabled or not io.is_at(id.root):
                 return None
-            lookup = shared_lookup(
-                self._store,
-                ttl=settings.cache_ttl,
-                providers=settings.providers,
-                values=settings.explain_values,
-            )
-            return lookup.indexed(timeout=settings.timeout).get(id)
+            lookup = shared_lookup(self._store, settings)
+            return lookup.definitions(timeout=settings.timeout).get(id)
         except SkippingError as error:
             self._warn(error)
             return None

@@ -13,7 +13,7 @@ from providers.predicate import Predicate, map_leaves
 from skipping.config.settings import Settings
 from skipping.filters.sql import as_predicate
 from skipping.lookup.binding import Binding
-from skipping.lookup.lookup import Finding, shared_lookup
+from skipping.lookup.lookup import LookupResult, shared_lookup
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition
 from skipping.model.identifiers import shown_name
@@ -79,7 +79,9 @@ class IndexQuery:
         """A predicate as it is evaluated: identities of columns, and normalised values."""
         return self._bound(predicate, columns)[0]
 
-    def _live(self, predicate: Predicate | str, table: Table) -> tuple[Finding, pa.Table, pa.Array]:
+    def _live(
+        self, predicate: Predicate | str, table: Table
+    ) -> tuple[LookupResult, pa.Table, pa.Array]:
         """The answer, the live files, and their ordinals."""
         found = self.find(predicate, table.columns())
         live = table.files()
@@ -91,14 +93,9 @@ class IndexQuery:
         given = as_predicate(predicate, columns, zone=self.zone, strings=self.strings)
         return map_leaves(given, bound.leaf), bound
 
-    def find(self, predicate: Predicate | str, columns: Columns) -> Finding:
+    def find(self, predicate: Predicate | str, columns: Columns) -> LookupResult:
         """What the index says about a predicate."""
         asked, bound = self._bound(predicate, columns)
         settings = self.settings
-        lookup = shared_lookup(
-            self.store,
-            ttl=settings.cache_ttl,
-            providers=settings.providers,
-            values=settings.explain_values,
-        )
-        return lookup.ask(self.definition, asked, bound.columns, timeout=settings.timeout)
+        lookup = shared_lookup(self.store, settings)
+        return lookup.find(self.definition, asked, bound.columns, timeout=settings.timeout)

@@ -35,7 +35,7 @@ from skipping.lookup.composites import Composite, with_tuples
 from skipping.lookup.format import format_leaf
 from skipping.model.definition import Definition, IndexedColumn
 
-__all__ = ["USELESS", "QueryColumn", "Question", "composite_column"]
+__all__ = ["USELESS", "PredicateTranslator", "QueryColumn", "composite_column"]
 
 MOST_LEAVES = 4_096
 """Of one question; the others are as conditions that no index can answer."""
@@ -74,7 +74,7 @@ def composite_column(
     return QueryColumn(name, domain, tuple_type([part.type for part in parts]))
 
 
-class Question:
+class PredicateTranslator:
     """Translates one predicate for one index, noting which leg is whose and what is unused."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Question:
             elif isinstance(node, AllOf | AnyOf):
                 todo.extend(reversed(node.legs))
 
-    def asks(self, predicate: Predicate) -> IndexPredicate | None:
+    def translate(self, predicate: Predicate) -> IndexPredicate | None:
         """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(

@@ -218,7 +218,7 @@ def _ask(store: IndexStore, files: int, base: int) -> Row:
     found["of it pruned, %"] = [100 * gone / files]
     for column in SPELLED:
         timed(answers, question(column, keys(column, 1, files, 99)), PATIENCE)
-    while not (known := lookup.known(INDEX, timeout=PATIENCE)).catalogue.whole:
+    while not (known := lookup.entries.get(INDEX, timeout=PATIENCE)).entries.whole:
         time.sleep(0.05)
     for first in range(0, files, PART):
         timed(answers, _files(known.lineage, first), PATIENCE)

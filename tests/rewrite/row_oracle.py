@@ -1,7 +1,7 @@
 """What an index prunes beside what Spark makes of each row, without a table for each file.
 
-A file is some rows of one frame; its sketches are made here as a build makes them, and a condition
-takes the way that it takes in a query: Spark's optimiser, `PredicateEncoder`, `Question`.
+A file is some rows of one frame; its sketches are made here as a build makes them. A condition
+takes the path it takes in a query: Spark's optimiser, `PredicateEncoder`, `PredicateTranslator`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rewrite.bridge.compiler import Classes
 from rewrite.bridge.messages import Reader, read_message
 from skipping.indexing.parquet_reader import Chunk, Part
 from skipping.indexing.sketch import Work, make_entries, sketch
-from skipping.lookup.translate import Question
+from skipping.lookup.translate import PredicateTranslator
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.tables import TableColumn
 
@@ -96,8 +96,8 @@ class Files:
         header, buffers = read_message(message)
         reader = Reader(buffers)
         predicate = reader.read(header[protocol.FILTERS])
-        question = Question(self.definition, reader.columns, ())
-        asked = question.asks(predicate)
+        translator = PredicateTranslator(self.definition, reader.columns, ())
+        asked = translator.translate(predicate)
         if asked is None:
             return BitMap()
         every = BitMap(range(len(self.rows)))

@@ -174,7 +174,7 @@ def dripping() -> Iterator[Dripping]:
 def test_a_dripping_store(spark: SparkSession, store: Path, queries: int) -> None:
     """Every query waits once, and what asked for it is given back at the latest with the store."""
     ask(spark, 6)
-    known = json.dumps(describe_indexes(Lookup(SqliteStore(store), ttl=5).indexed()))
+    known = json.dumps(describe_indexes(Lookup(SqliteStore(store), ttl=5).definitions()))
     before = Held.now(spark)
     with dripping() as server:
         slow = {"spark.skipping.store": server.url, "spark.skipping.timeout": "200ms"}
@@ -323,26 +323,26 @@ def test_the_watch_goes_on_whatever_happens(
     with settings(spark, {"spark.skipping.cache.ttl": "200ms"}):
         spark.sql(few_keys(1)).collect()
         with caplog.at_level(logging.WARNING, "skipping"), monkeypatch.context() as patch:
-            patch.setattr(Lookup, "indexed", fail)
+            patch.setattr(Lookup, "definitions", fail)
             eventually(lambda: len(looked) > 3 * len(kinds))
         said = [record.getMessage() for record in caplog.records]
         assert len(said) == len(set(said)) >= len(kinds), said
         assert "skipping" in [thread.name for thread in threading.enumerate()]
         again: list[None] = []
-        whole = Lookup.indexed
+        whole = Lookup.definitions
 
         def counted(self: Lookup, **named: Any) -> Any:
             again.append(None)
             return whole(self, **named)
 
-        monkeypatch.setattr(Lookup, "indexed", counted)
+        monkeypatch.setattr(Lookup, "definitions", counted)
         eventually(lambda: len(again) > 2)
 
 
 def test_each_session_has_the_store_looked_at_by_its_own_ttl(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty, looked, whole = spark.newSession(), Counter[float](), Lookup.indexed
+    hasty, looked, whole = spark.newSession(), Counter[float](), Lookup.definitions
 
     def counted(self: Lookup, **named: Any) -> Any:
         looked[self._ttl] += 1
@@ -357,7 +357,7 @@ def test_each_session_has_the_store_looked_at_by_its_own_ttl(
         eventually(
             lambda: {50.0, 0.25} <= {lookup._ttl for lookup in hooks(spark)._watcher._read_at}
         )
-        monkeypatch.setattr(Lookup, "indexed", counted)
+        monkeypatch.setattr(Lookup, "definitions", counted)
         eventually(lambda: looked[0.25] > 4)
         assert looked[50.0] <= 1  # which may have begun before it was counted
 

@@ -9,7 +9,7 @@ import pytest
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
-from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.lookup import Lookup, LookupResult
 from tests.rewrite.differential import (
     ENABLED,
     exact,
@@ -34,14 +34,14 @@ pytestmark = pytest.mark.nightly
 def lying(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that prunes every file."""
 
-    def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> Finding:
-        known = lookup.known(definition.index, timeout=timeout)
-        there, everything = known.catalogue, BitMap(range(known.catalogue.below))
-        return Finding(
+    def lie(lookup: Lookup, definition: Any, *_: Any, timeout: float) -> LookupResult:
+        known = lookup.entries.get(definition.index, timeout=timeout)
+        there, everything = known.entries, BitMap(range(known.entries.below))
+        return LookupResult(
             *(definition.index, there.generation, everything, (), (), there.files, known.lineage)
         )
 
-    monkeypatch.setattr(Lookup, "ask", lie)
+    monkeypatch.setattr(Lookup, "find", lie)
 
 
 WRITES = [

@@ -16,7 +16,7 @@ from providers import And, Compare, Domain, In, IsNull, Predicate, bloom_filter
 from providers.errors import DefinitionError
 from skipping.indexing.definitions import number_columns
 from skipping.indexing.sketch import Work, entry_schema, sketch_files
-from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.parser import Create, parse
@@ -69,9 +69,9 @@ def built(store: IndexStore, files: pa.RecordBatch, *columns: IndexedColumn) -> 
     return definition
 
 
-def ask(store: IndexStore, definition: Definition, predicate: Predicate) -> Finding:
+def ask(store: IndexStore, definition: Definition, predicate: Predicate) -> LookupResult:
     columns = {"k": QueryColumn("k", INTEGER)}
-    return Lookup(store, ttl=0).ask(definition, predicate, columns, timeout=60)
+    return Lookup(store, ttl=0).find(definition, predicate, columns, timeout=60)
 
 
 def test_files_without_the_value_are_pruned(store: IndexStore, files: pa.RecordBatch) -> None:

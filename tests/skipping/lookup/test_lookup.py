@@ -56,18 +56,18 @@ def test_a_store_that_hangs() -> None:
     lookup = Lookup(store, ttl=0)
 
     def ask(timeout: float) -> list[int]:
-        lookup.indexed(timeout=timeout)
+        lookup.definitions(timeout=timeout)
         columns = {"x": QueryColumn("x", domain)}
-        return list(lookup.ask(DEFINITION, Compare("x", ">", 9), columns, timeout=timeout).pruned)
+        return list(lookup.find(DEFINITION, Compare("x", ">", 9), columns, timeout=timeout).pruned)
 
     began = time.monotonic()
     with pytest.raises(StoreError, match="it hangs"):
-        lookup.indexed(timeout=0.1)
+        lookup.definitions(timeout=0.1)
     with pytest.raises(StoreError, match="in time"):
-        lookup.ask(DEFINITION, Compare("x", ">", 9), {}, timeout=0.1)
+        lookup.find(DEFINITION, Compare("x", ">", 9), {}, timeout=0.1)
     assert time.monotonic() - began < 5
     store.go.set()  # the first reading of the catalogue went on meanwhile
     assert ask(30) == [0]
     store.go.clear()
     with pytest.raises(StoreError, match="it hangs"):
-        lookup.catalogue("i", timeout=0.1)
+        lookup.entries.get("i", timeout=0.1)

@@ -15,7 +15,8 @@ import pytest
 from providers.errors import Rewound
 from providers.predicate import Compare
 from providers.values import domain_of
-from skipping.lookup.lookup import Finding, Known, Lookup
+from skipping.lookup.entries_cache import CachedEntries
+from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import Catalogue
@@ -47,11 +48,11 @@ def write(store: SqliteStore, n: int) -> None:
     store.write("i", pa.table(columns), revision=1)
 
 
-def ask(lookup: Lookup, timeout: float) -> Finding:
+def ask(lookup: Lookup, timeout: float) -> LookupResult:
     domain = domain_of(pa.int64())
     assert domain is not None
     columns = {"x": QueryColumn("x", domain)}
-    return lookup.ask(DEFINITION, Compare("x", ">", GREAT), columns, timeout=timeout)
+    return lookup.find(DEFINITION, Compare("x", ">", GREAT), columns, timeout=timeout)
 
 
 @pytest.fixture
@@ -81,9 +82,9 @@ def go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event.set()
 
 
-def eventually_whole(lookup: Lookup) -> Known:
+def eventually_whole(lookup: Lookup) -> CachedEntries:
     deadline = time.monotonic() + 30
-    while not (known := lookup.known("i", timeout=30)).catalogue.whole:
+    while not (known := lookup.entries.get("i", timeout=30)).entries.whole:
         assert time.monotonic() < deadline
     return known
 
@@ -99,7 +100,7 @@ def test_what_was_read_by_then_is_answered(path: Path, go: threading.Event) -> N
     go.set()
     known = eventually_whole(lookup)
     assert known.lineage == first.lineage
-    assert known.catalogue.files["ordinal"].to_pylist()[: len(there)] == there
+    assert known.entries.files["ordinal"].to_pylist()[: len(there)] == there
     deadline = time.monotonic() + 30
     while len((last := ask(lookup, 30)).pruned) <= GREAT:
         assert time.monotonic() < deadline
@@ -123,36 +124,36 @@ def test_what_is_read_while_others_write(path: Path, go: threading.Event) -> Non
 def test_a_lineage_only_grows(path: Path) -> None:
     store = SqliteStore(path)
     lookup = Lookup(store, ttl=0)
-    first = lookup.known("i")
-    assert lookup.known("i") is first
+    first = lookup.entries.get("i")
+    assert lookup.entries.get("i") is first
     shutil.copy(path, f"{path}-kept")
     write(store, 5)
-    grown = lookup.known("i")
+    grown = lookup.entries.get("i")
     assert grown.lineage == first.lineage
-    ordinals = grown.catalogue.files["ordinal"].to_pylist()
+    ordinals = grown.entries.files["ordinal"].to_pylist()
     assert ordinals == list(range(FILES + 5))
     store.remove("i", pa.array([FILES + 4]))  # what comes next would be in its place
-    shorter = lookup.known("i")
+    shorter = lookup.entries.get("i")
     assert shorter.lineage != first.lineage
     store.remove("i", pa.array([3]))  # those after it are in other places
-    less = lookup.known("i")
+    less = lookup.entries.get("i")
     assert less.lineage not in (first.lineage, shorter.lineage)
     shutil.copy(f"{path}-kept", path)  # ordinals above are given out again
     with pytest.raises(Rewound):
-        lookup.known("i")
-    assert lookup.known("i").lineage not in (first.lineage, less.lineage)
+        lookup.entries.get("i")
+    assert lookup.entries.get("i").lineage not in (first.lineage, less.lineage)
 
 
 def test_many_small_changes_are_put_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipping.lookup.lookup._CHUNKS", 4)
+    monkeypatch.setattr("skipping.lookup.entries_cache._MAX_CHUNKS", 4)
     store = SqliteStore(path)
     lookup = Lookup(store, ttl=0)
-    first = lookup.known("i")
+    first = lookup.entries.get("i")
     for n in range(1, 10):
         write(store, 1)
-        known = lookup.known("i")
-        assert known.catalogue.files["ordinal"].to_pylist() == list(range(FILES + n))
-        assert known.catalogue.files["ordinal"].num_chunks <= 5
+        known = lookup.entries.get("i")
+        assert known.entries.files["ordinal"].to_pylist() == list(range(FILES + n))
+        assert known.entries.files["ordinal"].num_chunks <= 5
         assert known.lineage == first.lineage
 
 
@@ -176,13 +177,13 @@ def test_who_is_overtaken_grows_no_lineage_of_two_pasts(path: Path) -> None:
     """Else the files of a lost past would stand for ordinals that others have by now."""
     store = Overtaken(path)
     lookup = Lookup(store, ttl=0)
-    first = lookup.known("i")
+    first = lookup.entries.get("i")
     shutil.copy(path, f"{path}-kept")
-    found: list[Known] = []
+    found: list[CachedEntries] = []
 
     def ask_slowly() -> None:
         store.slow = threading.get_ident()
-        found.append(lookup.known("i"))
+        found.append(lookup.entries.get("i"))
 
     slow = threading.Thread(target=ask_slowly)
     write(store, 1)
@@ -190,31 +191,31 @@ def test_who_is_overtaken_grows_no_lineage_of_two_pasts(path: Path) -> None:
     assert store.waits.wait(30)
     shutil.copy(f"{path}-kept", path)  # the ordinal is given out again
     write(store, 1)
-    other = lookup.known("i")
+    other = lookup.entries.get("i")
     store.go.set()
     slow.join(30)
     (lost,) = found
-    assert first.catalogue.generation not in (lost.catalogue.generation, other.catalogue.generation)
+    assert first.entries.generation not in (lost.entries.generation, other.entries.generation)
     assert lost is other or lost.lineage != other.lineage
 
 
 def test_who_saw_no_change_takes_none_back(path: Path) -> None:
     store = Overtaken(path)
     lookup = Lookup(store, ttl=0)
-    lookup.known("i")
-    found: list[Known] = []
+    lookup.entries.get("i")
+    found: list[CachedEntries] = []
 
     def ask_slowly() -> None:
         store.slow = threading.get_ident()
-        found.append(lookup.known("i"))
+        found.append(lookup.entries.get("i"))
 
     slow = threading.Thread(target=ask_slowly)
     slow.start()
     assert store.waits.wait(30)
     write(store, 1)
-    newer = lookup.known("i")
+    newer = lookup.entries.get("i")
     store.go.set()
     slow.join(30)
-    assert len(newer.catalogue.files) == FILES + 1
+    assert len(newer.entries.files) == FILES + 1
     assert found == [newer]
-    assert lookup.held("i") is newer
+    assert lookup.entries.peek("i") is newer

@@ -15,7 +15,7 @@ from rewrite.bridge.messages import Reader
 from skipping.indexing.refresh import _without_unknown_parts
 from skipping.indexing.sketch import Work, entry_schema, sketch_files
 from skipping.lookup.binding import Binding
-from skipping.lookup.lookup import Finding, Lookup
+from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import MOST_LEAVES
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IDENTITY, IndexStore
@@ -54,10 +54,10 @@ def built(
     return definition, entries
 
 
-def ask(store: IndexStore, definition: Definition, predicate: Predicate) -> Finding:
+def ask(store: IndexStore, definition: Definition, predicate: Predicate) -> LookupResult:
     bound = Binding(COLUMNS)
     asked = map_leaves(predicate, bound.leaf)
-    return Lookup(store, ttl=0).ask(definition, asked, bound.columns, timeout=60)
+    return Lookup(store, ttl=0).find(definition, asked, bound.columns, timeout=60)
 
 
 def deep(levels: int) -> Predicate:

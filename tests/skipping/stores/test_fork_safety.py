@@ -120,7 +120,7 @@ def test_a_lookup_made_before(numbered: IndexStore) -> None:
     columns = {"col-1": QueryColumn("x", Domain("integer", pa.int64()), "bigint")}
 
     def remaining(key: int) -> int:
-        found = lookup.ask(made, Compare("col-1", "=", key), columns, timeout=60)
+        found = lookup.find(made, Compare("col-1", "=", key), columns, timeout=60)
         return FILES - len(found.pruned)
 
     assert remaining(1) == 1

@@ -88,12 +88,12 @@ def test_roles_and_certificates(
 
     # A role that only reads is enough for a query.
     lookup = Lookup(reader, ttl=0)
-    (found,) = lookup.indexed().values()
+    (found,) = lookup.definitions().values()
     for keys in ([1], [1, *range(10, 400)]):  # by a query, and on the fields that are kept
         asked = In("x", pa.array(keys, pa.int64()))
-        answer = lookup.ask(found, asked, {"x": QueryColumn("x", LONG, "bigint")}, timeout=60)
+        answer = lookup.find(found, asked, {"x": QueryColumn("x", LONG, "bigint")}, timeout=60)
         assert list(answer.pruned) == [0, 2]
-    assert lookup.catalogue("secured").files["path"].to_pylist() == ["f0", "f1", "f2"]
+    assert lookup.entries.get("secured").entries.files["path"].to_pylist() == ["f0", "f1", "f2"]
     assert reader.state("secured") == State("active")
 
     said = [

@@ -142,9 +142,9 @@ def test_documents_that_together_are_too_much_are_an_error(
     monkeypatch.setattr(limits, "TABLE", 1_000)
     lookup = Lookup(store, ttl=0)
     with pytest.raises(StoreError, match="that are read"):
-        lookup.catalogue("i", timeout=30)
+        lookup.entries.get("i", timeout=30)
     store.define(OTHER, expect=None)  # no matter of others
-    assert lookup.catalogue("j", timeout=30).files.num_rows == 0
+    assert lookup.entries.get("j", timeout=30).entries.files.num_rows == 0
 
 
 def test_lists_where_values_should_be_are_not_kept(

@@ -71,8 +71,8 @@ def test_a_lookup_follows_into_no_other_past(reachable: IndexStore, ttl: float) 
 
     def list_files(*keys: int) -> list[str]:
         asked = In("x", pa.array([*keys, *range(1_000, 1_000 + KEYS)], pa.int64()))
-        found = lookup.ask(made, asked, columns, timeout=30)
-        files = lookup.catalogue("i").files
+        found = lookup.find(made, asked, columns, timeout=30)
+        files = lookup.entries.get("i").entries.files
         names = zip(files["ordinal"].to_pylist(), files["path"].to_pylist(), strict=True)
         return [path for ordinal, path in names if ordinal not in found.pruned]
 

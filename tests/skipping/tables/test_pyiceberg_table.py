@@ -254,7 +254,7 @@ class TestManyFiles:
         index.store.write(index.definition.index, pa.table(columns), revision=index.revision)
         # Another process: nothing of the store is kept here.
         opening._file.cache_clear()
-        lookup._kept.clear()
+        lookup._shared.clear()
         return table, address
 
     def test_a_question_finds_what_an_earlier_one_began_to_read(
@@ -288,13 +288,14 @@ class TestManyFiles:
 
     def test_the_process_keeps_few(self) -> None:
         stores = [MemoryStore(str(i)) for i in range(20)]
-        first = lookup.shared_lookup(stores[0], ttl=5)
-        assert lookup.shared_lookup(stores[0], ttl=5) is first
-        assert lookup.shared_lookup(stores[0], ttl=1) is not first, "other settings"
+        settings, others = (Settings(cache_ttl=ttl) for ttl in (5, 1))
+        first = lookup.shared_lookup(stores[0], settings)
+        assert lookup.shared_lookup(stores[0], settings) is first
+        assert lookup.shared_lookup(stores[0], others) is not first
         for each in stores[1:]:
-            assert lookup.shared_lookup(each, ttl=5).store is each
-        assert len(lookup._kept) == lookup._SHARED
-        assert lookup.shared_lookup(stores[0], ttl=5) is not first
+            assert lookup.shared_lookup(each, settings).store is each
+        assert len(lookup._shared) == lookup._MAX_SHARED
+        assert lookup.shared_lookup(stores[0], settings) is not first
 
 
 class TestSettings:
