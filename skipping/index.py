@@ -14,6 +14,7 @@ from providers.base import Param
 from providers.errors import Conflict, DefinitionError, SkippingError, TableError
 from providers.predicate import Predicate
 from skipping.config.options import IndexOptions
+from skipping.indexing.column_sync import find_gaps
 from skipping.indexing.definitions import (
     add_columns,
     alter_definition,
@@ -26,7 +27,7 @@ from skipping.indexing.definitions import (
     warn_of_own_pruning,
 )
 from skipping.indexing.describe import as_html, describe, is_replaced, standing
-from skipping.indexing.refresh import Pending, find_gaps, find_pending, list_files, refresh
+from skipping.indexing.refresh import RefreshPlan, plan_refresh, refresh
 from skipping.indexing.vacuum import vacuum
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import IndexQuery
@@ -80,7 +81,7 @@ class SkippingIndex:
     ) -> None:
         self._source = source
         self._definition = definition
-        self._pending: Pending | None = None  # spares the next refresh the search
+        self._plan: RefreshPlan | None = None  # for the next refresh
         self.table: Table = source.table
         self.store = store
 
@@ -300,13 +301,13 @@ class SkippingIndex:
                     limit=limit,
                     until=until,
                     retry=retry,
-                    known=self._pending,
+                    plan=self._plan,
                 )
                 break
             except Conflict:
                 if reload_definition(self.store, self._definition) == self._definition:
                     raise
-        self._pending = None
+        self._plan = None
         self.reread()
         invalidate(self.store)
         return state
@@ -319,16 +320,17 @@ class SkippingIndex:
         """
         if self.replaced:
             return self.table.files().select(["path", "size"])
-        self._pending = find_pending(
+        self._plan = plan_refresh(
             self.store,
             self.table,
             self._definition,
             self.state,
+            self.table.columns(),
             providers=self._source.settings().providers,
             until=until,
             retry=retry,
         )
-        return list_files(self._pending.todo)
+        return self._plan.list_files()
 
     def reread(self) -> None:
         """Read the definition again: other processes may have changed it."""

@@ -28,7 +28,8 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from skipping import SkippingIndex
-from skipping.indexing.refresh import current_columns, unnumbered
+from skipping.indexing.column_sync import current_columns
+from skipping.indexing.refresh import without_ordinals
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.indexing.spark import opens
 from skipping.indexing.spark_reader import ReaderBuild
@@ -95,7 +96,7 @@ if step == "make":
     # What an executor makes of it, and both of Spark's readers, which the session's keys open, too.
     pairs = current_columns(index.definition, index.table.columns())
     work = [Work(i, column, i.provider()) for i, column in pairs]
-    numbered = unnumbered(listed).set_column(0, "ordinal", [list(range(len(listed)))])
+    numbered = without_ordinals(listed).set_column(0, "ordinal", [list(range(len(listed)))])
     batch = numbered.combine_chunks().to_batches()[0]
     direct = spelled(sketch_files(batch, work, locate=storage, at_once=4))
     for source in (WholeFileBuild, ReaderBuild):

@@ -21,7 +21,7 @@ from providers.predicate import Leaf
 from skipping.advise.sample import COUNTED, KEYS, Sample, some_of
 from skipping.indexing.expressions import ExpressionBuild
 from skipping.indexing.parquet_columns import indexed_domain
-from skipping.indexing.refresh import unnumbered
+from skipping.indexing.refresh import without_ordinals
 from skipping.indexing.sketch import Work
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
@@ -47,7 +47,7 @@ def measure_expression(
     if not len(files):
         return Sample(tuple(work), pa.table({}), 0)
     ordinals = pa.array(range(len(files)), pa.int64())
-    numbered = unnumbered(files).set_column(0, IDENTITY.field(0), ordinals)
+    numbered = without_ordinals(files).set_column(0, IDENTITY.field(0), ordinals)
     began = perf_counter_ns()
     made = pa.concat_tables(list(ExpressionBuild(spark, dated=dated)(numbered, everything)))
     took = (perf_counter_ns() - began) // len(files)

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import find_prunable
 from providers.predicate import Predicate, leaves
-from skipping.indexing.refresh import current_columns
+from skipping.indexing.column_sync import current_columns
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.lookup.translate import PredicateTranslator, QueryColumn
 from skipping.model.definition import Definition

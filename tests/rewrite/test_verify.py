@@ -15,7 +15,7 @@ from providers.errors import SkippingError, WrongAnswer
 from rewrite.bridge.install import find_hooks
 from rewrite.bridge.shadow import Shadow
 from skipping import SkippingIndex
-from skipping.indexing.refresh import current_columns
+from skipping.indexing.column_sync import current_columns
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.stores import IDENTITY
 from tests.rewrite.differential import make_table, settings

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
-from skipping.indexing.refresh import current_columns
+from skipping.indexing.column_sync import current_columns
 from skipping.stores import identities
 from skipping.stores.sqlite.store import SqliteStore
 

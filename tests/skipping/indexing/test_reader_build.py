@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from skipping.indexing.column_sync import current_columns
 from skipping.indexing.definitions import number_columns
-from skipping.indexing.refresh import current_columns
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.indexing.spark_reader import ReaderBuild
 from skipping.indexing.whole_files import WholeFileBuild

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import skipping.indexing.spark as building
 from providers.errors import Conflict
 from skipping import SkippingIndex
-from skipping.indexing.refresh import unnumbered
+from skipping.indexing.refresh import without_ordinals
 from skipping.indexing.sketch import Work
 from skipping.indexing.spark import SparkBuild
 from skipping.model.definition import IndexedColumn
@@ -220,7 +220,7 @@ def test_batches_are_small_where_entries_are_large(
 ) -> None:
     grow(spark, tmp_path, 0, files=40)
     table = open_table(spark, f"delta.`{tmp_path}/t`")
-    files = unnumbered(table.files())
+    files = without_ordinals(table.files())
     indexed = IndexedColumn(0, "id", "id", "bigint", "VALUE_LIST")
     work = [Work(indexed, table.columns()["id"], indexed.provider())]
     monkeypatch.setattr(building, "READ", 1)

@@ -12,7 +12,7 @@ import pytest
 from providers import And, Between, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.predicate import map_leaves
 from rewrite.bridge.messages import Reader
-from skipping.indexing.refresh import _without_unknown_parts
+from skipping.indexing.refresh import _drop_unknown_parts
 from skipping.indexing.sketch import Work, entry_schema, sketch_files
 from skipping.lookup.binding import Binding
 from skipping.lookup.lookup import Lookup, LookupResult
@@ -49,7 +49,7 @@ def built(
     files = pa.RecordBatch.from_pylist(rows, IDENTITY)
     entries = pa.Table.from_batches([sketch_files(files, work)])
     assert entries.schema == entry_schema(work)
-    entries = _without_unknown_parts(entries, work)
+    entries = _drop_unknown_parts(entries, work)
     store.write("i", entries, revision=revision)
     return definition, entries
 
