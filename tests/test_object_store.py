@@ -32,9 +32,8 @@ from skipping.indexing.column_sync import current_columns
 from skipping.indexing.refresh import without_ordinals
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.indexing.spark import opens
-from skipping.indexing.spark_reader import ReaderBuild
+from skipping.indexing import spark_reader
 from skipping.indexing.storage import session_storage
-from skipping.indexing.whole_files import WholeFileBuild
 from tests.rewrite.differential import skips
 from tests.skipping.indexing.test_reader_build import spelled
 from tests.skipping.export import export, scratch
@@ -93,15 +92,16 @@ if step == "make":
     assert list(storage.opened) == [f"s3a://{bucket}"] and not storage.beyond
     assert opens(path, storage)
     reads()
-    # What an executor makes of it, and both of Spark's readers, which the session's keys open, too.
+    # What an executor makes of it, and the driver and Spark's reader with the session's keys, too.
     pairs = current_columns(index.definition, index.table.columns())
     work = [Work(i, column, i.provider()) for i, column in pairs]
     numbered = without_ordinals(listed).set_column(0, "ordinal", [list(range(len(listed)))])
     batch = numbered.combine_chunks().to_batches()[0]
     direct = spelled(sketch_files(batch, work, locate=storage, at_once=4))
-    for source in (WholeFileBuild, ReaderBuild):
-        (made,) = source(spark)(numbered, work)
-        assert spelled(made) == direct, source
+    for small in (spark_reader._SMALL, 0):
+        spark_reader._SMALL = small
+        (made,) = spark_reader.ReaderBuild(spark)(numbered, work)
+        assert spelled(made) == direct, small
     assert all(row["s1_known"] == "True" for row in direct)
     # The same files where Python opens them: the other source of a build.
     read = SkippingIndex.create(spark, f"delta.`{files}/t`", KINDS)

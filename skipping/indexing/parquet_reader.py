@@ -160,21 +160,9 @@ def _guarded(
         yield from _failed(columns, error)
 
 
-def read_content(
-    content: pa.Buffer,
-    columns: Sequence[TableColumn],
-    *,
-    size: int,
-    found: int | None = None,
-    modified: int | None = None,
-) -> Iterator[Part]:
-    """Read the columns of a file whose bytes are all here; in all else as `read_columns`.
-
-    `found` is the file's time in nanoseconds when they were fetched, looked at with `modified`.
-    """
+def read_content(content: bytes, columns: Sequence[TableColumn], *, size: int) -> Iterator[Part]:
+    """Read the columns of a file from its bytes, as `read_columns` does from its path."""
     try:
-        if modified is not None:
-            require_settled(found or 0, modified)
         if len(content) != size:
             raise UnknownError(f"it has {len(content)} bytes, the table says {size}")
         yield from _read(pa.BufferReader(content), columns, local=True)

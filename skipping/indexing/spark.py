@@ -21,7 +21,6 @@ from skipping.indexing.sketch import Work, entry_schema, is_unread, make_entries
 from skipping.indexing.spark_reader import ReaderBuild
 from skipping.indexing.storage import Storage, root_of, session_storage
 from skipping.indexing.tasks import as_task
-from skipping.indexing.whole_files import SMALL, WholeFileBuild
 from skipping.tables.filesystem import Locate, locate
 
 __all__ = ["SparkBuild", "opens"]
@@ -45,8 +44,8 @@ _HELD = 1 << 30
 class SparkBuild:
     """Builds in tasks of a Spark session, a job for each batch of files.
 
-    Python opens the files itself, as the session's configuration says, which is the fastest. Those
-    that it cannot open are left to Spark, which fetches small ones whole, and columns of others.
+    Python opens the files with the session's credentials, which is fastest. Spark reads the files
+    that Python cannot open.
     """
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
@@ -103,19 +102,9 @@ class SparkBuild:
         yield from self._by_spark(entries.filter(left).select(files.column_names), work)
 
     def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """What Python cannot open, or could not read: fetched by Spark, or read by it."""
-        small = pc.less_equal(files["size"], SMALL)
-        large = [files.filter(pc.invert(small))]
-        if pc.any(small).as_py():
-            for entries in WholeFileBuild(self._spark, dated=self._dated)(
-                files.filter(small), work
-            ):
-                left = is_unread(entries, work)
-                yield entries.filter(pc.invert(left))
-                large.append(entries.filter(left).select(files.column_names))
-        rest = pa.concat_tables(large)
-        if len(rest):
-            yield from ReaderBuild(self._spark, dated=self._dated)(rest, work)
+        """Sketch files that Python cannot open, or could not read."""
+        if len(files):
+            yield from ReaderBuild(self._spark, dated=self._dated)(files, work)
 
     def _batch(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
         dated = self._dated

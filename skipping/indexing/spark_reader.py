@@ -1,8 +1,9 @@
-"""The second source of a build where files are large: Spark's own Parquet reader.
+"""Sketch files that Python cannot open: the driver fetches footers, Spark reads the columns.
 
-It reads the same files by path, never through a table's relation, which would leave out deleted
-rows. What a column is in each file is found in the footer, as by the first source; the two make
-equal sketches. No row is shuffled: a task reads whole files, one after the other.
+The session's Hadoop file systems open the files by path. A table's own relation would leave out
+deleted rows. The driver finds the columns in each footer, as Python's reader does, so both make
+equal sketches. It sketches a small file itself: all of it comes with the footer, which costs fewer
+requests than a task would need. No row is shuffled: a task reads complete files, one by one.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from skipping.indexing.parquet_reader import (
     find_place,
     is_read,
     parts_of,
+    read_content,
     require_settled,
     stored,
     unread_parts,
 )
-from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch
+from skipping.indexing.sketch import Read, Work, entry_schema, make_entries, sketch
 from skipping.indexing.tasks import as_task
 from skipping.parser.literals import quote
 from skipping.tables import TableColumn
@@ -47,7 +49,10 @@ __all__ = ["Footer", "ReaderBuild", "quoted"]
 _TAIL = 1 << 16
 """Bytes that most footers fit in."""
 
-_AT_ONCE = 16
+_SMALL = 1 << 20
+"""Bytes of a file up to which the driver sketches it."""
+
+_THREADS = 16
 _DAY = 86_400_000_000
 
 _SETTINGS = {
@@ -63,13 +68,15 @@ _SETTINGS = {
 class Footer:
     """A file's path as Hadoop has it, number of rows, time in nanoseconds, place of each column.
 
-    Iceberg's locations may be without a scheme, which Hadoop's never are.
+    Iceberg's locations may be without a scheme, which Hadoop's never are. `sketches` are those of a
+    small file.
     """
 
     path: str
     rows: int
     modified: int
     places: Mapping[str, Place]
+    sketches: Mapping[str, Any] | None = None
 
     @property
     def found(self) -> list[Found]:
@@ -98,18 +105,20 @@ class ReaderBuild:
             yield self._batch(files.slice(start, batch).to_pylist(), work)
 
     def _batch(self, files: Sequence[dict[str, Any]], work: Sequence[Work]) -> pa.Table:
-        columns = self._columns(work)
+        columns = list(self._columns(work).values())
         hadoop = self._spark._jsparkSession.sessionState().newHadoopConf()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            footers = list(
-                pool.map(lambda file: self._footer(hadoop, file, list(columns.values())), files)
-            )
+        with ThreadPoolExecutor(_THREADS) as pool:
+            footers = list(pool.map(lambda file: self._footer(hadoop, file, columns, work), files))
         rows = []
         groups: dict[object, list[tuple[dict[str, Any], Footer]]] = {}
         for file, footer in zip(files, footers, strict=True):
-            if footer is not None and footer.rows and (footer.found or self._reads_all):
+            if footer is None:
+                continue
+            if footer.sketches is not None:
+                rows.append({**file, **footer.sketches})
+            elif footer.rows and (footer.found or self._reads_all):
                 groups.setdefault(footer.shape, []).append((file, footer))
-            elif footer is not None:
+            else:
                 rows.append({**file, **self._sketch(file, footer, work, ())})
         made = pa.concat_tables(
             [
@@ -119,7 +128,7 @@ class ReaderBuild:
         )
         stay = {f["path"] for f, footer in zip(files, footers, strict=True) if footer is not None}
         if self._dated:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
+            with ThreadPoolExecutor(_THREADS) as pool:
                 same = pool.map(
                     lambda pair: self._is_same(hadoop, *pair), zip(files, footers, strict=True)
                 )
@@ -165,7 +174,11 @@ class ReaderBuild:
         return read.select("_metadata.file_path", *leaves)
 
     def _footer(
-        self, hadoop: Any, file: Mapping[str, Any], columns: Sequence[TableColumn]
+        self,
+        hadoop: Any,
+        file: Mapping[str, Any],
+        columns: Sequence[TableColumn],
+        work: Sequence[Work],
     ) -> Footer | None:
         """None for a file that is not there, or not as the table lists it."""
         try:
@@ -177,14 +190,17 @@ class ReaderBuild:
                 require_settled(modified, file["stamp"])
             # With its status it is not asked for again.
             stream = system.openFile(path).withFileStatus(status).build().get()
+            is_small = size <= _SMALL and not self._reads_all
             try:
-                footer = pq.ParquetFile(pa.BufferReader(self._tail(stream, size)))
+                tail = self._tail(stream, size, size if is_small else _TAIL)
             finally:
                 stream.close()
+            name = str(status.getPath().toString())
+            if is_small:
+                return Footer(name, 0, modified, {}, sketch(file, work, _reader(tail)))
+            footer = pq.ParquetFile(pa.BufferReader(tail))
             places = {column.identity: _place(footer, column) for column in columns}
-            return Footer(
-                str(status.getPath().toString()), footer.metadata.num_rows, modified, places
-            )
+            return Footer(name, footer.metadata.num_rows, modified, places)
         except (Py4JError, PySparkException, UnknownError, pa.ArrowException, OSError):
             return None
 
@@ -194,15 +210,17 @@ class ReaderBuild:
         system = path.getFileSystem(hadoop)
         return path, system, system.getFileStatus(path)
 
-    def _tail(self, stream: Any, size: int) -> bytes:
-        """The end of a Parquet file, as a file without any data."""
+    def _tail(self, stream: Any, size: int, first: int) -> bytes:
+        """Return the end of a Parquet file, as a file without data; at first, fetch some bytes."""
         jvm: Any = self._spark._jvm
 
         def last(n: int) -> bytes:
             stream.seek(max(size - n, 0))
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, min(n, size)))
 
-        end = last(_TAIL)
+        end = last(first)
+        if len(end) == size:
+            return end
         length = int.from_bytes(end[-8:-4], "little") + 8
         if length > len(end):
             end = last(length)
@@ -273,6 +291,13 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
         # Spark has rebased these by a time zone of its own, up to and past the limit.
         return replace(place, oldest=place.oldest + _DAY)
     return place
+
+
+def _reader(content: bytes) -> Read:
+    def read(file: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
+        return read_content(content, columns, size=file["size"])
+
+    return read
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -4,9 +4,8 @@ With `storage` as the first argument: from an object store, by each source of va
 of a request, files of these rows and files of 50. For each source: its time to Spark's, ms
 a file, and by how much the driver's memory grew meanwhile.
 
-direct     Python opens the files, with what the session knows
-whole      Spark fetches whole files, small ones
-columns    Spark's own Parquet reader
+direct     Python opens the files, with the session's credentials
+columns    Spark opens them; the driver sketches small files, Spark reads columns of the others
 
 ours       MIN_MAX and VALUE_LIST of each column, by `skipping.indexing.spark`
 read       Spark reads the same columns and throws them away
@@ -30,7 +29,6 @@ from pyspark.sql import functions as F
 from skipping.indexing.sketch import Build, Work
 from skipping.indexing.spark import SparkBuild
 from skipping.indexing.spark_reader import ReaderBuild
-from skipping.indexing.whole_files import WholeFileBuild
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
 from skipping.tables.open import open_table
@@ -154,7 +152,6 @@ def _drop(frame: DataFrame) -> None:
 
 SOURCES: dict[str, Callable[[SparkSession], Build]] = {
     "direct": SparkBuild,
-    "whole": WholeFileBuild,
     "columns": ReaderBuild,
 }
 STORED = ("k", "city")

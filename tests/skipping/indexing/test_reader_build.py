@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from skipping.indexing import spark_reader
 from skipping.indexing.column_sync import current_columns
 from skipping.indexing.definitions import number_columns
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.indexing.spark_reader import ReaderBuild
-from skipping.indexing.whole_files import WholeFileBuild
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
@@ -64,12 +64,15 @@ def listed(paths: list[Path], *, dated: bool = False) -> pa.Table:
 def both(
     spark: SparkSession, files: pa.Table, work: list[Work]
 ) -> tuple[list[object], list[object]]:
-    direct = sketch_files(files.combine_chunks().to_batches()[0], work)
-    (by_reader,) = ReaderBuild(spark)(files, work)
-    (whole,) = WholeFileBuild(spark)(files, work)
-    assert direct.schema == by_reader.schema == whole.schema
-    assert spelled(whole) == spelled(pa.Table.from_batches([direct]))
-    return spelled(pa.Table.from_batches([direct])), spelled(by_reader)
+    """Entries by Python's reader, which the driver's are equal to, and by Spark's."""
+    direct = pa.Table.from_batches([sketch_files(files.combine_chunks().to_batches()[0], work)])
+    (small,) = ReaderBuild(spark)(files, work)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_reader, "_SMALL", 0)
+        (by_spark,) = ReaderBuild(spark)(files, work)
+    assert direct.schema == small.schema == by_spark.schema
+    assert spelled(small) == spelled(direct)
+    return spelled(direct), spelled(by_spark)
 
 
 def spelled(entries: pa.Table) -> list[object]:
@@ -155,9 +158,11 @@ def test_columns_of_delta_tables(spark: SparkSession, mode: str) -> None:
     spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.parametrize("small", [0, spark_reader._SMALL])
 def test_files_that_change_or_are_young_are_left_for_the_next_time(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
+    monkeypatch.setattr(spark_reader, "_SMALL", small)
     for name in ("old", "young", "changed", "gone"):
         pq.write_table(pa.table({"k": [1, 2]}), tmp_path / f"{name}.parquet")
         os.utime(tmp_path / f"{name}.parquet", (1e9, 1e9))
@@ -167,9 +172,8 @@ def test_files_that_change_or_are_young_are_left_for_the_next_time(
     (tmp_path / "gone.parquet").unlink()
     work = work_on(Columns([TableColumn("k", "k", "bigint", PhysicalColumn(("k",)))]))
     (entries,) = ReaderBuild(spark, dated=True)(files, work)
-    (whole,) = WholeFileBuild(spark, dated=True)(files, work)
     direct = sketch_files(files.combine_chunks().to_batches()[0], work, dated=True)
-    for made in (entries, whole, pa.Table.from_batches([direct])):
+    for made in (entries, pa.Table.from_batches([direct])):
         known = {Path(r["path"]).stem: r["s1_known"] for r in made.to_pylist()}
         assert known == {"old": True, "young": None, "changed": None, "gone": None}
 
