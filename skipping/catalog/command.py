@@ -20,8 +20,9 @@ import uvicorn
 from providers.errors import SettingError, SkippingError
 from skipping.catalog.connections import Protocol
 from skipping.catalog.indexes import Indexes
+from skipping.catalog.limits import Limits
 from skipping.catalog.memory import hide_memory
-from skipping.catalog.service import Limits, application
+from skipping.catalog.service import application
 from skipping.catalog.upstream import Upstream
 from skipping.catalog.workers import Bounds, Workers
 from skipping.config.settings import PREFIX, Settings, variable

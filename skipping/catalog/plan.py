@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -102,19 +102,24 @@ class Contents:
         return Reading.of(self.metadata, selected=frozenset(), case_sensitive=False)
 
     @cached_property
+    def referenced(self) -> Sequence[Snapshot]:
+        """The snapshots that branches and tags refer to, each once."""
+        # Not `snapshot_by_id`, which looks through all snapshots for each of them.
+        ids = {ref.snapshot_id for ref in self.metadata.refs.values()}
+        return [each for each in self.metadata.snapshots if each.snapshot_id in ids]
+
+    @cached_property
     def unplanned(self) -> str | None:
         """Why its scans are better planned by clients, if so; plans for it are right all the same.
 
         By what the writers of its snapshots say, some of which say nothing.
         """
-        metadata = self.metadata
-        for ref in metadata.refs.values():
-            snapshot = metadata.snapshot_by_id(ref.snapshot_id)
-            summary = None if snapshot is None else snapshot.summary
+        for snapshot in self.referenced:
+            summary = snapshot.summary
             said = {} if summary is None else summary.additional_properties
             if said.get("total-equality-deletes", "0") != "0":
                 return "equality deletes"
-            if metadata.format_version > 2 and said.get("total-delete-files", "0") != "0":
+            if self.metadata.format_version > 2 and said.get("total-delete-files", "0") != "0":
                 return "deletion vectors"
         return "partition columns of one name" if self.names.unclear else None
 

@@ -14,7 +14,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from anyio.from_thread import run_sync as run_in_loop
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -33,21 +33,34 @@ from skipping.catalog.bounded import TooManyParts, read_json
 from skipping.catalog.connections import client_of
 from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.handles import Handles, Invalid
+from skipping.catalog.http import (
+    ForwardedResponse,
+    TooMuch,
+    drop_headers,
+    error_response,
+    find_fault,
+    forward,
+    has_body,
+    hash_caller,
+    hash_payer,
+    json_response,
+    read_body,
+    refuse,
+    replace_body,
+)
 from skipping.catalog.indexes import Answer, Indexes
+from skipping.catalog.limits import ByteLedger, Limits, PlanSlots, RequestSlots
 from skipping.catalog.storage import Storage, storage
 from skipping.catalog.upstream import (
-    HOPS,
     Headers,
     TooLarge,
     Unreachable,
     Upstream,
-    end_to_end,
-    hops,
     whole,
 )
 from skipping.catalog.workers import Job, Workers, check_tasks
 
-__all__ = ["Limits", "application"]
+__all__ = ["application"]
 
 log = logging.getLogger("skipping")
 
@@ -83,77 +96,26 @@ _PLAIN = (b"accept-encoding", b"identity")
 _PARTS = 4_000_000
 """Of the JSON of a loaded table: 400 MB of Python objects."""
 
-_ANYBODY = frozenset(
-    b"accept accept-encoding accept-language cache-control content-encoding content-length "
-    b"content-type date expect host idempotency-key if-modified-since if-none-match origin pragma "
-    b"range referer traceparent tracestate user-agent x-client-git-commit-short x-client-version "
-    b"x-correlation-id x-iceberg-access-delegation x-request-id".split()
-)
-"""Headers that do not identify a caller. All others do."""
-
 _MODE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is done at a time: requests in all and of one client, and plans.
-
-    `held` are the bytes of requests and answers that are in memory at a time, in all and of one
-    client, and `metadata` those of a loaded table whose scans are planned here. Seconds that a
-    request, or the upstream's answer, may take to come, an answer to be taken, and a plan to wait.
-    """
-
-    requests: int = 256
-    of_one_client: int = 64
-    plans: int = 4
-    metadata: int = 64 << 20
-    held: int = 512 << 20
-    held_of_one_client: int = 160 << 20
-    receiving: float = 60.0
-    sending: float = 300.0
-    waiting: float = 60.0
-
-
-class _TooMuch(Exception):
-    """A body that is longer than what is taken."""
-
-
-class _Ledger:
-    """The bytes that a request holds; `held` are those of all requests by client."""
-
-    def __init__(self, client: str, held: dict[str, int], limits: Limits) -> None:
-        self._client, self._held, self._limits = client, held, limits
-        self._bytes = 0
-
-    def take(self, size: int) -> None:
-        """Count bytes; raises Refused if there are too many."""
-        mine = self._held.get(self._client, 0) + size
-        limits = self._limits
-        if mine > limits.held_of_one_client or sum(self._held.values()) + size > limits.held:
-            message = "too many bytes of requests at a time"
-            raise Refused(503, "ServiceUnavailableException", message)
-        self._held[self._client] = mine
-        self._bytes += size
-
-    def close(self) -> None:
-        """Count them no more."""
-        if self._bytes:
-            self._held[self._client] -= self._bytes
-            if not self._held[self._client]:
-                del self._held[self._client]
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _ClientRequest:
     """A request, the bytes it holds, and its caller: a digest of the headers that identify one.
 
     `payer` is whose places it takes. Whoever has a token may add headers, and be another caller.
     """
 
     request: Request
-    ledger: _Ledger
+    ledger: ByteLedger
     caller: bytes
     payer: bytes
+
+    @classmethod
+    def of(cls, request: Request, ledger: ByteLedger) -> _ClientRequest:
+        """Read the caller from the headers."""
+        caller = hash_caller(request.headers.raw)
+        return cls(request, ledger, caller, hash_payer(request.headers.raw, caller))
 
     @property
     def headers(self) -> Headers:
@@ -192,10 +154,8 @@ class _Service:
         self._io = io
         self._limits = limits
         self._handles = Handles(key)
-        self._under_way: dict[str, int] = {}
-        self._held: dict[str, int] = {}
-        self._plans = anyio.CapacityLimiter(limits.plans)
-        self._plans_of: dict[bytes, anyio.CapacityLimiter] = {}
+        self._requests = RequestSlots(limits)
+        self._plans = PlanSlots(limits)
         self._threads = anyio.CapacityLimiter(2 * limits.plans)
         self._parsing = anyio.CapacityLimiter(2)
 
@@ -203,53 +163,44 @@ class _Service:
         """Whatever is asked; it counts until the last byte is sent."""
         request = Request(scope, receive)
         client = client_of(request.client.host) if request.client is not None else ""
-        busy = sum(self._under_way.values()) >= self._limits.requests
-        if busy or self._under_way.get(client, 0) >= self._limits.of_one_client:
-            full = _error(503, "ServiceUnavailableException", "too many requests at a time")
-            return await full(scope, receive, send)
-        self._under_way[client] = self._under_way.get(client, 0) + 1
-        ledger = _Ledger(client, self._held, self._limits)
-        try:
-            caller = _caller(request.headers.raw)
-            payer = _payer(request.headers.raw, caller)
-            response = await self._said(_Asked(request, ledger, caller, payer))
+        with ExitStack() as stack:
+            try:
+                ledger = stack.enter_context(self._requests.admit(client))
+            except Refused as refused:
+                return await refuse(refused)(scope, receive, send)
+            response = await self._respond(_ClientRequest.of(request, ledger))
             with anyio.move_on_after(self._limits.sending):
                 await response(scope, receive, send)
-        finally:
-            ledger.close()
-            self._under_way[client] -= 1
-            if not self._under_way[client]:
-                del self._under_way[client]
 
-    async def _said(self, asked: _Asked) -> Response:
+    async def _respond(self, asked: _ClientRequest) -> Response:
         """The answer, or what is wrong, as the specification has it."""
         try:
             return await self._answer(asked)
-        except _TooMuch:
-            return _error(413, "BadRequestException", "the request is too large")
+        except TooMuch:
+            return error_response(413, "BadRequestException", "the request is too large")
         except TimeoutError:
-            return _error(408, "BadRequestException", "the request took too long to come")
+            return error_response(408, "BadRequestException", "the request took too long to come")
         except Refused as refused:
-            return _error(refused.status, refused.kind, refused.message)
+            return refuse(refused)
         except Unreachable as error:
-            return _error(502, "ServiceFailureException", f"the catalog behind: {error}")
+            return error_response(502, "ServiceFailureException", f"the catalog behind: {error}")
         except PermissionError as error:
             said = f"{error}: use scan-planning-mode=client"
-            return _error(406, "UnsupportedOperationException", said)
+            return error_response(406, "UnsupportedOperationException", said)
         except SkippingError as error:
-            return _error(500, "ServiceFailureException", str(error))
+            return error_response(500, "ServiceFailureException", str(error))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:  # a fault of ours, which clients read as they read the others
             log.exception("request failed: error=%s", type(error).__name__)
-            return _error(500, "ServiceFailureException", "the request failed")
+            return error_response(500, "ServiceFailureException", "the request failed")
 
-    async def _answer(self, asked: _Asked) -> Response:
+    async def _answer(self, asked: _ClientRequest) -> Response:
         request = asked.request
-        wrong = _wrong(asked.headers)
+        wrong = find_fault(asked.headers)
         if wrong is not None:
             # Where its body ends two readers may not agree, so no other request may follow.
-            refused = _error(400, "BadRequestException", wrong)
+            refused = error_response(400, "BadRequestException", wrong)
             refused.headers["connection"] = "close"
             return refused
         path = request.scope["raw_path"].decode("latin-1")
@@ -259,17 +210,16 @@ class _Service:
         changes = request.method == "GET" and (path == "/v1/config" or table is not None)
         headers = asked.headers
         if changes:
-            headers = [*_without(headers, _UNSENT[:1]), _PLAIN]
-        has_body = any(key.lower() in _BODY and value != b"0" for key, value in headers)
-        body = self._parts(request, _REQUEST_BYTES) if has_body else None
+            headers = [*drop_headers(headers, _UNSENT[:1]), _PLAIN]
+        body = self._read_body(request, _REQUEST_BYTES) if has_body(headers) else None
         answer = await self._send(request, headers, body)
         if not changes or answer.status_code != 200:
-            return _forwarded(answer)
+            return forward(answer)
         try:
             text = await self._whole(answer, asked)
         except TooLarge as large:
             # As it came: it does not say who plans, so only who goes by `v1/config` asks here.
-            return _forwarded(answer, large.rest)
+            return forward(answer, large.rest)
         said = await run_sync(_object, text, limiter=self._parsing)
         if said is None:
             changed = text
@@ -277,31 +227,12 @@ class _Service:
             changed = _configured(said)
         else:
             changed = await self._with_mode(asked, table[1], said)
-        kept = _without(answer.headers.raw, (b"content-encoding", b"content-length"))
-        made = Response(changed)
-        made.raw_headers = [
-            *end_to_end(kept),
-            (b"content-length", str(len(changed)).encode()),
-        ]
-        return made
+        return replace_body(answer, changed)
 
-    async def _parts(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """The body as it comes; raises _TooMuch, and TimeoutError if it does not come."""
-        if int(request.headers.get("content-length", 0)) > most:
-            raise _TooMuch
-        size, end = 0, anyio.current_time() + self._limits.receiving
-        stream = request.stream()
-        while True:
-            with anyio.fail_after(end - anyio.current_time()):
-                part = await anext(stream, None)
-            if part is None:
-                return
-            size += len(part)
-            if size > most:
-                raise _TooMuch
-            yield part
+    def _read_body(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        return read_body(request, most, self._limits.receiving)
 
-    async def _whole(self, answer: httpx.Response, asked: _Asked) -> bytes:
+    async def _whole(self, answer: httpx.Response, asked: _ClientRequest) -> bytes:
         """The upstream's answer; raises Unreachable, TooLarge and Refused."""
         try:
             with anyio.fail_after(self._limits.receiving):
@@ -328,7 +259,7 @@ class _Service:
         except ValueError:
             raise Refused(400, "BadRequestException", "no path of a catalog") from None
 
-    async def _with_mode(self, asked: _Asked, path: str, said: dict[str, Any]) -> bytes:
+    async def _with_mode(self, asked: _ClientRequest, path: str, said: dict[str, Any]) -> bytes:
         """A loaded table that says who plans its scans; as it came if that cannot be told."""
         try:
             table = await run_sync(self._opened, asked.caller, path, said, limiter=self._parsing)
@@ -347,7 +278,7 @@ class _Service:
 
         return await run_sync(write, limiter=self._parsing)
 
-    async def _is_planned(self, asked: _Asked, table: _Loaded) -> bool:
+    async def _is_planned(self, asked: _ClientRequest, table: _Loaded) -> bool:
         """Whether scans of a table are planned here: it has an index, and can be read."""
         if await run_sync(self._indexes.of, table.stated, table.io, limiter=self._threads) is None:
             return False
@@ -362,12 +293,12 @@ class _Service:
         # A table may have a hundred thousand snapshots: this is not for the thread of all requests.
         return await run_sync(may_read, limiter=self._threads)
 
-    async def _load(self, asked: _Asked, path: str) -> _Loaded | Response:
+    async def _load(self, asked: _ClientRequest, path: str) -> _Loaded | Response:
         """The table, as the upstream gives it to whoever asks, or its refusal."""
-        headers = [*_without(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
+        headers = [*drop_headers(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
         answer = await self._send(asked.request, headers, None, path.encode("latin-1"))
         if answer.status_code != 200:
-            return _forwarded(answer)
+            return forward(answer)
         most = self._limits.metadata >> 20
         try:
             text = await self._whole(answer, asked)
@@ -398,26 +329,26 @@ class _Service:
         stated = {name: str(metadata.get(name) or "") for name in ("table-uuid", "location")}
         return _Loaded(caller, path, stated, json.dumps(metadata).encode(), io)
 
-    async def _planned(self, asked: _Asked, path: str, do: str) -> Response:
+    async def _planned(self, asked: _ClientRequest, path: str, do: str) -> Response:
         """A plan, or another page of one, for a caller who may load the table."""
         table = await self._load(asked, path)
         # Nothing is kept of the body of a caller who may not load the table.
         keeps = not isinstance(table, Response)
         parts: list[bytes] = []
         try:
-            async for part in self._parts(asked.request, _PLAN_BYTES):
+            async for part in self._read_body(asked.request, _PLAN_BYTES):
                 if keeps:
                     asked.ledger.take(len(part))
                     parts.append(part)
         except BaseException:
-            if isinstance(table, _Forwarded):
+            if isinstance(table, ForwardedResponse):
                 await table.close()
             raise
         if isinstance(table, Response):
             return table
         if do == "plan":
             _, (tasks,) = await self._ask(asked, table, "plan", b"".join(parts))
-            return _json(tasks)
+            return json_response(tasks)
         said = await run_sync(_object, b"".join(parts), limiter=self._parsing)
         if said is None:
             raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
@@ -426,12 +357,17 @@ class _Service:
             page = self._handles.open(path, handle if isinstance(handle, str) else "")
         except Invalid:
             message = "the plan task does not exist, or not any more"
-            return _error(404, "NoSuchPlanTaskException", message)
+            return error_response(404, "NoSuchPlanTaskException", message)
         _, (tasks,) = await self._ask(asked, table, "tasks", page)
-        return _json(tasks)
+        return json_response(tasks)
 
     async def _ask(
-        self, asked: _Asked, table: _Loaded, do: str, *parts: bytes, seconds: float | None = None
+        self,
+        asked: _ClientRequest,
+        table: _Loaded,
+        do: str,
+        *parts: bytes,
+        seconds: float | None = None,
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
         """What the worker of a caller and table answers, when it is the caller's turn.
 
@@ -457,54 +393,8 @@ class _Service:
                 tasks = _completed(tasks, [self._handles.seal(table.path, x) for x in made[1:]])
             return said, [tasks]
 
-        async with self._turn(asked.payer):
+        async with self._plans.take(asked.payer):
             return await run_sync(ask, limiter=self._threads)
-
-    @asynccontextmanager
-    async def _turn(self, payer: bytes) -> AsyncIterator[None]:
-        """A place to plan at: half of them at most are one caller's."""
-        places = max(1, self._limits.plans // 2)
-        mine = self._plans_of.setdefault(payer, anyio.CapacityLimiter(places))
-        try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._limits.waiting) as wait:
-                async with mine, self._plans:
-                    wait.deadline = float("inf")
-                    yield
-            if wait.cancelled_caught:
-                raise Refused(503, "ServiceUnavailableException", "too many plans at a time")
-        finally:
-            if not mine.borrowed_tokens and not mine.statistics().tasks_waiting:
-                self._plans_of.pop(payer, None)
-
-
-def _caller(headers: Headers) -> bytes:
-    """Return a digest of all headers that may identify the caller."""
-    digest = hashlib.sha256()
-    for key, value in sorted((key.lower(), value) for key, value in end_to_end(headers)):
-        if key not in _ANYBODY:
-            for each in (key, value):
-                digest.update(len(each).to_bytes(8, "big") + each)
-    return digest.digest()
-
-
-def _payer(headers: Headers, caller: bytes) -> bytes:
-    """Return a digest of the caller's token, or the caller if there is none."""
-    tokens = [value.split()[-1:] for key, value in headers if key.lower() == b"authorization"]
-    return hashlib.sha256(b"".join(tokens[0])).digest() if tokens else caller
-
-
-_BODY = (b"content-length", b"transfer-encoding")
-
-
-def _wrong(headers: Headers) -> str | None:
-    """What is wrong with the headers of a request, if something is."""
-    if {b"content-length", b"transfer-encoding"} <= {key.lower() for key, _ in headers}:
-        return "a request with Content-Length and Transfer-Encoding"
-    if sum(key.lower() == b"authorization" for key, _ in headers) > 1:
-        return "a request with two Authorization headers"
-    if not hops(headers) <= HOPS:
-        return "a Connection header that names another header of the request"
-    return None
 
 
 def application(
@@ -560,47 +450,3 @@ def _completed(tasks: bytes, handles: Sequence[str]) -> bytes:
     head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
     tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
     return b"".join([head, tasks[1:-1], tail])
-
-
-class _Forwarded(StreamingResponse):
-    """A body as it comes, whose connection is given back whoever stops."""
-
-    def __init__(self, answer: httpx.Response, body: AsyncIterator[bytes]) -> None:
-        super().__init__(body, status_code=answer.status_code)
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """Give the connection back, sent or not."""
-        with anyio.CancelScope(shield=True):
-            await self._answer.aclose()
-
-
-def _forwarded(answer: httpx.Response, begun: AsyncIterator[bytes] | None = None) -> Response:
-    """An answer as it came; `begun` is its body, if somebody began to read it."""
-    made = _Forwarded(answer, answer.aiter_raw() if begun is None else begun)
-    made.raw_headers = end_to_end(answer.headers.raw)
-    if length := answer.headers.get("content-length"):
-        made.raw_headers.append((b"content-length", length.encode()))
-    return made
-
-
-def _without(headers: Headers, names: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    return [(key, value) for key, value in headers if key.lower() not in names]
-
-
-def _json(text: bytes) -> Response:
-    return Response(text, media_type="application/json")
-
-
-def _error(status: int, kind: str, message: str) -> Response:
-    """As the specification has errors."""
-    said = {"error": {"message": message, "type": kind, "code": status}}
-    # In ASCII: a message may repeat half of a surrogate pair, which has no bytes in UTF-8.
-    text = json.dumps(said, separators=(",", ":"))
-    return Response(text, status_code=status, media_type="application/json")

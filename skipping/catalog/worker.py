@@ -97,9 +97,7 @@ class Worker:
 
     def _mode(self, table: Contents, _: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
         """Why scans are not planned here, and the lists of manifests that would be read."""
-        refs = table.metadata.refs.values()
-        snapshots = (table.metadata.snapshot_by_id(ref.snapshot_id) for ref in refs)
-        lists = {snapshot.manifest_list for snapshot in snapshots if snapshot is not None}
+        lists = {snapshot.manifest_list for snapshot in table.referenced}
         return {"unplanned": table.unplanned, "lists": list(lists)}, ()
 
     def _plan(

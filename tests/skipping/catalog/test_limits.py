@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,21 @@ import pytest
 import uvicorn
 from anyio.to_thread import run_sync
 from pyiceberg.expressions import AlwaysTrue
+from starlette.applications import Starlette
 
+from skipping import SkippingIndex
 from skipping.catalog import connections, filters
 from skipping.catalog.entries import Entries
 from skipping.catalog.filters import Names, read_filter
+from skipping.catalog.http import hash_payer
 from skipping.catalog.indexes import Indexes
-from skipping.catalog.service import Limits, _payer, application
-from skipping.catalog.storage import storage
+from skipping.catalog.limits import Limits
+from skipping.catalog.service import application
+from skipping.catalog.storage import Storage, storage
 from skipping.catalog.upstream import Upstream, leads_out
 from skipping.catalog.workers import Workers
 from skipping.config.settings import Settings
+from skipping.stores import IndexStore
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
 from tests.skipping.catalog.forged import Tables
@@ -35,17 +41,43 @@ from tests.skipping.catalog.running import FILES, client, make, planned, rows_of
 from tests.skipping.catalog.test_filters import metadata
 
 
+@asynccontextmanager
+async def calling(
+    uri: str, *, connections: int, store: IndexStore | None = None, **given: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service, which runs in this process in front of a catalog."""
+    upstream = Upstream(uri, ca=None, connections=connections, timeout=30)
+    indexes = Indexes(store or MemoryStore("none"), Settings())
+    transport = httpx.ASGITransport(
+        application(upstream, indexes, **given), client=("192.0.2.1", 1)
+    )
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        yield caller
+    await upstream.close()
+
+
+@contextmanager
+def serving(listening: socket.socket, app: Starlette, **options: Any) -> Iterator[None]:
+    """Run the service on a socket."""
+    config = uvicorn.Config(app, http=connections.Protocol, log_level="error", **options)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 def test_requests_at_a_time(behind: RestCatalog) -> None:
     """Those over the limit are told so, at once; the next ones are answered."""
     statuses: list[int] = []
 
     async def asked() -> None:
-        upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
-        indexes = Indexes(MemoryStore("limits"), Settings())
-        limits = Limits(requests=8, of_one_client=2)
-        app = application(upstream, indexes, limits=limits)
-        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        async with calling(
+            behind.uri, connections=4, limits=Limits(requests=8, of_one_client=2)
+        ) as caller:
 
             async def one() -> None:
                 statuses.append((await caller.get("/v1/config")).status_code)
@@ -56,7 +88,6 @@ def test_requests_at_a_time(behind: RestCatalog) -> None:
             assert sorted(statuses) == [200, 200, 503, 503, 503, 503]
             await one()
             assert statuses[-1] == 200
-        await upstream.close()
 
     anyio.run(asked)
 
@@ -67,15 +98,12 @@ def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
         await anyio.sleep(30)
 
     async def asked() -> None:
-        upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
-        indexes = Indexes(MemoryStore("stuck"), Settings())
-        app = application(upstream, indexes, limits=Limits(of_one_client=1, receiving=0.1))
-        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        async with calling(
+            behind.uri, connections=1, limits=Limits(of_one_client=1, receiving=0.1)
+        ) as caller:
             for _ in range(2):  # the place that it had is free again
                 answer = await caller.post("/v1/namespaces", content=stuck())
                 assert (answer.status_code, "took too long" in answer.text) == (408, True)
-        await upstream.close()
 
     anyio.run(asked)
 
@@ -96,12 +124,8 @@ def test_places_of_one_token(tmp_path: Path) -> None:
         start, close, ask = workers.start, workers.close, staticmethod(slow)
 
     async def asked(uri: str) -> None:
-        upstream = Upstream(uri, ca=None, connections=9, timeout=30)
         made: Any = Slow()
-        indexes = Indexes(MemoryStore("places"), Settings())
-        app = application(upstream, indexes, workers=made, limits=Limits(waiting=20))
-        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        async with calling(uri, connections=9, workers=made, limits=Limits(waiting=20)) as caller:
 
             async def plan(token: str, body: bytes, **headers: str) -> None:
                 headers["Authorization"] = token
@@ -117,7 +141,6 @@ def test_places_of_one_token(tmp_path: Path) -> None:
                 await plan("Bearer two", b"{}")
                 assert not reading.acquire(blocking=False), "a third place of one token"
                 go.set()
-        await upstream.close()
 
     try:
         said = lambda: tables.loaded("a")  # noqa: E731
@@ -129,7 +152,7 @@ def test_places_of_one_token(tmp_path: Path) -> None:
     assert set(answers.values()) == {200}
     assert len(answers) == 7
     spelled = (b"Bearer one", b"bearer  one ")
-    assert len({_payer([(b"Authorization", each)], each) for each in spelled}) == 1
+    assert len({hash_payer([(b"Authorization", each)], each) for each in spelled}) == 1
 
 
 def test_answers_that_are_not_taken_are_held(tmp_path: Path) -> None:
@@ -138,19 +161,18 @@ def test_answers_that_are_not_taken_are_held(tmp_path: Path) -> None:
     workers = Workers()
 
     async def asked(uri: str) -> None:
-        upstream = Upstream(uri, ca=None, connections=9, timeout=30)
-        indexes = Indexes(MemoryStore("held"), Settings())
-        limits = Limits(held_of_one_client=len(json.dumps(tables.loaded("a"))) + 600)
-        app = application(upstream, indexes, workers=workers, limits=limits)
-        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        async with calling(
+            uri,
+            connections=9,
+            workers=workers,
+            limits=Limits(held_of_one_client=len(json.dumps(tables.loaded("a"))) + 600),
+        ) as caller:
             path = "/v1/namespaces/db/tables/a/plan"
             headers = {"Authorization": "Bearer one"}
             many = await caller.post(path, content=b"{}", headers=headers)
             assert (many.status_code, "too many bytes" in many.text) == (503, True)
             none = json.dumps({"filter": {"type": "eq", "term": "k", "value": 9}})
             assert (await caller.post(path, content=none, headers=headers)).status_code == 200
-        await upstream.close()
 
     try:
         with forged_upstream({"a": lambda: tables.loaded("a")}, {"one": "a"}) as (uri, _):
@@ -272,20 +294,56 @@ def test_metadata_that_is_too_large_goes_to_the_client(behind: RestCatalog, codi
     path = f"/v1/namespaces/db/tables/large_{coding}"
 
     async def asked() -> None:
-        upstream = Upstream(behind.uri, ca=None, connections=1, timeout=30)
-        indexes = Indexes(MemoryStore("large"), Settings())
-        app = application(upstream, indexes, limits=Limits(metadata=3_000))
-        transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as caller:
+        async with calling(behind.uri, connections=1, limits=Limits(metadata=3_000)) as caller:
             headers = {"Accept-Encoding": coding}
             for _ in range(3):  # by the one connection that there is: it is given back
                 loaded = await caller.get(path, headers=headers)
                 assert loaded.json() == httpx.get(behind.uri + path).json()
                 plan = await caller.post(f"{path}/plan", json={}, headers=headers)
                 assert (plan.status_code, "expire snapshots" in plan.text) == (406, True)
-        await upstream.close()
 
     anyio.run(asked)
+
+
+def test_load_table_with_many_references_is_checked_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the few manifest lists that 100,000 tags name is checked once, in another thread."""
+    tables, store, workers = Tables(tmp_path), MemoryStore("references"), Workers()
+    SkippingIndex.create(tables.table("a"), "k VALUE_LIST", store=store)
+    loaded = tables.loaded("a")
+    snapshots = loaded["metadata"]["snapshots"]
+    loaded["metadata"]["refs"] |= {
+        f"tag{n}": {"snapshot-id": snapshots[n % len(snapshots)]["snapshot-id"], "type": "tag"}
+        for n in range(100_000)
+    }
+    checked: list[tuple[str, int]] = []
+    may_read = Storage.may_read
+
+    def recorded(self: Storage, location: str) -> bool:
+        checked.append((location, threading.get_ident()))
+        return may_read(self, location)
+
+    monkeypatch.setattr(Storage, "may_read", recorded)
+    monkeypatch.setattr("skipping.catalog.service._MODE_SECONDS", 300)  # of a busy machine
+
+    async def load(uri: str) -> int:
+        async with calling(uri, connections=4, store=store, workers=workers) as caller:
+            headers = {"Authorization": "Bearer one"}
+            answer = await caller.get("/v1/namespaces/db/tables/a", headers=headers, timeout=300)
+            config = answer.json()["config"]
+            assert (answer.status_code, config["scan-planning-mode"]) == (200, "server")
+        return threading.get_ident()
+
+    try:
+        with forged_upstream({"a": lambda: loaded}, {"one": "a"}) as (uri, _):
+            loop = anyio.run(load, uri)
+    finally:
+        workers.close()
+    assert sorted(location for location, _ in checked) == sorted(
+        snapshot["manifest-list"] for snapshot in snapshots
+    )
+    assert loop not in {thread for _, thread in checked}
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/config HTTP/1.1\r\nhost: x\r\n", b"G"])
@@ -297,26 +355,19 @@ def test_connections_that_ask_nothing_are_closed(
     upstream = Upstream(behind.uri, ca=None, connections=4, timeout=30)
     indexes = Indexes(MemoryStore("idle"), Settings())
     app = application(upstream, indexes)
-    server = uvicorn.Server(uvicorn.Config(app, http=connections.Protocol, log_level="error"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))
-        thread.start()
-        try:
-            for before in (b"", b"HEAD /v1/config HTTP/1.1\r\nhost: x\r\n\r\n"):
-                if before and not sent:
-                    continue  # that is uvicorn's own, of `timeout_keep_alive`
-                with socket.create_connection(listening.getsockname(), timeout=20) as line:
-                    if before:
-                        time.sleep(0.3)
-                        line.sendall(before)
-                        assert line.recv(1 << 16).startswith(b"HTTP/1.1 ")
-                    line.sendall(sent)
-                    begun = time.monotonic()
-                    assert line.recv(1) == b"", "closed"
-                    assert 0.1 < time.monotonic() - begun < 10
-        finally:
-            server.should_exit = True
-            thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as listening, serving(listening, app):
+        for before in (b"", b"HEAD /v1/config HTTP/1.1\r\nhost: x\r\n\r\n"):
+            if before and not sent:
+                continue  # that is uvicorn's own, of `timeout_keep_alive`
+            with socket.create_connection(listening.getsockname(), timeout=20) as line:
+                if before:
+                    time.sleep(0.3)
+                    line.sendall(before)
+                    assert line.recv(1 << 16).startswith(b"HTTP/1.1 ")
+                line.sendall(sent)
+                begun = time.monotonic()
+                assert line.recv(1) == b"", "closed"
+                assert 0.1 < time.monotonic() - begun < 10
 
 
 def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,23 +386,12 @@ def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listening, forged_upstream({}, {}) as (uri, _):
         app = application(Upstream(uri, ca=None, connections=4, timeout=30), indexes)
-        config = uvicorn.Config(
-            app, http=connections.Protocol, log_level="error", limit_concurrency=20
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=lambda: anyio.run(server.serve, [listening]))
-        thread.start()
-        lines: list[socket.socket] = []
-        try:
-            lines += [connect(1) for _ in range(40)]
+        with serving(listening, app, limit_concurrency=20), ExitStack() as lines:
+            first, *_ = [lines.enter_context(connect(1)) for _ in range(40)]
             assert is_served(2)
             assert is_served(1), "also for who has too many"
-            assert lines[0].recv(1) == b"", "the oldest is closed"
+            assert first.recv(1) == b"", "the oldest is closed"
             for host in range(3, 10):
-                lines += [connect(host) for _ in range(6)]
+                for _ in range(6):
+                    lines.enter_context(connect(host))
             assert is_served(20)
-        finally:
-            for line in lines:
-                line.close()
-            server.should_exit = True
-            thread.join()

@@ -6,11 +6,10 @@ import json
 import math
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyiceberg.expressions import And, LessThan
 
 from skipping.__main__ import main
 from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.forged import serve
 from tests.skipping.catalog.running import (
     FILES,
     ROWS,
@@ -74,15 +74,8 @@ def recorder(status: int = 200, answers: Any = None) -> Iterator[tuple[str, list
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/cat", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serve(Handler) as uri:
+        yield f"{uri}/cat", seen
 
 
 def test_what_it_says_of_itself(service: Service, behind: RestCatalog, base: Numbered) -> None:
