@@ -4,8 +4,8 @@ Reading manifests is nearly all of what a plan costs, so the files of a manifest
 list of files of a snapshot. A worker process has one cache for the one table and caller that it
 serves: no other table or caller can add files to it, or see them.
 
-Manifests are read as version 3 has them, which PyIceberg's own planner does not: without it nothing
-tells which deletion vector in a file is meant, and which row ids a file has.
+Manifests are read as version 3 here, because PyIceberg's planner does not
+(`pyiceberg_internals`).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _comparable(value: Any) -> Any:
 
 def _of(data: DataFile, name: str) -> Any:
     place = _PLACES[name]
-    return data._data[place] if len(data._data) > place else None
+    return data[place] if len(data) > place else None
 
 
 class _Deletes:
@@ -323,7 +323,7 @@ def _files(manifest: ManifestFile, content: bytes) -> Iterator[File]:
     """The live files of a manifest, with what they have from it."""
     names = [f.name for f in MANIFEST_LIST_FILE_SCHEMAS[3].fields]
     place = names.index("first_row_id")
-    row = manifest._data[place] if len(manifest._data) > place else None
+    row = manifest[place] if len(manifest) > place else None
     entries: Iterator[ManifestEntry] = read_records(
         content,
         MANIFEST_ENTRY_SCHEMAS[3],
@@ -335,7 +335,7 @@ def _files(manifest: ManifestFile, content: bytes) -> Iterator[File]:
             continue
         data, sequence = entry.data_file, entry.sequence_number
         data.spec_id = manifest.partition_spec_id
-        data._data[_PLACES["column_sizes"]] = None  # which no plan needs
+        data[_PLACES["column_sizes"]] = None  # no plan needs them
         if sequence is None:
             sequence = manifest.sequence_number
         first = _of(data, "first_row_id")

@@ -31,11 +31,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.expressions.visitors import (
-    _InclusiveMetricsEvaluator,
-    bind,
-    extract_field_ids,
-)
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
@@ -55,6 +51,7 @@ from skipping.catalog.entries import (
 from skipping.catalog.errors import Refused, unplanned
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import Mask, matching
+from skipping.catalog.pyiceberg_internals import InclusiveMetricsEvaluator
 from skipping.filters.pyiceberg import Reading, translate_pyiceberg
 from skipping.stores import identities
 from skipping.tables import Columns
@@ -250,7 +247,7 @@ class Planner:
         first: bool = False,
     ) -> Ordinals:
         """Of these files those whose bounds do not exclude a match; with `first`, one of them."""
-        within = _InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True)
+        within = InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True)
         bounds = TrustedBounds(table.metadata, extract_field_ids(within.expr))
         deadline = time.monotonic() + _EVALUATING
         kept: list[int] = []

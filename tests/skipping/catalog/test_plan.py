@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import struct
@@ -12,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyiceberg
 import pytest
+from pyiceberg import manifest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -31,6 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from skipping.catalog import pyiceberg_internals
 from skipping.catalog.entries import File, Files, _Deletes
 from skipping.catalog.errors import Refused
 from skipping.catalog.filters import read_filter
@@ -247,3 +251,16 @@ def test_another_tables_manifests_are_not_read_for_whoever_names_them(catalog: A
     moved = {"snapshots": snapshots, "location": theirs.location()}
     with pytest.raises(PermissionError, match="outside of the table's folder"):
         planner.plan(loaded(mine, **moved), {})
+
+
+def test_pyiceberg_reads_manifests_as_version_2() -> None:
+    """If this fails, PyIceberg may plan what `skipping.catalog.entries` reads itself."""
+    assert manifest.DEFAULT_READ_VERSION == 2
+
+
+def test_another_release_of_pyiceberg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyiceberg, "__version__", "0.13.1")
+    with pytest.raises(
+        ImportError, match=r"PyIceberg 0\.13\.1 is here, .* 0\.12 only: pip install"
+    ):
+        importlib.reload(pyiceberg_internals)
