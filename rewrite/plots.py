@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from rewrite.observe.explain import Explanation
 from rewrite.observe.history import history
-from skipping.lookup.scan_plan import ScanPlan, Step, format_bytes
+from skipping.lookup.scan_plan import FunnelStep, ScanPlan, format_bytes
 from skipping.plots import KEPT, PRUNED, format_count, new_axes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes
     return ax
 
 
-def _words(step: Step) -> str:
+def _words(step: FunnelStep) -> str:
     size = "" if step.bytes is None else f", {format_bytes(step.bytes)}"
     return f"{format_count(step.files or 0)}{size}"
 

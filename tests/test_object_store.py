@@ -31,7 +31,7 @@ from skipping import SkippingIndex
 from skipping.indexing.column_sync import current_columns
 from skipping.indexing.refresh import without_ordinals
 from skipping.indexing.sketch import Work, sketch_files
-from skipping.indexing.spark import opens
+from skipping.indexing.spark import can_open
 from skipping.indexing import spark_reader
 from skipping.indexing.storage import session_storage
 from tests.rewrite.differential import skips
@@ -87,10 +87,10 @@ if step == "make":
     index = SkippingIndex.create(spark, table, KINDS)
     listed = index.table.files()
     path = listed["path"][0].as_py()
-    assert not opens(path), "only the session can"
+    assert not can_open(path), "only the session can"
     storage = session_storage(spark, listed["path"])
     assert list(storage.opened) == [f"s3a://{bucket}"] and not storage.beyond
-    assert opens(path, storage)
+    assert can_open(path, storage)
     reads()
     # What an executor makes of it, and the driver and Spark's reader with the session's keys, too.
     pairs = current_columns(index.definition, index.table.columns())

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from providers.predicate import Predicate
-from skipping.advise.sampled_verification import recheck
+from skipping.advise.sampled_verification import verify_files
 from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition
@@ -136,7 +136,7 @@ class Shadow:
             return  # the name leads to another table by now
         # Only what the table lists is opened, not what the store says is a file of it.
         some = some.filter(find_identities(some, table.files()).is_valid())
-        found = recheck(
+        found = verify_files(
             some.select(["ordinal", "path", "size", "stamp", "partition"]),
             definition,
             table.columns(),

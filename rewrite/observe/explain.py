@@ -15,7 +15,7 @@ from providers.errors import SessionError
 from rewrite.bridge.install import Hooks, find_hooks
 from rewrite.observe.html import render
 from rewrite.observe.queries import active_session, plan_of
-from skipping.lookup.scan_plan import KeySet, ScanPlan, Step
+from skipping.lookup.scan_plan import FunnelStep, KeySet, ScanPlan
 from skipping.model.identifiers import hide_passwords, printable, shown_path
 from skipping.parser.lexer import first_line
 
@@ -240,7 +240,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         bytes=scan.get("bytes"),
         pruned_bytes=scan.get("pruned bytes", 0),
         opened_bytes=scan.get("opened bytes"),
-        format=tuple(Step(*step) for step in scan.get("format", ())),
+        format=tuple(FunnelStep(*step) for step in scan.get("format", ())),
         seconds=scan.get("seconds"),
         cached=scan.get("cached", False),
         without_match=_without_match(scan),

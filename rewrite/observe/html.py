@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from skipping.lookup.scan_plan import Line, ScanPlan, format_bytes
+from skipping.lookup.scan_plan import FunnelRow, ScanPlan, format_bytes
 
 __all__ = ["render"]
 
@@ -130,7 +130,7 @@ def _scan(scan: ScanPlan) -> str:
     )
 
 
-def _line(line: Line, most: int) -> str:
+def _line(line: FunnelRow, most: int) -> str:
     """A row of the table, in the terminal's order: the step, its files, their bytes, by what."""
     style = "gone" if line.removes else "rows" if line.name == "rows" else ""
     if line.name in ("= to read", "opened"):

@@ -17,7 +17,7 @@ from providers.registry import kinds
 from providers.values import Value
 from skipping.advise.baseline import ColumnKinds, Planned, TableItself
 from skipping.advise.computed import measure_expression
-from skipping.advise.history import TEXT, Asked, asked_of
+from skipping.advise.history import TEXT, RecordedPredicate, list_unused_predicates
 from skipping.advise.recommend import (
     FOR_TEXT,
     KEYS,
@@ -150,7 +150,7 @@ def analyze(
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
     sample = choose_files(live, FILES if files is None else files)
-    history = asked_of(spark, opened.id)
+    history = list_unused_predicates(spark, opened.id)
     asked = _by_identity(history)
     works = {
         c.identity: list_kinds(c, settings.providers, text=_is_text(asked.get(c.identity, [])))
@@ -169,10 +169,10 @@ def analyze(
             samples[c.identity],
             len(live),
             asked.get(c.identity, []),
-            TableItself(samples[c.identity], len(live), _planned(opened, c)),
+            TableItself(samples[c.identity], len(live), _plan_files(opened, c)),
         )
         if c.identity in samples
-        else _unasked(c, asked.get(c.identity, []))
+        else _advise_unused(c, asked.get(c.identity, []))
         for c in named
     }
     if columns is None:
@@ -198,18 +198,18 @@ def analyze(
     )
 
 
-def _by_identity(history: Sequence[Asked]) -> dict[str, list[Asked]]:
-    found: dict[str, list[Asked]] = {}
+def _by_identity(history: Sequence[RecordedPredicate]) -> dict[str, list[RecordedPredicate]]:
+    found: dict[str, list[RecordedPredicate]] = {}
     for asked in history:
         found.setdefault(asked.identity, []).append(asked)
     return found
 
 
-def _is_text(history: Sequence[Asked]) -> bool:
+def _is_text(history: Sequence[RecordedPredicate]) -> bool:
     return any(asked.form == TEXT for asked in history)
 
 
-def _expressions(columns: Columns, history: Sequence[Asked]) -> Iterator[TableColumn]:
+def _expressions(columns: Columns, history: Sequence[RecordedPredicate]) -> Iterator[TableColumn]:
     """The expressions that were asked for, as CREATE would take them in this session."""
     wanted = {asked.identity: asked.sql for asked in history if asked.computed}
     for identity, sql in list(wanted.items())[:_EXPRESSIONS]:
@@ -222,14 +222,14 @@ def _expressions(columns: Columns, history: Sequence[Asked]) -> Iterator[TableCo
 
 
 def _composites(
-    columns: Columns, history: Sequence[Asked], samples: Mapping[str, Sample]
-) -> list[tuple[TableColumn, list[Asked]]]:
+    columns: Columns, history: Sequence[RecordedPredicate], samples: Mapping[str, Sample]
+) -> list[tuple[TableColumn, list[RecordedPredicate]]]:
     """The composites that were asked for, of columns that were measured, and what was asked.
 
     Not of columns by which the table is divided: of these it knows more than its files tell.
     """
     there = {column.identity: column for column in columns.values()}
-    found: dict[str, tuple[TableColumn, list[Asked]]] = {}
+    found: dict[str, tuple[TableColumn, list[RecordedPredicate]]] = {}
     for asked in history:
         parts = [there[part] for part in asked.parts if part in samples]
         parts = [part for part in parts if not part.partitioning.transforms]
@@ -240,12 +240,12 @@ def _composites(
     return list(found.values())[:_COMPOSITES]
 
 
-def _planned(table: Table, column: TableColumn) -> Planned | None:
+def _plan_files(table: Table, column: TableColumn) -> Planned | None:
     """Asks the table which files it keeps, where it is partitioned by what the column says."""
     if not column.partitioning.transforms:
         return None
 
-    def planned(leaf: Leaf) -> int | None:
+    def plan_leaf(leaf: Leaf) -> int | None:
         paths: set[str] = set()
         try:
             for condition in _conditions(leaf, spell_column(column), column.type):
@@ -254,7 +254,7 @@ def _planned(table: Table, column: TableColumn) -> Planned | None:
             return None
         return len(paths)
 
-    return planned
+    return plan_leaf
 
 
 def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
@@ -292,7 +292,7 @@ def _constant(value: Value, type: str) -> str:
     return text
 
 
-def _unasked(column: TableColumn, asked: Sequence[Asked]) -> ColumnAdvice:
+def _advise_unused(column: TableColumn, asked: Sequence[RecordedPredicate]) -> ColumnAdvice:
     why = column.refusal or "a partition column: the table itself skips by it"
     if column.partitioning.generated and not column.refusal:
         why += f", and by conditions on what it is generated from, {column.partitioning.generated}"

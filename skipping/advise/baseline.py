@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 from providers.index_predicate import AllOf, AnyOf, IndexPredicate
 from providers.predicate import Compare, Leaf
 from providers.tuples import decode_tuple
-from skipping.advise.questions import Draw, ask, kept_by_bounds, kept_by_tests, mean, sketches_of
+from skipping.advise.questions import (
+    Draw,
+    ask,
+    estimate_kept_by_bounds,
+    estimate_kept_by_tests,
+    mean,
+    sketches_of,
+)
 from skipping.advise.sample import Sample
 from skipping.indexing.sketch import Work
 
@@ -56,7 +63,7 @@ class TableItself:
 
     def kept(self, draws: Sequence[Draw]) -> float | None:
         """The fewer of both."""
-        both = (kept_by_bounds(self._sample, draws, self._files), self._plans(draws))
+        both = (estimate_kept_by_bounds(self._sample, draws, self._files), self._plans(draws))
         return min((n for n in both if n is not None), default=None)
 
     def _plans(self, draws: Sequence[Draw]) -> float | None:
@@ -87,7 +94,10 @@ class ColumnKinds:
     def kept(self, draws: Sequence[Draw]) -> float | None:
         """Tuple by tuple, as an Or of its legs is asked: keys of each column would keep more."""
         return mean(
-            [kept_by_tests(self._asked(draw), draw, self._sketches, self._files) for draw in draws]
+            [
+                estimate_kept_by_tests(self._asked(draw), draw, self._sketches, self._files)
+                for draw in draws
+            ]
         )
 
     def _asked(self, draw: Draw) -> IndexPredicate | None:

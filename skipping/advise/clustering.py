@@ -29,7 +29,7 @@ class Clustering:
     overlaps: float
     depth: float
 
-    def scaled(self, files: int) -> Clustering:
+    def scale(self, files: int) -> Clustering:
         """What the averages are for a table of `files` files, of which these are a random part."""
         if self.files < 2 or files <= self.files:
             return self

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from skipping.extensions import find_extensions
 from skipping.model.definition import TableId
 
-__all__ = ["RANGE", "TEXT", "VALUES", "Asked", "asked_of"]
+__all__ = ["RANGE", "TEXT", "VALUES", "RecordedPredicate", "list_unused_predicates"]
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of questions: for values, for all between two or with a beginning, and for substrings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedPredicate:
     """A condition that `scans` had, of a column or expression, and what these scans opened.
 
     `identity` is the column's, or the text of the expression that `sql` is; `keys` is the mean
@@ -38,13 +38,14 @@ class Asked:
     parts: tuple[str, ...] = ()
 
 
-def asked_of(spark: SparkSession, table: TableId) -> list[Asked]:
-    """What was asked of a table in vain, most often first."""
+def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
+    """Return the predicates on a table that no index answered, the most frequent first."""
     extensions = find_extensions()
     if extensions is None:
         return []
-    asked = [Asked(**_read(each)) for each in extensions.list_unindexed_conditions(spark, table)]
-    return sorted(asked, key=lambda asked: (-asked.scans, asked.condition))
+    counted = extensions.list_unindexed_conditions(spark, table)
+    predicates = [RecordedPredicate(**_read(each)) for each in counted]
+    return sorted(predicates, key=lambda each: (-each.scans, each.condition))
 
 
 def _read(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,9 +31,9 @@ __all__ = [
     "KEYS",
     "Draw",
     "ask",
-    "kept_by",
-    "kept_by_bounds",
-    "kept_by_tests",
+    "estimate_kept",
+    "estimate_kept_by_bounds",
+    "estimate_kept_by_tests",
     "mean",
     "ranges",
     "sketches_of",
@@ -67,7 +67,7 @@ class Draw:
     rows: npt.NDArray[np.int64]
     sources: float
 
-    def scaled(self, kept: int, files: int) -> float:
+    def scale(self, kept: int, files: int) -> float:
         """Files of the table that are kept, where so many of the rows are."""
         return self.sources + kept * (files - self.sources) / len(self.rows)
 
@@ -125,10 +125,12 @@ def ranges(sample: Sample) -> list[Draw]:
     return [Draw((Between("", *pair.to_pylist()),), pair, every, 0.0) for pair in ends]
 
 
-def kept_by(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
+def estimate_kept(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
     """Files of the table that are read for the questions, on average, by the work's sketches."""
     sketches = sketches_of(work, seen)
-    return mean([kept_by_tests(ask(work, draw.leaves), draw, sketches, files) for draw in draws])
+    return mean(
+        [estimate_kept_by_tests(ask(work, draw.leaves), draw, sketches, files) for draw in draws]
+    )
 
 
 def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
@@ -136,7 +138,7 @@ def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
     return seen.select(entry_schema([work]).names[len(IDENTITY) :]).combine_chunks()
 
 
-def kept_by_tests(
+def estimate_kept_by_tests(
     tests: IndexPredicate | None, draw: Draw, sketches: pa.Table, files: int
 ) -> float:
     """Files of the table that are read for one question that is asked as these tests."""
@@ -145,7 +147,7 @@ def kept_by_tests(
     gone = find_prunable(
         tests, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, sketches)))
     )
-    return draw.scaled(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
+    return draw.scale(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
 
 
 def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
@@ -163,7 +165,7 @@ def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate |
     return map_tests(AnyOf(answered), lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
 
 
-def kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
+def estimate_kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
     """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones.
 
     None where the table keeps no bounds of the column.
@@ -171,10 +173,10 @@ def kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float |
     most = sample.work[0].column.bounded
     if most is None:
         return None
-    lows, highs = (_cut(sample.files[name], most) for name in ("low", "high"))
+    lows, highs = (_truncate(sample.files[name], most) for name in ("low", "high"))
 
-    def kept(draw: Draw) -> float:
-        keys = sorted(_cut(draw.keys, most))
+    def count_kept(draw: Draw) -> float:
+        keys = sorted(_truncate(draw.keys, most))
         if any(key != key for key in keys):  # NaN, of which bounds say nothing
             return float(files)
         spans = isinstance(draw.leaves[0], Between)
@@ -187,12 +189,12 @@ def kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float |
             first = bisect_left(keys, lows[row])
             return first < len(keys) and bool(keys[first] <= highs[row])
 
-        return draw.scaled(sum(map(may_hold, draw.rows)), files)
+        return draw.scale(sum(map(may_hold, draw.rows)), files)
 
-    return mean([kept(draw) for draw in draws])
+    return mean([count_kept(draw) for draw in draws])
 
 
-def _cut(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
+def _truncate(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
     if pa.types.is_string(values.type):
         values = pc.utf8_slice_codeunits(values, 0, most)
     elif pa.types.is_binary(values.type):

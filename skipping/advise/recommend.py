@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from providers.predicate import Compare, In, IsNull, Leaf, StartsWith
 from skipping.advise.baseline import Baseline, TableItself
 from skipping.advise.clustering import Clustering, SortedLayout, clustering
-from skipping.advise.history import RANGE, TEXT, VALUES, Asked
+from skipping.advise.history import RANGE, TEXT, VALUES, RecordedPredicate
 from skipping.advise.questions import (
     KEYS,
     Draw,
-    kept_by,
+    estimate_kept,
     mean,
     ranges,
     sketches_of,
@@ -93,7 +93,7 @@ class ColumnAdvice:
     distinct: tuple[float, int] = (0.0, 0)
     sorted: tuple[float, ...] = ()
     bounds: tuple[float, ...] = ()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[RecordedPredicate, ...] = ()
     own: str = ""
 
     @property
@@ -117,7 +117,7 @@ def spell_column(column: TableColumn) -> str:
 def advise(
     sample: Sample,
     files: int,
-    asked: Sequence[Asked] = (),
+    asked: Sequence[RecordedPredicate] = (),
     baseline: Baseline | None = None,
 ) -> ColumnAdvice:
     """What a sample of one column says of a table of `files` files.
@@ -138,7 +138,10 @@ def advise(
     works = [w for w in sample.work if not (w.indexed.params and _suffices(w, sample))]
     size = pc.mean(seen["size"]).as_py()
     history = _History(sample, files, asked, spans, own, baseline)
-    kinds = tuple(history.weighed(_measured(w, sample, files, questions, texts), w) for w in works)
+    kinds = tuple(
+        history.estimate_savings(_measure_type(w, sample, files, questions, texts), w)
+        for w in works
+    )
     distinct = seen["distinct"].to_numpy()
     made = ColumnAdvice(
         column.name,
@@ -148,7 +151,7 @@ def advise(
         kinds,
         None if column.is_composite else _clustering(sample, files),
         (float(distinct.mean()), int(distinct.max())),
-        () if column.reads else _sorted(sample, files, questions),
+        () if column.reads else _measure_sorted(sample, files, questions),
         own,
         tuple(asked),
         baseline.name,
@@ -170,19 +173,19 @@ def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Wor
     best = []
     for advice, sample in columns:
         rank = {k.spelling: (mean(k.kept), -k.answers) for k in advice.kinds if not k.for_text}
-        work = min(sample.work, key=lambda work: rank.get(_spelled(work), (float("inf"), 0)))
+        work = min(sample.work, key=lambda work: rank.get(_format_type(work), (float("inf"), 0)))
         best.append((work, sample))
     return best
 
 
-def _spelled(work: Work) -> str:
+def _format_type(work: Work) -> str:
     params = ", ".join(str(value) for _, value in work.indexed.params)
     return work.indexed.kind + (f"({params})" if params else "")
 
 
 def _clustering(sample: Sample, files: int) -> Clustering:
     lows, highs = (sample.files[name].combine_chunks() for name in ("low", "high"))
-    return clustering(lows, highs).scaled(files)
+    return clustering(lows, highs).scale(files)
 
 
 def _has_text(sample: Sample) -> bool:
@@ -195,7 +198,7 @@ def _suffices(work: Work, sample: Sample) -> bool:
     return any(all(sample.files[f"{w.indexed.sketch}_known"].to_pylist()) for w in plain)
 
 
-def _measured(
+def _measure_type(
     work: Work,
     sample: Sample,
     files: int,
@@ -208,9 +211,9 @@ def _measured(
     took = seen["reading"].to_numpy() + seen[f"{sketch}_building"].to_numpy()
     for_text = work.indexed.kind in FOR_TEXT
     return KindAdvice(
-        _spelled(work),
+        _format_type(work),
         tuple(
-            kept_by(work, draws, seen, files)
+            estimate_kept(work, draws, seen, files)
             for draws in (texts if for_text else questions.values())
         ),
         float(np.mean(sketches[0].to_pylist())),
@@ -231,7 +234,9 @@ def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
             yield StartsWith("", value)
 
 
-def _sorted(sample: Sample, files: int, questions: Mapping[int, list[Draw]]) -> tuple[float, ...]:
+def _measure_sorted(
+    sample: Sample, files: int, questions: Mapping[int, list[Draw]]
+) -> tuple[float, ...]:
     drawn = sample.files["drawn"].combine_chunks()
     lengths = np.array([len(drawn[i]) for i in range(len(drawn))])
     rows = sample.files["rows"].to_numpy() - sample.files["nulls"].to_numpy()
@@ -260,7 +265,7 @@ class _History:
         self,
         sample: Sample,
         files: int,
-        asked: Sequence[Asked],
+        asked: Sequence[RecordedPredicate],
         spans: list[Draw],
         own: tuple[float, ...],
         baseline: Baseline,
@@ -269,7 +274,7 @@ class _History:
         self._own = own or (float(files),) * len(KEYS)
         self._own_span = (baseline.kept(spans) if spans else None) or float(files)
 
-    def weighed(self, kind: KindAdvice, work: Work) -> KindAdvice:
+    def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
         """A kind with what it would have saved; for all between two it is asked itself."""
         scans, files, size = 0, 0.0, 0.0
         span = None
@@ -278,7 +283,7 @@ class _History:
                 continue
             if each.form == RANGE:
                 if span is None:
-                    span = kept_by(work, self._spans, self._sample.files, self._files)
+                    span = estimate_kept(work, self._spans, self._sample.files, self._files)
                 kept, own = span, self._own_span
             else:
                 # Of keys of joins it is not known how many they will be.

@@ -21,7 +21,7 @@ from providers.errors import TableError
 from skipping.indexing.parquet_columns import find, indexed_domain
 from skipping.indexing.parquet_reader import ROWS, Chunk, Unreadable, part_of, read_columns
 from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch_columns
-from skipping.indexing.spark import opens
+from skipping.indexing.spark import can_open
 from skipping.indexing.storage import session_storage
 from skipping.indexing.tasks import as_task
 from skipping.progress import progress
@@ -78,7 +78,7 @@ def measure_files(
     Raises TableError for storage that Python cannot open.
     """
     storage = session_storage(spark, files["path"])
-    if len(files) and not opens(files["path"][0].as_py(), storage):
+    if len(files) and not can_open(files["path"][0].as_py(), storage):
         raise TableError(
             f"ANALYZE reads files with Python, which cannot open {files['path'][0]} with what the "
             "session says of its storage"
@@ -162,7 +162,7 @@ def measure_file(
         building[i] += perf_counter_ns() - began
         row.update(sketch_columns(each, values))
     try:
-        rows, drawn = _drawn(file["path"], column, locate)
+        rows, drawn = _draw_values(file["path"], column, locate)
     except (OSError, pa.ArrowException):
         return None  # it went meanwhile
     figures = [rows, seen.nulls, seen.distinct, reading, *building]
@@ -172,8 +172,8 @@ def measure_file(
             *make_entries([row], work).columns,
             *(pa.array([n], pa.int64()) for n in figures),
             *(pa.array([bound], seen.stored) for bound in (seen.low, seen.high)),
-            _listed(some_of(seen.values, KEYS, rng)),
-            _listed(some_of(drawn, DRAWN, rng)),
+            _to_list(some_of(seen.values, KEYS, rng)),
+            _to_list(some_of(drawn, DRAWN, rng)),
         ],
         schema=_schema(work),
     )
@@ -230,11 +230,11 @@ def some_of(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
     return values.take(pa.array(np.sort(rng.choice(len(values), most, replace=False))))
 
 
-def _listed(values: pa.Array) -> pa.Array:
+def _to_list(values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
-def _drawn(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
+def _draw_values(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
     """A file's number of rows, and some thousand values, each as often as it is there.
 
     None of tuples: nobody sorts a table by them.

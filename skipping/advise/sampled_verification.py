@@ -22,21 +22,21 @@ from skipping.lookup.translate import PredicateTranslator, QueryColumn
 from skipping.model.definition import Definition
 from skipping.tables import Columns
 
-__all__ = ["Rechecked", "recheck"]
+__all__ = ["Verification", "verify_files"]
 
 _ALL = 1 << 40
 """A cap of a value list that no file reaches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rechecked:
+class Verification:
     """How many files could be read, and the paths of those that were wrongly pruned."""
 
     files: int
     wrong: tuple[str, ...]
 
 
-def recheck(
+def verify_files(
     files: pa.Table,
     definition: Definition,
     columns: Columns,
@@ -44,7 +44,7 @@ def recheck(
     asked: Mapping[str, QueryColumn],
     *,
     dated: bool,
-) -> Rechecked:
+) -> Verification:
     """Look whether files (IDENTITY columns) that were pruned for a predicate hold a match.
 
     A match is looked for as an index does: leaf by leaf, so that of an And it is enough that some
@@ -64,13 +64,13 @@ def recheck(
         work.append(Work(whole, column, whole.provider()))
     # Without a column that the index was asked about, less could be pruned anew.
     if not len(files) or named & {i.identity for i in definition.columns} != found.keys():
-        return Rechecked(0, ())
+        return Verification(0, ())
     translator = PredicateTranslator(
         replace(definition, columns=tuple(w.indexed for w in work)), asked, ()
     )
     tests = translator.translate(predicate)
     if tests is None:
-        return Rechecked(0, ())
+        return Verification(0, ())
     batches = files.combine_chunks().to_batches()
     fresh = pa.Table.from_batches([sketch_files(batch, work, dated=dated) for batch in batches])
     known = np.ones(len(fresh), np.bool_)
@@ -82,4 +82,4 @@ def recheck(
     )
     wrong = [row for row in np.flatnonzero(known).tolist() if row not in gone]
     paths = fresh["path"].to_pylist()
-    return Rechecked(int(known.sum()), tuple(paths[row] for row in wrong))
+    return Verification(int(known.sum()), tuple(paths[row] for row in wrong))

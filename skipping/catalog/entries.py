@@ -87,10 +87,10 @@ class File:
         `types` are those of the partition fields of each spec.
         """
         if self._json is None:
-            self._json = json.dumps(self._described(types), separators=(",", ":")).encode()
+            self._json = json.dumps(self._to_dict(types), separators=(",", ":")).encode()
         return self._json
 
-    def _described(self, types: PartitionTypes) -> dict[str, Any]:
+    def _to_dict(self, types: PartitionTypes) -> dict[str, Any]:
         data = self.data
         kinds = types.get(data.spec_id or 0, ())
         said: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Denied", "Refused", "unplanned"]
+__all__ = ["Denied", "Refused", "refuse_plan"]
 
 
 class Denied(Exception):
@@ -17,7 +17,7 @@ class Refused(Exception):
         self.status, self.kind, self.message = status, kind, message
 
 
-def unplanned(why: str) -> Refused:
+def refuse_plan(why: str) -> Refused:
     """The refusal of a scan that its client has to plan."""
     message = f"{why}: use scan-planning-mode=client"
     return Refused(406, "UnsupportedOperationException", message)

@@ -120,7 +120,7 @@ class Names:
         id = next(iter(ids), None) if len(ids) == 1 else None
         return id if id is not None and self.schema.find_column_name(id) is not None else None
 
-    def partitioned(self, name: str) -> bool:
+    def is_partitioned(self, name: str) -> bool:
         """Whether what the name stands for, or stood for, is a column that partitions are of."""
         return not self._sources.isdisjoint(self._ids.get(name.lower(), ()))
 
@@ -166,7 +166,7 @@ class _Leaf:
             return _with_early(projected, early)
         for part in spec.fields:
             if part.source_id == self.id and part.transform == self.transform:
-                return _renamed(predicate, part.name)
+                return _rename(predicate, part.name)
         return AlwaysTrue()
 
     def _is_truncated(self, schema: Schema, spec: PartitionSpec) -> bool:
@@ -217,11 +217,11 @@ class Filter:
     @property
     def rows(self) -> BooleanExpression:
         """Holds for every row that the client's filter returns."""
-        return _folded(self._root, lambda leaf: leaf.rows())
+        return _fold(self._root, lambda leaf: leaf.rows())
 
     def partitions(self, spec: PartitionSpec) -> BooleanExpression:
         """What a partition of a spec has to satisfy, on the names of its fields."""
-        return _folded(self._root, lambda leaf: leaf.partitions(self.schema, spec))
+        return _fold(self._root, lambda leaf: leaf.partitions(self.schema, spec))
 
 
 def read_filter(given: Any, names: Names) -> Filter:
@@ -276,7 +276,7 @@ class _Reader:
                 bind(self.names.schema, predicate, True)
             elif not isinstance(predicate, AlwaysTrue | AlwaysFalse):
                 field = NestedField(1, "transformed", typed, required=False)
-                bind(Schema(field), _renamed(predicate, field.name), True)
+                bind(Schema(field), _rename(predicate, field.name), True)
         except Exception:  # PyIceberg's own are of many kinds
             return self._unknown(name)
         if isinstance(predicate, AlwaysTrue | AlwaysFalse):  # lists of nothing
@@ -299,7 +299,7 @@ class _Reader:
     def _unknown(self, name: str | None) -> _Node:
         names = self.names
         self.understood = False
-        if names.any_partitioned if name is None else names.partitioned(name):
+        if names.any_partitioned if name is None else names.is_partitioned(name):
             self.exact = False
         return _TRUE
 
@@ -395,7 +395,7 @@ def _literals(predicate: Any) -> list[Any]:
     return [each.value for each in getattr(predicate, "literals", () if one is None else (one,))]
 
 
-def _renamed(predicate: Any, name: str) -> BooleanExpression:
+def _rename(predicate: Any, name: str) -> BooleanExpression:
     """The predicate on another name."""
     # PyIceberg's classes take more than their signatures say.
     made: Any = type(predicate)
@@ -404,22 +404,22 @@ def _renamed(predicate: Any, name: str) -> BooleanExpression:
     return renamed
 
 
-def _folded(node: _Node, leaf: Any) -> BooleanExpression:
+def _fold(node: _Node, leaf: Any) -> BooleanExpression:
     if isinstance(node, _Leaf):
         made: BooleanExpression = leaf(node)
         return made
-    legs = [_folded(leg, leaf) for leg in node.legs]
+    legs = [_fold(leg, leaf) for leg in node.legs]
     if isinstance(node, _All):
-        return _balanced(And, legs, AlwaysTrue())
-    return _balanced(Or, legs, AlwaysFalse())
+        return _balance(And, legs, AlwaysTrue())
+    return _balance(Or, legs, AlwaysFalse())
 
 
-def _balanced(join: Any, legs: Sequence[BooleanExpression], none: Any) -> BooleanExpression:
+def _balance(join: Any, legs: Sequence[BooleanExpression], none: Any) -> BooleanExpression:
     """A tree of little depth: PyIceberg's visitors call themselves."""
     if len(legs) < 2:
         return legs[0] if legs else none
     half = len(legs) // 2
     joined: BooleanExpression = join(
-        _balanced(join, legs[:half], none), _balanced(join, legs[half:], none)
+        _balance(join, legs[:half], none), _balance(join, legs[half:], none)
     )
     return joined

@@ -48,7 +48,7 @@ from skipping.catalog.entries import (
     Read,
     partition_types,
 )
-from skipping.catalog.errors import Refused, unplanned
+from skipping.catalog.errors import Refused, refuse_plan
 from skipping.catalog.filters import Filter, Names, read_filter
 from skipping.catalog.partitions import Mask, matching
 from skipping.catalog.pyiceberg_internals import InclusiveMetricsEvaluator
@@ -173,19 +173,19 @@ class Planner:
     def plan(self, table: Contents, asked: Mapping[str, Any]) -> list[Part]:
         """The parts of the plan of a request, one at least; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
-            raise unplanned("incremental scans are not planned here")
+            raise refuse_plan("incremental scans are not planned here")
         given = asked.get("filter")
         residual = json.dumps(True if given is None else given, separators=(",", ":")).encode()
         snapshot = _snapshot(table.metadata, asked.get("snapshot-id"))
         if snapshot is None:
             return [Part(-1, np.array([], np.int64), residual)]
         if not snapshot.manifest_list:  # version 1 may list manifests in the metadata file
-            raise unplanned("the snapshot has no list of manifests")
+            raise refuse_plan("the snapshot has no list of manifests")
         files = self._entries.files(table.metadata, snapshot)
         wanted = read_filter(given, table.names)
-        if not wanted.exact and not all(s.is_unpartitioned() for s in _used(table, files)):
-            raise unplanned("the filter may select partitions, and is not understood here")
-        kept = self._kept(table, files, wanted)
+        if not wanted.exact and not all(s.is_unpartitioned() for s in _list_specs(table, files)):
+            raise refuse_plan("the filter may select partitions, and is not understood here")
+        kept = self._find_kept(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
         # Of what was not understood the client may not understand its own copy either: infinity is
@@ -223,13 +223,13 @@ class Planner:
         if numbers:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"
 
-    def _kept(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
+    def _find_kept(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
         """The places of the files that may have a matching row."""
         rows = wanted.rows
         live = _matching_partitions(table, files, wanted)
         if rows == AlwaysTrue() or not live.any():
             return np.flatnonzero(live)
-        survivors = np.flatnonzero(live & ~self._pruned(table, files, wanted))
+        survivors = np.flatnonzero(live & ~self._find_pruned(table, files, wanted))
         kept = self._within_bounds(table, files, survivors, wanted)
         if len(kept) == 0 and len(survivors) < np.count_nonzero(live):
             # A witness, if Iceberg's own planning would name any.
@@ -265,7 +265,7 @@ class Planner:
                     break
         return np.array(kept, np.int64)
 
-    def _pruned(self, table: Contents, files: Files, wanted: Filter) -> Mask:
+    def _find_pruned(self, table: Contents, files: Files, wanted: Filter) -> Mask:
         """For each file whether the index prunes it; no file if it cannot be asked."""
         none = np.zeros(len(files), bool)
         try:
@@ -291,7 +291,7 @@ def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
     return found
 
 
-def _used(table: Contents, files: Files) -> list[Any]:
+def _list_specs(table: Contents, files: Files) -> list[Any]:
     specs = table.metadata.specs()
     return [specs[id] for id in files.specs]
 
@@ -312,7 +312,7 @@ def _matching_partitions(table: Contents, files: Files, wanted: Filter) -> Any:
         try:
             matches[numbers] = matching(condition, partial(files.column, id), len(numbers))
         except Exception as error:  # of values that PyIceberg does not compare
-            raise unplanned("a partition cannot be compared with the filter") from error
+            raise refuse_plan("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
 

@@ -39,7 +39,7 @@ def write_predicate(predicate: Predicate, columns: Columns) -> dict[str, Any]:
     named: dict[str, Any] = {}
 
     def leaf(leaf: Any) -> Any:
-        node = _written(leaf)
+        node = _encode_leaf(leaf)
         if "column" in node:
             column = columns[node["column"]]
             named[column.name] = [column.identity, column.type, column.refusal]
@@ -52,7 +52,7 @@ def write_predicate(predicate: Predicate, columns: Columns) -> dict[str, Any]:
     return {"predicate": tree, "columns": named}
 
 
-def _written(leaf: Any) -> dict[str, Any]:
+def _encode_leaf(leaf: Any) -> dict[str, Any]:
     match leaf:
         case Compare(column, op, value):
             typed = isinstance(value, pa.Scalar)
@@ -75,13 +75,13 @@ def _plain(values: pa.Array) -> list[Any]:
         return [str(value) for value in values.to_pylist()]
     if pa.types.is_binary(values.type):
         return [value.hex() for value in values.to_pylist()]
-    if counted := _counted(values.type):
+    if counted := _integer_type(values.type):
         values = values.cast(counted)
     plain: list[Any] = values.to_pylist()
     return plain
 
 
-def _counted(type: pa.DataType) -> pa.DataType | None:
+def _integer_type(type: pa.DataType) -> pa.DataType | None:
     """The integers that dates and times are."""
     if pa.types.is_date32(type):
         return pa.int32()
@@ -155,7 +155,7 @@ def _array(values: Any, type: pa.DataType) -> pa.Array:
         return pa.array([Decimal(_text(value)) for value in values], type)
     if pa.types.is_binary(type):
         return pa.array([bytes.fromhex(_text(value)) for value in values], type)
-    counted = _counted(type)
+    counted = _integer_type(type)
     return pa.array(values, type) if counted is None else pa.array(values, counted).cast(type)
 
 

@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 from providers.errors import SkippingError
 from skipping.catalog.bounded import TooManyParts, read_json
 from skipping.catalog.connections import client_of
-from skipping.catalog.errors import Refused, unplanned
+from skipping.catalog.errors import Refused, refuse_plan
 from skipping.catalog.handles import Handles, Invalid
 from skipping.catalog.http import (
     ForwardedResponse,
@@ -123,7 +123,7 @@ class _ClientRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedTable:
     """A table as the upstream gave it to a caller; `stated` is what it says of its identity.
 
     `io` has the caller's credentials, and is kept no longer than the request.
@@ -206,7 +206,7 @@ class _Service:
         path = request.scope["raw_path"].decode("latin-1")
         table = _TABLE.fullmatch(path)
         if request.method == "POST" and table is not None and table[2] is not None:
-            return await self._planned(asked, table[1], table[2])
+            return await self._plan(asked, table[1], table[2])
         changes = request.method == "GET" and (path == "/v1/config" or table is not None)
         headers = asked.headers
         if changes:
@@ -224,7 +224,7 @@ class _Service:
         if said is None:
             changed = text
         elif table is None:
-            changed = _configured(said)
+            changed = _change_config(said)
         else:
             changed = await self._with_mode(asked, table[1], said)
         return replace_body(answer, changed)
@@ -262,7 +262,9 @@ class _Service:
     async def _with_mode(self, asked: _ClientRequest, path: str, said: dict[str, Any]) -> bytes:
         """A loaded table that says who plans its scans; as it came if that cannot be told."""
         try:
-            table = await run_sync(self._opened, asked.caller, path, said, limiter=self._parsing)
+            table = await run_sync(
+                self._open_table, asked.caller, path, said, limiter=self._parsing
+            )
             server = await self._is_planned(asked, table)
         except Exception as error:  # a table that is not understood is loaded all the same
             log.warning("a table is left to its clients: %s", type(error).__name__)
@@ -278,7 +280,7 @@ class _Service:
 
         return await run_sync(write, limiter=self._parsing)
 
-    async def _is_planned(self, asked: _ClientRequest, table: _Loaded) -> bool:
+    async def _is_planned(self, asked: _ClientRequest, table: _LoadedTable) -> bool:
         """Whether scans of a table are planned here: it has an index, and can be read."""
         if await run_sync(self._indexes.of, table.stated, table.io, limiter=self._threads) is None:
             return False
@@ -293,7 +295,7 @@ class _Service:
         # A table may have a hundred thousand snapshots: this is not for the thread of all requests.
         return await run_sync(may_read, limiter=self._threads)
 
-    async def _load(self, asked: _ClientRequest, path: str) -> _Loaded | Response:
+    async def _load(self, asked: _ClientRequest, path: str) -> _LoadedTable | Response:
         """The table, as the upstream gives it to whoever asks, or its refusal."""
         headers = [*drop_headers(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
         answer = await self._send(asked.request, headers, None, path.encode("latin-1"))
@@ -306,30 +308,32 @@ class _Service:
             await large.rest.aclose()
             await answer.aclose()
             message = f"the table's metadata has more than {most} MiB"
-            raise unplanned(f"{message}, expire snapshots or") from None
+            raise refuse_plan(f"{message}, expire snapshots or") from None
 
-        def load() -> _Loaded:
+        def load() -> _LoadedTable:
             try:
                 said = read_json(text, _PARTS)
             except TooManyParts:
-                raise unplanned("the table's metadata is too large, expire snapshots or") from None
+                raise refuse_plan(
+                    "the table's metadata is too large, expire snapshots or"
+                ) from None
             except ValueError:
                 said = None
             if not isinstance(said, dict) or not isinstance(said.get("metadata"), dict):
                 raise Unreachable("no table in its answer")
-            return self._opened(asked.caller, path, said)
+            return self._open_table(asked.caller, path, said)
 
         return await run_sync(load, limiter=self._parsing)
 
-    def _opened(self, caller: bytes, path: str, said: dict[str, Any]) -> _Loaded:
+    def _open_table(self, caller: bytes, path: str, said: dict[str, Any]) -> _LoadedTable:
         """A loaded table, with what reads its files as the caller may."""
         metadata = said["metadata"]
         location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
         stated = {name: str(metadata.get(name) or "") for name in ("table-uuid", "location")}
-        return _Loaded(caller, path, stated, json.dumps(metadata).encode(), io)
+        return _LoadedTable(caller, path, stated, json.dumps(metadata).encode(), io)
 
-    async def _planned(self, asked: _ClientRequest, path: str, do: str) -> Response:
+    async def _plan(self, asked: _ClientRequest, path: str, do: str) -> Response:
         """A plan, or another page of one, for a caller who may load the table."""
         table = await self._load(asked, path)
         # Nothing is kept of the body of a caller who may not load the table.
@@ -364,7 +368,7 @@ class _Service:
     async def _ask(
         self,
         asked: _ClientRequest,
-        table: _Loaded,
+        table: _LoadedTable,
         do: str,
         *parts: bytes,
         seconds: float | None = None,
@@ -390,7 +394,7 @@ class _Service:
             run_in_loop(asked.ledger.take, sum(map(len, made)))
             tasks = check_tasks(made[0])
             if do == "plan":
-                tasks = _completed(tasks, [self._handles.seal(table.path, x) for x in made[1:]])
+                tasks = _complete_plan(tasks, [self._handles.seal(table.path, x) for x in made[1:]])
             return said, [tasks]
 
         async with self._plans.take(asked.payer):
@@ -423,7 +427,7 @@ def application(
     return Starlette(routes=[route], lifespan=lifespan)
 
 
-def _configured(said: dict[str, Any]) -> bytes:
+def _change_config(said: dict[str, Any]) -> bytes:
     """The catalog's configuration, for clients of this service."""
     for part in ("defaults", "overrides"):
         given = said.get(part)
@@ -445,7 +449,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def _completed(tasks: bytes, handles: Sequence[str]) -> bytes:
+def _complete_plan(tasks: bytes, handles: Sequence[str]) -> bytes:
     """The answer to a request for a plan; `tasks` is a JSON object."""
     head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
     tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"

@@ -110,12 +110,12 @@ class Storage:
     def may_read(self, location: str) -> bool:
         """Whether the table may name a file."""
         try:
-            self._checked(location)
+            self._check_location(location)
         except PermissionError:
             return False
         return True
 
-    def _checked(self, text: str) -> Location:
+    def _check_location(self, text: str) -> Location:
         location = parse_location(text)
         if location.scheme != self.folder.scheme or (
             self._is_own and not location.is_below(self.folder)
@@ -133,7 +133,7 @@ class Storage:
 
     def read(self, text: str) -> Iterator[bytes]:
         """Pieces of a file; raises PermissionError, Denied for wrong credentials, and OSError."""
-        location = self._checked(text)
+        location = self._check_location(text)
         try:
             with closing(self._open(location)) as file:
                 while piece := file.read(_PIECE):

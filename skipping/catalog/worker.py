@@ -69,10 +69,10 @@ class Worker:
         """Answer until the service is gone, or asks nothing for a while."""
         while True:
             said, parts = self._channel.receive(deadline=time.monotonic() + self._idle)
-            answer, made = self._answered(said, parts)
+            answer, made = self._respond(said, parts)
             self._channel.send(answer, made, deadline=time.monotonic() + _SAYING)
 
-    def _answered(
+    def _respond(
         self, said: dict[str, Any], parts: Sequence[bytes]
     ) -> tuple[dict[str, Any], Sequence[bytes]]:
         try:

@@ -29,7 +29,7 @@ from pydantic_core import from_json, to_json
 
 from providers.errors import TableError, first_line
 from skipping.catalog.bounded import check_parts, read_json
-from skipping.catalog.errors import Denied, Refused, unplanned
+from skipping.catalog.errors import Denied, Refused, refuse_plan
 from skipping.catalog.indexes import Answer
 from skipping.catalog.messages import Channel, Ended, Message
 
@@ -148,15 +148,15 @@ class Workers:
                 if not isinstance(error, Ended):
                     raise
                 if time.monotonic() >= deadline:
-                    raise unplanned("reading the table's metadata takes too long") from error
+                    raise refuse_plan("reading the table's metadata takes too long") from error
                 message = f"the process that read the table's metadata ended: {error}"
                 log.warning("worker ended: reason=%s", error)
                 raise Refused(500, "ServiceFailureException", message) from error
             if "exhausted" in answer:
                 self._end(worker)
-                raise unplanned("reading the table's metadata takes more memory than it may")
+                raise refuse_plan("reading the table's metadata takes more memory than it may")
         if "refused" in answer:
-            raise _refused(answer["refused"])
+            raise _read_refusal(answer["refused"])
         return answer, made
 
     def _answer(self, channel: Channel, job: Job, deadline: float) -> Message:
@@ -196,7 +196,7 @@ class Workers:
             while piece:
                 size += len(piece)
                 if size > min(left, self.bounds.manifest):
-                    raise unplanned("the table's manifests are too large")
+                    raise refuse_plan("the table's manifests are too large")
                 channel.send({"more": True}, [piece], deadline=deadline)
                 piece = next(pieces, b"")
             channel.send({"more": False}, deadline=deadline)
@@ -348,12 +348,12 @@ class _Starter:
     def fork(self, order: Mapping[str, Any]) -> socket.socket:
         """A line to a new worker; raises OSError."""
         if not self._is_ready:
-            self._acknowledged()
+            self._await_acknowledgement()
             self._is_ready = True
         ours, theirs = socket.socketpair()
         try:
             socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno()])
-            self._acknowledged()
+            self._await_acknowledgement()
         except OSError:
             ours.close()
             raise
@@ -365,9 +365,9 @@ class _Starter:
         """End a worker that may have ended; raises OSError."""
         if self._is_ready:
             self._control.sendall(json.dumps({"end": number}).encode())
-            self._acknowledged()
+            self._await_acknowledgement()
 
-    def _acknowledged(self) -> None:
+    def _await_acknowledgement(self) -> None:
         if self._control.recv(3) != b"{}\n":
             raise ConnectionError("no process can be started")
 
@@ -383,7 +383,7 @@ class _Starter:
             self._process.wait()
 
 
-def _refused(said: Any) -> Exception:
+def _read_refusal(said: Any) -> Exception:
     """What a worker says is wrong, as far as it has a form that errors have."""
     match said:
         case [int() as status, str() as kind, str() as message] if 400 <= status < 600:
@@ -407,7 +407,7 @@ def check_tasks(text: bytes) -> bytes:
     """
     try:
         check_parts(text, _TASKS)
-        said, write = _parsed(b"{%b}" % text)
+        said, write = _parse_json(b"{%b}" % text)
         if not {"file-scan-tasks"} <= said.keys() <= {"file-scan-tasks", "delete-files"}:
             raise ValueError("no tasks")
         files = list(said.get("delete-files", ()))
@@ -423,7 +423,7 @@ def check_tasks(text: bytes) -> bytes:
     return write(said)
 
 
-def _parsed(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
+def _parse_json(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
     """A JSON value and what writes it; raises ValueError."""
     try:
         # Faster than Python's own, but not for what is nested 200 deep, as filters may be.

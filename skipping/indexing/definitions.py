@@ -128,21 +128,21 @@ def number_columns(
     made: list[IndexedColumn] = []
     for number, spec in enumerate(specs, start=first):
         with _at(spec.position):
-            column = _meant(spec, columns)
+            column = resolve_column(spec, columns)
             if column.refusal is not None:
                 raise DefinitionError(column.refusal)
             if not column.reads and column.identity.startswith((EXPRESSION, COMPOSITE)):
                 begins = f"{EXPRESSION} or {COMPOSITE}"
                 raise DefinitionError(f"a column whose name begins with {begins} has no index")
         with _at(spec.kind_position):
-            indexed = _indexed(number, spec, column, providers)
+            indexed = _make_column(number, spec, column, providers)
             if any((m.of, m.kind) == (indexed.of, indexed.kind) for m in made):
                 raise DefinitionError(f"{indexed.name} {indexed.kind} is given twice")
             made.append(indexed)
     return tuple(made)
 
 
-def _meant(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
+def resolve_column(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
     """The column, expression or composite that a statement names; raises DefinitionError."""
     if given.is_expression:
         return columns.compute(given.name)
@@ -375,7 +375,7 @@ def _at(position: int) -> Iterator[None]:
         raise
 
 
-def _indexed(
+def _make_column(
     number: int, spec: ColumnSpec, column: TableColumn, providers: Sequence[str]
 ) -> IndexedColumn:
     kind = find(spec.kind, providers)
@@ -462,7 +462,7 @@ def _is(indexed: IndexedColumn, drop: ColumnDrop, columns: Columns) -> bool:
     if indexed.name.lower() == drop.name.lower():
         return True  # also what the column of this name was before it was made again
     try:
-        column = _meant(drop, columns)
+        column = resolve_column(drop, columns)
     except DefinitionError:
         return False
     return indexed.of == frozenset(part.identity for part in column.reads or (column,))

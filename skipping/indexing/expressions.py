@@ -24,7 +24,7 @@ from skipping.extensions import Analysed
 from skipping.indexing.parquet_columns import Found, indexed_domain
 from skipping.indexing.parquet_reader import Chunk, Part, Unreadable, part_of
 from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch, sketch_columns
-from skipping.indexing.spark_reader import Footer, ReaderBuild, quoted
+from skipping.indexing.spark_reader import Footer, ReaderBuild, quote_path
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.computed import analyse
@@ -52,14 +52,14 @@ class ExpressionBuild(ReaderBuild):
         for identity, column in self._columns(work).items():
             names[identity] = f"c{len(names)}"
             place = places.get(identity)
-            leaf = F.lit(None) if place is None else F.col(quoted(place.path))
+            leaf = F.lit(None) if place is None else F.col(quote_path(place.path))
             leaves.append(leaf.cast(DataType.fromDDL(column.type)).alias(names[identity]))
-        columns = [self._computed(w.column, names).alias(f"e{i}") for i, w in enumerate(work)]
-        dated = [F.col(names[place.column.identity]) for place in _dated(found)]
+        columns = [self._compute(w.column, names).alias(f"e{i}") for i, w in enumerate(work)]
+        dated = [F.col(names[place.column.identity]) for place in _select_dates(found)]
         flat = read.select("_metadata.file_path", *leaves)
         return flat.select("file_path", *columns, *dated)
 
-    def _computed(self, column: TableColumn, names: Mapping[str, str]) -> Column:
+    def _compute(self, column: TableColumn, names: Mapping[str, str]) -> Column:
         """An expression over columns by the names they are given here, by identity."""
         expression = column.expression
         assert expression is not None, "it is computed"
@@ -98,7 +98,7 @@ class ExpressionBuild(ReaderBuild):
                 rows += batch.num_rows
                 for i, each in enumerate(work):
                     yield part_of(Found(each.column, (), None), batch.column(i + 1))
-                for i, place in enumerate(_dated(footer.found), start=len(work) + 1):
+                for i, place in enumerate(_select_dates(footer.found), start=len(work) + 1):
                     old = part_of(place, batch.column(i))
                     if isinstance(old, Unreadable):
                         for each in work:
@@ -137,7 +137,7 @@ class ExpressionBuild(ReaderBuild):
         return True
 
 
-def _dated(found: Sequence[Found]) -> list[Found]:
+def _select_dates(found: Sequence[Found]) -> list[Found]:
     """Those whose values are looked at themselves: old ones may be of another calendar."""
     return [place for place in found if place.column.type in ("date", "timestamp")]
 

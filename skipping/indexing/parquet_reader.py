@@ -37,8 +37,8 @@ __all__ = [
     "parts_of",
     "read_columns",
     "read_content",
-    "require_settled",
-    "stored",
+    "require_unchanged",
+    "stored_columns",
     "unread_parts",
 ]
 
@@ -132,10 +132,10 @@ def read_columns(
     that Arrow cannot open; one bad file never raises.
     """
     filesystem, inner = locate(path)
-    return _guarded(filesystem, inner, tuple(columns), size, modified)
+    return _read_guarded(filesystem, inner, tuple(columns), size, modified)
 
 
-def _guarded(
+def _read_guarded(
     filesystem: pafs.FileSystem,
     inner: str,
     columns: Sequence[TableColumn],
@@ -144,8 +144,8 @@ def _guarded(
 ) -> Iterator[Part]:
     try:
         if modified is not None:
-            before = _modified(filesystem, inner)
-            require_settled(before, modified)
+            before = _read_mtime(filesystem, inner)
+            require_unchanged(before, modified)
         with filesystem.open_input_file(inner) as source:
             if size is not None and source.size() != size:
                 raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
@@ -154,10 +154,10 @@ def _guarded(
                 yield from _read(pa.BufferReader(source.read_buffer()), columns, local=True)
             else:
                 yield from _read(source, columns, local=local)
-        if modified is not None and _modified(filesystem, inner) != before:
+        if modified is not None and _read_mtime(filesystem, inner) != before:
             raise UnknownError("it was written while it was read")
     except Exception as error:
-        yield from _failed(columns, error)
+        yield from _mark_unreadable(columns, error)
 
 
 def read_content(content: bytes, columns: Sequence[TableColumn], *, size: int) -> Iterator[Part]:
@@ -167,10 +167,10 @@ def read_content(content: bytes, columns: Sequence[TableColumn], *, size: int) -
             raise UnknownError(f"it has {len(content)} bytes, the table says {size}")
         yield from _read(pa.BufferReader(content), columns, local=True)
     except Exception as error:
-        yield from _failed(columns, error)
+        yield from _mark_unreadable(columns, error)
 
 
-def _failed(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unreadable]:
+def _mark_unreadable(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unreadable]:
     # Anything a broken file can make a decoder do costs its skipping, never the build.
     # Storage may answer another time, content of the right size will never be better.
     passing = not isinstance(error, pa.ArrowInvalid)
@@ -178,11 +178,11 @@ def _failed(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unread
         yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
 
 
-def _modified(filesystem: pafs.FileSystem, inner: str) -> int:
+def _read_mtime(filesystem: pafs.FileSystem, inner: str) -> int:
     return int(filesystem.get_file_info(inner).mtime_ns or 0)
 
 
-def require_settled(found: int, listed: int) -> None:
+def require_unchanged(found: int, listed: int) -> None:
     """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
     if not is_unchanged(found, listed):
         raise UnknownError("it was written since it was listed")
@@ -203,7 +203,7 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
         pre_buffer=not local,  # fewer, larger requests where each of them costs
     )
     file = open_file()
-    read = [each for column in columns for each in stored(column)]
+    read = [each for column in columns for each in stored_columns(column)]
     places = {each.identity: _proleptic(find_place(file, each)) for each in read}
     yield from unread_parts(columns, places, file.metadata.num_rows)
     found = [place for place in places.values() if isinstance(place, Found)]
@@ -223,7 +223,7 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
             yield from unread_parts(gone, places, 0)
             left = [column for column in left if column not in gone]
         # Where names have dots this may select more than was asked for, never less.
-        asked = {each.identity for column in left for each in stored(column)}
+        asked = {each.identity for column in left for each in stored_columns(column)}
         names = sorted({".".join(p.path) for p in found if p.column.identity in asked})
         for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
             arrays = {
@@ -272,14 +272,14 @@ def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
     return array
 
 
-def stored(column: TableColumn) -> tuple[TableColumn, ...]:
+def stored_columns(column: TableColumn) -> tuple[TableColumn, ...]:
     """The columns of a file that a column is made of: itself, or those of a composite."""
     return column.reads if column.is_composite else (column,)
 
 
 def is_read(column: TableColumn, places: Mapping[str, Place]) -> bool:
     """Whether a file has all columns that a column is made of."""
-    return all(isinstance(places[each.identity], Found) for each in stored(column))
+    return all(isinstance(places[each.identity], Found) for each in stored_columns(column))
 
 
 def unread_parts(
@@ -290,7 +290,7 @@ def unread_parts(
     With no rows a column is known and has no values, and so it is where it is not in the file.
     """
     for column in columns:
-        found = [places[each.identity] for each in stored(column)]
+        found = [places[each.identity] for each in stored_columns(column)]
         unreadable = next((place for place in found if isinstance(place, Unreadable)), None)
         if unreadable is not None:
             yield replace(unreadable, column=column)
@@ -304,7 +304,7 @@ def parts_of(
 ) -> Iterator[Part]:
     """Some rows of columns all of whose `stored` are in the file: `arrays` by identity."""
     for column in tuple(columns):
-        found = [places[each.identity] for each in stored(column)]
+        found = [places[each.identity] for each in stored_columns(column)]
         parts = [(p, arrays[p.column.identity]) for p in found if isinstance(p, Found)]
         if column.is_composite:
             yield from _tuples_of(column, parts)
@@ -320,7 +320,7 @@ def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> 
                 yield replace(part, column=column)
                 return
     try:
-        values = [_normalised(array) for _, array in parts]
+        values = [_decode_dictionary(array) for _, array in parts]
         width = sum(_widest(of) for of, _ in values)
         step = max(1, TUPLES // max(width, 1))
         for start in range(0, len(parts[0][1]), step):
@@ -331,7 +331,7 @@ def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> 
         yield Unreadable(column, f"a value cannot be normalised: {_short(error)}")
 
 
-def _normalised(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+def _decode_dictionary(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     """The values, and of a dictionary's which of them each row has."""
     if pa.types.is_dictionary(array.type):
         return encode(_without_views(array.dictionary)), array.indices

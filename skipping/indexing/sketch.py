@@ -64,11 +64,11 @@ def entry_schema(work: Sequence[Work]) -> pa.Schema:
             if field.part not in parts:
                 parts.add(field.part)
                 fields.append(pa.field(f"{sketch}{field.part}_known", pa.bool_()))
-            fields.append(pa.field(f"{sketch}{field.column}", _stored(field)))
+            fields.append(pa.field(f"{sketch}{field.column}", _store_type(field)))
     return pa.schema(fields)
 
 
-def _stored(field: Field) -> pa.DataType:
+def _store_type(field: Field) -> pa.DataType:
     match field.layout:
         case Layout.TERMS:
             return pa.list_(field.type)

@@ -23,7 +23,7 @@ from skipping.indexing.storage import Storage, root_of, session_storage
 from skipping.indexing.tasks import as_task
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = ["SparkBuild", "opens"]
+__all__ = ["SparkBuild", "can_open"]
 
 MADE = 64 << 20
 """Bytes of entries that come to the driver at once, about: so much of its memory a build takes.
@@ -62,7 +62,7 @@ class SparkBuild:
         if not stored:
             yield from compute(files, computed)
             return
-        for entries in self._stored(files, stored):
+        for entries in self._sketch_stored(files, stored):
             some = [entries]
             if computed and len(entries):
                 some += compute(entries.select(files.column_names), computed)
@@ -72,7 +72,7 @@ class SparkBuild:
         """The file system of a file as the session has it; raises TableError."""
         return session_storage(self._spark, pa.chunked_array([[path]]))(path)
 
-    def _stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+    def _sketch_stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         slots = self._spark.sparkContext.defaultParallelism
         mean = max(1, (pc.sum(files["size"]).as_py() or 0) // max(len(files), 1))
         least, most = (slots * each for each in SLOT)
@@ -91,12 +91,12 @@ class SparkBuild:
         # Asked for each batch: keys that a session is given may be good for an hour.
         storage = session_storage(self._spark, files["path"])
         if any(w.column.opened for w in work):
-            near = _opened(storage, files["path"])
+            near = _find_opened(storage, files["path"])
             yield from self._by_spark(files.filter(pc.invert(near)), work)
             files = files.filter(near)
         if not len(files):
             return
-        entries = self._batch(_dealt(files, slots), work, storage)
+        entries = self._batch(_balance_by_size(files, slots), work, storage)
         left = is_unread(entries, work)
         yield entries.filter(pc.invert(left))
         yield from self._by_spark(entries.filter(left).select(files.column_names), work)
@@ -108,7 +108,7 @@ class SparkBuild:
 
     def _batch(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
         dated = self._dated
-        at_once = _at_once(files)
+        at_once = _choose_concurrency(files)
 
         def sketch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -124,7 +124,7 @@ class SparkBuild:
         return found.toArrow().cast(schema)
 
 
-def opens(path: str, locate: Locate = locate) -> bool:
+def can_open(path: str, locate: Locate = locate) -> bool:
     """Whether Python can open a file of the table's storage, with what it knows of credentials."""
     try:
         filesystem, inner = locate(path)
@@ -136,18 +136,18 @@ def opens(path: str, locate: Locate = locate) -> bool:
         return False
 
 
-def _opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
+def _find_opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
     """Of each path whether it is where the first of its root can be opened."""
     roots = root_of(paths)
     shut = [
         root
         for root in pc.unique(roots).to_pylist()
-        if not opens(paths.filter(pc.equal(roots, root))[0].as_py(), storage)
+        if not can_open(paths.filter(pc.equal(roots, root))[0].as_py(), storage)
     ]
     return pc.invert(pc.is_in(roots, value_set=pa.array(shut, pa.string())))
 
 
-def _at_once(files: pa.Table) -> int:
+def _choose_concurrency(files: pa.Table) -> int:
     """Files that a task reads at the same time: several where it waits for each request."""
     if not any(root_of(files["path"]).unique().to_pylist()):
         return 1
@@ -155,7 +155,7 @@ def _at_once(files: pa.Table) -> int:
     return max(2, min(_WAITING, _HELD // max(longest, 1)))
 
 
-def _dealt(files: pa.Table, hands: int) -> pa.Table:
+def _balance_by_size(files: pa.Table, hands: int) -> pa.Table:
     """The files in an order of which equal slices have about the same number of bytes."""
     order = np.argsort(-files["size"].to_numpy(), kind="stable")
     return files.take(pa.array(np.concatenate([order[i::hands] for i in range(hands)])))

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from skipping.indexing.known_files import read_known
+from skipping.indexing.known_files import read_listed
 from skipping.indexing.parquet_columns import Found, UnknownError
 from skipping.indexing.parquet_reader import (
     Part,
@@ -34,8 +34,8 @@ from skipping.indexing.parquet_reader import (
     is_read,
     parts_of,
     read_content,
-    require_settled,
-    stored,
+    require_unchanged,
+    stored_columns,
     unread_parts,
 )
 from skipping.indexing.sketch import Read, Work, entry_schema, make_entries, sketch
@@ -44,7 +44,7 @@ from skipping.parser.literals import quote
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
 
-__all__ = ["Footer", "ReaderBuild", "quoted"]
+__all__ = ["Footer", "ReaderBuild", "quote_path"]
 
 _TAIL = 1 << 16
 """Bytes that most footers fit in."""
@@ -143,7 +143,7 @@ class ReaderBuild:
 
     def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
         """What is read of the files, by identity."""
-        return {c.identity: c for w in work if w.column.opened for c in stored(w.column)}
+        return {c.identity: c for w in work if w.column.opened for c in stored_columns(w.column)}
 
     @staticmethod
     def _sketch(
@@ -170,7 +170,7 @@ class ReaderBuild:
 
     def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
         """What `_sketch` is given of some files: the path, then what the sketches are made of."""
-        leaves = [F.col(quoted(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
+        leaves = [F.col(quote_path(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
         return read.select("_metadata.file_path", *leaves)
 
     def _footer(
@@ -187,7 +187,7 @@ class ReaderBuild:
             if size != file["size"]:
                 return None
             if self._dated:
-                require_settled(modified, file["stamp"])
+                require_unchanged(modified, file["stamp"])
             # With its status it is not asked for again.
             stream = system.openFile(path).withFileStatus(status).build().get()
             is_small = size <= _SMALL and not self._reads_all
@@ -256,7 +256,7 @@ class ReaderBuild:
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
         # As the rows are told apart by them (`_job`): of a path without a scheme Spark adds none.
         paths = [(footer.path, file["size"]) for file, footer in group]
-        return read_known(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
+        return read_listed(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
 
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
@@ -265,7 +265,7 @@ class ReaderBuild:
         read = self._read_of(group)
         sketch = self._sketch  # which executors are given, and not what has the session
 
-        def sketched(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def sketch_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):
                 file, footer = by_path[path]
                 row = {**file, **sketch(file, footer, work, (rows for _, rows in parts))}
@@ -275,7 +275,7 @@ class ReaderBuild:
         return (
             self._rows(read, group[0][1].found, work)
             .coalesce(self._spark.sparkContext.defaultParallelism)
-            .mapInArrow(as_task(sketched), from_arrow_schema(schema))
+            .mapInArrow(as_task(sketch_batches), from_arrow_schema(schema))
             .toArrow()
             .cast(schema)
         )
@@ -330,6 +330,6 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
     )
 
 
-def quoted(path: Sequence[str]) -> str:
+def quote_path(path: Sequence[str]) -> str:
     """A path of names as Spark takes it."""
     return ".".join(map(quote, path))

@@ -74,14 +74,14 @@ class Storage:
         if opened is None:
             return locate(path)
         try:
-            filesystem = _made(opened.kind, tuple(sorted(opened.arguments.items())))
+            filesystem = _create_filesystem(opened.kind, tuple(sorted(opened.arguments.items())))
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
             raise TableError(f"pyarrow cannot open {root}: {first_line(error)}") from None
         return filesystem, opened.base + path[len(root) :]
 
 
 @functools.lru_cache(maxsize=16)
-def _made(kind: str, arguments: tuple[tuple[str, Any], ...]) -> pafs.FileSystem:
+def _create_filesystem(kind: str, arguments: tuple[tuple[str, Any], ...]) -> pafs.FileSystem:
     """One for all tasks of a process: its connections stay open."""
     return _KINDS[kind](**dict(arguments))
 
@@ -127,7 +127,7 @@ def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
     # Whatever provider is configured: the keys it gives are all that a request is signed with.
     shared = system.getS3AInternals().shareCredentials("file skipping")
     try:
-        arguments |= _signed_with(shared.resolveCredentials())
+        arguments |= _read_keys(shared.resolveCredentials())
     finally:
         shared.close()
     if "region" not in arguments:
@@ -135,7 +135,7 @@ def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
     return Opened("S3FileSystem", arguments, bucket)
 
 
-def _signed_with(keys: Any) -> Arguments:
+def _read_keys(keys: Any) -> Arguments:
     if keys.accessKeyId() is None:
         return {"anonymous": True}
     arguments = {"access_key": keys.accessKeyId(), "secret_key": keys.secretAccessKey()}

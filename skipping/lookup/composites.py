@@ -64,7 +64,7 @@ class _Found:
     predicate: Predicate
     tuples: Mapping[str, In]
 
-    def added(self, but: Sequence[str] = ()) -> Predicate:
+    def with_tuple_leaves(self, but: Sequence[str] = ()) -> Predicate:
         """The predicate with them."""
         leaves = [leaf for identity, leaf in self.tuples.items() if identity not in but]
         if not leaves:
@@ -106,7 +106,7 @@ def with_tuples(
             _of_all(legs, composites, budget) if isinstance(node, And) else _of_one(legs, budget)
         ),
     )
-    return found.added()
+    return found.with_tuple_leaves()
 
 
 def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:
@@ -138,7 +138,7 @@ def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
         more = len(leg.tuples.keys() - tuples.keys())
         fits_in = more <= budget.leaves
         budget.leaves -= more if fits_in else 0
-        made.append(leg.added(but=list(tuples)) if fits_in else leg.predicate)
+        made.append(leg.with_tuple_leaves(but=list(tuples)) if fits_in else leg.predicate)
     return _Found(Or(tuple(made)), tuples)
 
 

@@ -45,16 +45,18 @@ def format_leaf(leaf: Leaf, column: str, type: str) -> str:
         case In(_, values, negated, source):
             some = [format_value(v, type) for v in values.slice(0, _SHOWN).to_pylist()]
             whose = f" of {source}" if source else ""
-            return f"{column} {'NOT ' if negated else ''}IN ({_shown(some, len(values))}{whose})"
+            return (
+                f"{column} {'NOT ' if negated else ''}IN ({_abbreviate(some, len(values))}{whose})"
+            )
         case Within(_, starts, ends, source=source):
             pairs = zip(*(a.slice(0, _SHOWN).to_pylist() for a in (starts, ends)), strict=True)
             some = [f"{format_value(a, type)} to {format_value(b, type)}" for a, b in pairs]
             whose = f" of {source}" if source else ""
-            return f"{column} IN ranges ({_shown(some, len(starts))}{whose})"
+            return f"{column} IN ranges ({_abbreviate(some, len(starts))}{whose})"
         case StartsWithAny(_, prefixes):
             texts = [format_value(p, type) for p in prefixes.slice(0, _SHOWN).to_pylist()]
             patterns = [f"{text[:-1]}%'" for text in texts]
-            return f"{column} LIKE ANY ({_shown(patterns, len(prefixes))})"
+            return f"{column} LIKE ANY ({_abbreviate(patterns, len(prefixes))})"
         case StartsWith(_, text, negated) | EndsWith(_, text, negated) | Contains(_, text, negated):
             before, after = wildcards(leaf)
             opening, rest = format_value(text, type).split("'", 1)
@@ -64,7 +66,7 @@ def format_leaf(leaf: Leaf, column: str, type: str) -> str:
             return label(leaf, column)
 
 
-def _shown(some: list[str], count: int) -> str:
+def _abbreviate(some: list[str], count: int) -> str:
     return ", ".join([*some, f"... {count:,} in all"] if count > len(some) else some)
 
 

@@ -155,7 +155,7 @@ class Lookup:
             )
         by_test = {id(test): bitmap for test, bitmap in zip(needed, bitmaps, strict=True)}
 
-        def pruned_by(test: Test) -> BitMap:
+        def get_bitmap(test: Test) -> BitMap:
             return by_test[id(test)]
 
         never = translated is not None and has_always_false(translated)
@@ -163,9 +163,9 @@ class Lookup:
         return LookupResult(
             definition.index,
             entries.generation,
-            BitMap() if translated is None else find_prunable(translated, pruned_by, all_files),
+            BitMap() if translated is None else find_prunable(translated, get_bitmap, all_files),
             tuple(
-                PredicateStats(label, find_prunable(part, pruned_by, all_files), source)
+                PredicateStats(label, find_prunable(part, get_bitmap, all_files), source)
                 for label, source, part in translator.legs(translated)
             ),
             tuple(dict.fromkeys(translator.unused)),

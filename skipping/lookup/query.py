@@ -75,9 +75,9 @@ class IndexQuery:
             columns[next(label for label in labels if label not in columns)] = flags(leg.pruned)
         return pa.table(columns)
 
-    def bound(self, predicate: Predicate | str, columns: Columns) -> Predicate:
+    def bind(self, predicate: Predicate | str, columns: Columns) -> Predicate:
         """A predicate as it is evaluated: identities of columns, and normalised values."""
-        return self._bound(predicate, columns)[0]
+        return self._bind(predicate, columns)[0]
 
     def _live(
         self, predicate: Predicate | str, table: Table
@@ -88,14 +88,14 @@ class IndexQuery:
         at = find_identities(live, found.files)
         return found, live, found.files["ordinal"].combine_chunks().take(at)
 
-    def _bound(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
+    def _bind(self, predicate: Predicate | str, columns: Columns) -> tuple[Predicate, Binding]:
         bound = Binding(columns, self.definition.columns)
         given = as_predicate(predicate, columns, zone=self.zone, strings=self.strings)
         return map_leaves(given, bound.leaf), bound
 
     def find(self, predicate: Predicate | str, columns: Columns) -> LookupResult:
         """What the index says about a predicate."""
-        asked, bound = self._bound(predicate, columns)
+        asked, bound = self._bind(predicate, columns)
         settings = self.settings
         lookup = shared_lookup(self.store, settings)
         return lookup.find(self.definition, asked, bound.columns, timeout=settings.timeout)

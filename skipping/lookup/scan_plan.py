@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["KeySet", "Line", "ScanPlan", "Step", "format_bytes"]
+__all__ = ["FunnelRow", "FunnelStep", "KeySet", "ScanPlan", "format_bytes"]
 
 
 def format_bytes(size: float) -> str:
@@ -26,7 +26,7 @@ _BY_PARTITIONS = "by Spark's partition pruning"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FunnelStep:
     """A step of the funnel, and what it left: files, their bytes, or rows, where that is known."""
 
     name: str
@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FunnelRow:
     """A step as people read it, in the terminal as in a notebook.
 
     `count` are files, of `rows` rows; a name that begins with a minus took them away, and `note`
@@ -113,7 +113,7 @@ class ScanPlan:
     bytes: int | None = field(default=None, compare=False)
     pruned_bytes: int = field(default=0, compare=False)
     opened_bytes: int | None = field(default=None, compare=False)
-    format: tuple[Step, ...] = field(default=(), compare=False)
+    format: tuple[FunnelStep, ...] = field(default=(), compare=False)
     seconds: float | None = field(default=None, compare=False)
     cached: bool = False
     without_match: int = field(default=0, compare=False)
@@ -129,7 +129,7 @@ class ScanPlan:
         return None if self.bytes is None else self.bytes - self.pruned_bytes
 
     @property
-    def funnel(self) -> tuple[Step, ...]:
+    def funnel(self) -> tuple[FunnelStep, ...]:
         """What was left after each step, in the order in which things happen.
 
         The table, its partitions, the format's statistics; the index; what Spark opened; the rows
@@ -138,13 +138,16 @@ class ScanPlan:
         steps = list(self.format)
         if self.total is not None:
             if not steps or steps[-1].files != self.total:
-                steps.append(Step("listed", self.total, self.bytes))
-            steps.append(Step("index", self.kept, self.kept_bytes))
+                steps.append(FunnelStep("listed", self.total, self.bytes))
+            steps.append(FunnelStep("index", self.kept, self.kept_bytes))
         if self.opened is not None:
-            steps.append(Step("opened", self.opened, self.opened_bytes))
+            steps.append(FunnelStep("opened", self.opened, self.opened_bytes))
         if self.rows is not None:
             read, left = self.rows
-            steps += [Step("rows read", rows=read), Step("rows left by the filter", rows=left)]
+            steps += [
+                FunnelStep("rows read", rows=read),
+                FunnelStep("rows left by the filter", rows=left),
+            ]
         return tuple(steps)
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,7 +158,7 @@ class ScanPlan:
         return {**given, "kept": self.kept, "kept_bytes": self.kept_bytes, "funnel": funnel}
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[FunnelRow, ...]:
         """The steps with what each took away, and by what."""
         return tuple(self._lines())
 
@@ -167,14 +170,14 @@ class ScanPlan:
     def __str__(self) -> str:
         return "\n".join([self.table, *map(str, self.lines), *(f"  {n}" for n in self.notes)])
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[FunnelRow]:
         most = max((step.files or 0 for step in self.funnel), default=0) or 1
 
-        def left(name: str, files: int, size: int | None, note: str = "") -> Line:
-            return Line(name, files, size, note, (0.0, files / most))
+        def keep(name: str, files: int, size: int | None, note: str = "") -> FunnelRow:
+            return FunnelRow(name, files, size, note, (0.0, files / most))
 
-        def gone(name: str, files: int, of: int, note: str) -> Line:
-            return Line(name, files, None, note, ((of - files) / most, of / most))
+        def take(name: str, files: int, of: int, note: str) -> FunnelRow:
+            return FunnelRow(name, files, None, note, ((of - files) / most, of / most))
 
         counts = [
             (f"by the table's {step.name}", step.files)
@@ -188,28 +191,28 @@ class ScanPlan:
         # What the format and Spark pruned by themselves, if they did.
         if counts and counts[0][1] > min(files for _, files in counts):
             before = counts[0][1]
-            yield left("in the table", before, self.format[0].bytes)
+            yield keep("in the table", before, self.format[0].bytes)
             for note, files in counts[1:]:
                 if files < before:
-                    yield gone("- not read", before - files, before, note)
+                    yield take("- not read", before - files, before, note)
                 before = files
         if self.total is not None and self.kept is not None:
-            yield left("files", self.total, self.bytes)
+            yield keep("files", self.total, self.bytes)
             useful = [(label, files) for label, files in self.legs if files]
             for label, files in useful:
-                yield gone("- pruned", files, self.total, f"by {label}")
+                yield take("- pruned", files, self.total, f"by {label}")
             if len(useful) > 1:
-                yield gone("- pruned", self.pruned, self.total, "together")
+                yield take("- pruned", self.pruned, self.total, "together")
             note = f"({self.unknown:,} of them unknown to the index)" if self.unknown else ""
-            yield left("= to read", self.kept, self.kept_bytes, note)
+            yield keep("= to read", self.kept, self.kept_bytes, note)
             if self.opened and self.opened < self.kept:
-                yield gone("- not read", self.kept - self.opened, self.kept, _BY_PARTITIONS)
+                yield take("- not read", self.kept - self.opened, self.kept, _BY_PARTITIONS)
         if self.opened is not None:
-            yield left("opened", self.opened, self.opened_bytes if self.opened else None)
+            yield keep("opened", self.opened, self.opened_bytes if self.opened else None)
         if self.rows is not None:
             read, passed = self.rows
             share = passed / read if read else 0.0
-            yield Line("rows", read, None, f"of them after filters {passed:,}", (0.0, share))
+            yield FunnelRow("rows", read, None, f"of them after filters {passed:,}", (0.0, share))
 
     def _notes(self) -> Iterator[str]:
         yield from map(str, self.keys)

@@ -82,7 +82,7 @@ class FileScan(EngineScan):
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is {limit}: give a number of rows, 0 or more")
         rest, tests = row_tests(row_filter, keys, live.columns, live.arrow_schema)
-        given = index.bound(rest, live.columns) if rest != "" else And(())
+        given = index.bind(rest, live.columns) if rest != "" else And(())
         files = live.files()
         scan = cls(live, files, given, locate, index, tests, limit=limit, total=len(files))
         scan = scan.select(*selected_fields)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import SessionError, StatementError
 from skipping import ScanPlan
-from skipping.lookup.scan_plan import Step
+from skipping.lookup.scan_plan import FunnelStep
 from tests.rewrite.differential import files_of, make_table, settings, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -106,7 +106,7 @@ class TestTheFunnel:
         ).writeTo(name).append()
         query = f"SELECT * FROM {name} WHERE p = 1 AND id >= 120 AND s = '<v3>'"
 
-        def funnel() -> tuple[Step, ...]:
+        def funnel() -> tuple[FunnelStep, ...]:
             df = spark.sql(query)
             assert len(df.collect()) == 2
             return only(rewrite.explain(df)).funnel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewrite import Explanation
 from skipping import ScanPlan
-from skipping.lookup.scan_plan import KeySet, Step
+from skipping.lookup.scan_plan import FunnelStep, KeySet
 
 GOLDEN = Path(__file__).parent / "golden" / "explain.html"
 
@@ -27,9 +27,9 @@ JOINED = ScanPlan(
     pruned_bytes=12_300_000,
     opened_bytes=1_500_000,
     format=(
-        Step("table", 1_460, 55_000_000),
-        Step("partitions", 730, 27_000_000),
-        Step("statistics", 365, 13_800_000),
+        FunnelStep("table", 1_460, 55_000_000),
+        FunnelStep("partitions", 730, 27_000_000),
+        FunnelStep("statistics", 365, 13_800_000),
     ),
     seconds=0.082,
 )
@@ -122,7 +122,7 @@ def test_nothing_from_outside_is_markup() -> None:
             KeySet(hostile, reason=hostile),
         ),
         rows=(2, 1),
-        format=(Step("table", 4, 100), Step(hostile, 2, 50)),
+        format=(FunnelStep("table", 4, 100), FunnelStep(hostile, 2, 50)),
     )
     explanation = Explanation((scan,), (hostile, 1), 0.5)
     found = Markup(explanation._repr_html_())

@@ -18,7 +18,7 @@ from providers.errors import DefinitionError
 from rewrite import explain
 from rewrite.plots import draw_history, funnel, over_time
 from skipping import ScanPlan, SkippingIndex
-from skipping.lookup.scan_plan import Step
+from skipping.lookup.scan_plan import FunnelStep
 from skipping.plots import KEPT, PRUNED, FileMap, draw_files, file_map
 from tests.rewrite.differential import make_table
 
@@ -67,7 +67,7 @@ def test_names_with_dollars_are_no_formulas(tmp_path: Path) -> None:
 
 
 def test_the_funnel() -> None:
-    steps = (Step("table", 10_000, 10**9), Step("statistics", 400, 4 * 10**7))
+    steps = (FunnelStep("table", 10_000, 10**9), FunnelStep("statistics", 400, 4 * 10**7))
     scan = ScanPlan("t", total=400, pruned=399, opened=1, format=steps, bytes=4 * 10**7)
     ax = funnel(scan)
     assert [label.get_text() for label in ax.get_yticklabels()] == [

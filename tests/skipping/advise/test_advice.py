@@ -14,7 +14,7 @@ import pytest
 from providers.predicate import Compare, Leaf
 from skipping.advise.analyze import list_kinds
 from skipping.advise.baseline import TableItself
-from skipping.advise.history import RANGE, TEXT, VALUES, Asked
+from skipping.advise.history import RANGE, TEXT, VALUES, RecordedPredicate
 from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise
 from skipping.advise.sample import BYTES, Sample, choose_files, measure_file
 from skipping.tables import FILES, Partitioning, PhysicalColumn, TableColumn
@@ -196,9 +196,9 @@ class TestAsked:
         rows = [pa.ipc.open_stream(measure_file(f, works) or b"").read_all() for f in files]
         return Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), 0)
 
-    def asked(self, name: str, form: str, keys: float = 1.0) -> Asked:
+    def asked(self, name: str, form: str, keys: float = 1.0) -> RecordedPredicate:
         """Ten scans that opened all files."""
-        return Asked(f"{name} = ?", name, name, False, form, 10, 10 * N, 1_000, keys)
+        return RecordedPredicate(f"{name} = ?", name, name, False, form, 10, 10 * N, 1_000, keys)
 
     def test_what_would_have_been_saved(self, files: list[dict[str, object]]) -> None:
         sample = self.sample(files, "clustered")

@@ -42,12 +42,12 @@ def test_of_a_part_of_the_files() -> None:
     highs = lows + rng.integers(0, 100, 2_000)
     whole = clustering(pa.array(lows), pa.array(highs))
     some = rng.choice(2_000, 200, replace=False)
-    part = clustering(pa.array(lows[some]), pa.array(highs[some])).scaled(2_000)
+    part = clustering(pa.array(lows[some]), pa.array(highs[some])).scale(2_000)
     assert part.overlaps == pytest.approx(whole.overlaps, rel=0.15)
     assert part.files == 2_000
     assert part.depth > 1
     alone = Clustering(1, 1, 0.0, 1.0)
-    assert alone.scaled(50) == alone
+    assert alone.scale(50) == alone
 
 
 @settings(deadline=None)

@@ -12,7 +12,7 @@ import pytest
 
 from skipping.advise.analyze import list_kinds
 from skipping.advise.baseline import ColumnKinds
-from skipping.advise.history import VALUES, Asked
+from skipping.advise.history import VALUES, RecordedPredicate
 from skipping.advise.recommend import ColumnAdvice, advise, best_works
 from skipping.advise.sample import Sample, measure_file
 from skipping.tables import TableColumn
@@ -46,7 +46,9 @@ def measure(column: TableColumn, files: Sequence[dict[str, object]]) -> Sample:
 
 
 def advice(
-    files: Sequence[dict[str, object]], *columns: TableColumn, asked: Sequence[Asked] = ()
+    files: Sequence[dict[str, object]],
+    *columns: TableColumn,
+    asked: Sequence[RecordedPredicate] = (),
 ) -> ColumnAdvice:
     tuples = measure(combine(columns), files)
     samples = [measure(column, files) for column in columns]
@@ -54,9 +56,11 @@ def advice(
     return advise(tuples, N, asked, ColumnKinds(tuples, N, alone))
 
 
-def asked(opened: int, keys: float = 1.0) -> Asked:
+def asked(opened: int, keys: float = 1.0) -> RecordedPredicate:
     """Ten scans."""
-    return Asked("(a, my b) IN (?)", "", "", False, VALUES, 10, opened, 1_000, keys, ("a", "my b"))
+    return RecordedPredicate(
+        "(a, my b) IN (?)", "", "", False, VALUES, 10, opened, 1_000, keys, ("a", "my b")
+    )
 
 
 def test_tuples_that_only_a_composite_tells_apart(files: list[dict[str, object]]) -> None:

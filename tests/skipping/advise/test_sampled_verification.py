@@ -10,7 +10,7 @@ import pytest
 
 from providers import And, Compare, In, IsNull, Or, Predicate, StartsWith, Unknown
 from providers.predicate import map_leaves
-from skipping.advise.sampled_verification import Rechecked, recheck
+from skipping.advise.sampled_verification import Verification, verify_files
 from skipping.indexing.definitions import number_columns
 from skipping.lookup.binding import Binding
 from skipping.model.definition import Definition, TableId
@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> pa.Table:
     return pa.Table.from_pylist(rows, IDENTITY)
 
 
-def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> Rechecked:
+def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> Verification:
     # Kinds do not matter: what they keep is not used.
     statement = parse("CREATE SKIPPING INDEX ON t (n MIN_MAX, s BLOOM_FILTER, (n, s) VALUE_LIST)")
     assert isinstance(statement, Create)
@@ -43,10 +43,10 @@ def check(files: pa.Table, predicate: Predicate, columns: Columns = COLUMNS) -> 
     definition = Definition("i", TableId("delta", "", ""), "t", indexed)
     bound = Binding(COLUMNS)
     asked = map_leaves(predicate, bound.leaf)
-    return recheck(files, definition, columns, asked, bound.columns, dated=False)
+    return verify_files(files, definition, columns, asked, bound.columns, dated=False)
 
 
-def numbers(found: Rechecked) -> list[int]:
+def numbers(found: Verification) -> list[int]:
     return sorted(int(Path(path).stem) for path in found.wrong)
 
 
@@ -89,5 +89,5 @@ def test_a_column_that_is_gone_leaves_nothing_to_check(files: pa.Table) -> None:
     """Without it a disproof by it could not be found again, and every file would look wrong."""
     left = Columns([COLUMNS["s"]])
     predicate = And((Compare("n", "=", 3), Compare("s", "=", "f8")))
-    assert check(files, predicate, left) == Rechecked(0, ())
-    assert check(files.slice(0, 0), Compare("n", "=", 3)) == Rechecked(0, ())
+    assert check(files, predicate, left) == Verification(0, ())
+    assert check(files.slice(0, 0), Compare("n", "=", 3)) == Verification(0, ())

@@ -75,7 +75,7 @@ def test_without_the_package_of_a_kind_no_file_is_read(
     def never(*arguments: Any) -> Any:
         raise AssertionError("a file was looked at")
 
-    monkeypatch.setattr(skipping.indexing.spark, "opens", never)
+    monkeypatch.setattr(skipping.indexing.spark, "can_open", never)
     monkeypatch.setattr(SparkBuild, "_batch", never)
     indexed = IndexedColumn(1, "x", "x", "bigint", "ONLY_HERE")
     column = TableColumn("x", "x", "bigint", PhysicalColumn(("x",)))

@@ -16,7 +16,7 @@ import rewrite
 from providers import Compare
 from providers.errors import DefinitionError
 from skipping import SkippingIndex
-from skipping.advise.sampled_verification import recheck
+from skipping.advise.sampled_verification import verify_files
 from skipping.indexing.partition_values import partition_value
 from skipping.lookup.binding import Binding
 from skipping.stores import IDENTITY
@@ -230,7 +230,7 @@ def test_what_was_pruned_is_read_again(spark: SparkSession, tmp_path: Path, url:
         bound = Binding(columns)
         asked = bound.leaf(Compare("k", "=", k))
         files = index.files().select(IDENTITY.names)
-        found = recheck(files, index.definition, columns, asked, bound.columns, dated=False)
+        found = verify_files(files, index.definition, columns, asked, bound.columns, dated=False)
         assert (found.files, len(found.wrong)) == (1, wrong)
 
 
