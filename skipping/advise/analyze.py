@@ -224,7 +224,7 @@ def _expressions(columns: Columns, history: Sequence[RecordedPredicate]) -> Iter
 def _composites(
     columns: Columns, history: Sequence[RecordedPredicate], samples: Mapping[str, Sample]
 ) -> list[tuple[TableColumn, list[RecordedPredicate]]]:
-    """The composites that were asked for, of columns that were measured, and what was asked.
+    """Return the multi-column candidates of recorded predicates, with these predicates.
 
     Not of columns by which the table is divided: of these it knows more than its files tell.
     """
@@ -258,7 +258,7 @@ def _plan_files(table: Table, column: TableColumn) -> Planned | None:
 
 
 def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
-    """Texts of which one holds where the leaf does: of a long list several, as it fits them."""
+    """Yield conditions; where the leaf holds, at least one of them does. A long list is split."""
     match leaf:
         case Between(_, low, high):
             yield f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"

@@ -29,7 +29,7 @@ from skipping.indexing.sketch import Work
 __all__ = ["Baseline", "ColumnKinds", "Planned", "TableItself"]
 
 _PLANNED = 8
-"""The table itself is asked one of so many questions: each is a scan that it plans."""
+"""The table plans a scan only for one in this many draws."""
 
 Planned: TypeAlias = Callable[[Leaf], int | None]
 """How many files the table itself plans to read for a leaf; None where it cannot say."""
@@ -92,7 +92,7 @@ class ColumnKinds:
         self._sketches = pa.table(together).combine_chunks()
 
     def kept(self, draws: Sequence[Draw]) -> float | None:
-        """Tuple by tuple, as an Or of its legs is asked: keys of each column would keep more."""
+        """Evaluate each tuple on its own: independent keys of columns would keep more files."""
         return mean(
             [
                 estimate_kept_by_tests(self._asked(draw), draw, self._sketches, self._files)
@@ -116,5 +116,5 @@ class ColumnKinds:
 
 
 def _of(i: int) -> str:
-    """What the sketches of a column are told apart by: they were numbered each by itself."""
+    """Distinguishes the sketches of the columns, which were numbered independently."""
     return f"column{i}_"

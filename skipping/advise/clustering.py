@@ -30,7 +30,7 @@ class Clustering:
     depth: float
 
     def scale(self, files: int) -> Clustering:
-        """What the averages are for a table of `files` files, of which these are a random part."""
+        """Extrapolate the averages to a table with `files` files; these are a random part of it."""
         if self.files < 2 or files <= self.files:
             return self
         more = (files - 1) / (self.files - 1)
@@ -96,7 +96,7 @@ class SortedLayout:
         self._ends = np.append(0.0, ends[np.asarray(runs.run_ends.to_numpy(), np.int64) - 1])
 
     def kept(self, keys: pa.Array) -> int:
-        """How many files hold one of the keys; one for a key of which no row was sampled."""
+        """Return how many files hold one of the keys; a key without a sampled row counts as one."""
         at = pc.index_in(keys, value_set=self._values)
         found = at.drop_null().to_numpy()
         marks = np.zeros(self._files, np.bool_)

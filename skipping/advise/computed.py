@@ -1,6 +1,6 @@
 """A sample of an expression: Spark computes its values in a few files, as a build has them.
 
-What of these values is sent back beside the sketches is itself a sketch, of a kind of its own.
+The tasks return a few of these values as well, as a sketch with an index type of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NAMES = ("nulls", "distinct", "low", "high", "keys")
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What `measure_file` says of the values of a file, as a sketch."""
+    """Collects what `measure_file` collects of a file's values, as a sketch."""
 
     kind: ClassVar[str] = "SAMPLE"
     only_extremes: ClassVar[bool] = False

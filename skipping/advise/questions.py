@@ -48,7 +48,7 @@ _DRAWS = {1: 48, 10: 24, 100: 12}
 _RANGES = 24
 
 _SEARCHED = 6
-"""Characters of a substring that is searched for, if the value has as many."""
+"""The length of a substring to search for, in characters, or that of the value if shorter."""
 
 _WIDTH = 0.1
 """Of the sampled values, how many lie in a range."""
@@ -68,7 +68,7 @@ class Draw:
     sources: float
 
     def scale(self, kept: int, files: int) -> float:
-        """Files of the table that are kept, where so many of the rows are."""
+        """Extrapolate a number of kept rows (files of the sample) to the files of the table."""
         return self.sources + kept * (files - self.sources) / len(self.rows)
 
 
@@ -84,7 +84,7 @@ def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
     for _ in range(_DRAWS[k]):
         asked, from_ = np.arange(len(seen)), held
         if not whole:
-            # One half gives the keys, the other is asked.
+            # One half provides the keys, the other is searched for them.
             order = rng.permutation(len(seen))
             from_, asked = order[: len(seen) // 2], order[len(seen) // 2 :]
             from_ = from_[np.isin(from_, held)]
@@ -126,7 +126,7 @@ def ranges(sample: Sample) -> list[Draw]:
 
 
 def estimate_kept(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
-    """Files of the table that are read for the questions, on average, by the work's sketches."""
+    """Estimate how many files of the table the sketches keep, as an average over the draws."""
     sketches = sketches_of(work, seen)
     return mean(
         [estimate_kept_by_tests(ask(work, draw.leaves), draw, sketches, files) for draw in draws]
@@ -141,7 +141,7 @@ def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
 def estimate_kept_by_tests(
     tests: IndexPredicate | None, draw: Draw, sketches: pa.Table, files: int
 ) -> float:
-    """Files of the table that are read for one question that is asked as these tests."""
+    """Estimate how many files of the table the tests of one draw keep."""
     if tests is None:
         return float(files)
     gone = find_prunable(
@@ -177,7 +177,7 @@ def estimate_kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -
 
     def count_kept(draw: Draw) -> float:
         keys = sorted(_truncate(draw.keys, most))
-        if any(key != key for key in keys):  # NaN, of which bounds say nothing
+        if any(key != key for key in keys):  # NaN has no bounds
             return float(files)
         spans = isinstance(draw.leaves[0], Between)
 

@@ -1,9 +1,9 @@
-"""Which kinds are worth it on which columns, from what was measured in a sample of files.
+"""Recommend index types for columns, from measurements in a sample of files.
 
-A kind is asked as a query would ask it: its own tests, evaluated over its own sketches, for one key
-and for several (`skipping.advise.questions`). `sorted` is the same for the table sorted by the
-column into as many files (`skipping.advise.clustering`). Where queries asked in vain, what they
-would have saved is what they opened, less the share of it that the kind keeps.
+An index type is evaluated as in a query: its own tests over its own sketches, for one key and for
+several (`skipping.advise.questions`). `sorted` is the estimate for a table with as many files,
+sorted by the column (`skipping.advise.clustering`). For a recorded predicate the saving is the
+files that its queries opened, less the fraction that the index type keeps.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tup
 
 
 class _History:
-    """What was asked of a column in vain, and what is kept of the files for it without its kinds.
+    """The recorded predicates on a column, and the files that are kept for them without an index.
 
     Scans that had several of the conditions are counted for each, so what they would have saved
     is that of the one condition, not of all together. What the baseline would have saved of what
@@ -275,7 +275,7 @@ class _History:
         self._own_span = (baseline.kept(spans) if spans else None) or float(files)
 
     def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
-        """A kind with what it would have saved; for all between two it is asked itself."""
+        """Return the advice with the savings. BETWEEN is evaluated, all else is scaled."""
         scans, files, size = 0, 0.0, 0.0
         span = None
         for each in self._asked:
@@ -351,10 +351,10 @@ def _reason(column: ColumnAdvice, files: int) -> str:
 
 
 def _in_vain(column: ColumnAdvice) -> Iterator[str]:
-    """What was asked in vain, and what the advised kinds would have saved of it."""
+    """Describe recorded predicates, and the savings of the advised index types."""
     for each in column.asked:
         times = "once" if each.scans == 1 else f"{each.scans:,} times"
-        yield f"{each.condition} was asked in vain {times}"
+        yield f"{each.condition} had no index {times}"
     for best in column.all_advised:
         if best.asked:
             opened = sum(a.opened for a in column.asked if (a.form == TEXT) == best.for_text)

@@ -1,7 +1,7 @@
-"""Look at a few files of a table as a build would, and measure what each index kind costs there.
+"""Sketch a few files of a table as a build would, and measure the cost of each index type.
 
-The files are a random choice, but the same one each time, bounded in number and bytes. Tasks read
-one column at a time, so that each is timed by itself, and send back sketches and a few values.
+The files are a random choice, but the same one each time, limited in number and bytes. Tasks read
+one column at a time, to time each column, and return sketches and a few values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["COUNTED", "FILES", "KEYS", "Sample", "choose_files", "measure_files"
 
 FILES = 64
 BYTES = 1 << 30
-"""Files, and bytes of files, that are looked at unless more are asked for."""
+"""The default limits of a sample: files, and bytes of files."""
 
 KEYS = 200
 """Distinct values of a file that are sent back, to ask for."""
@@ -149,7 +149,7 @@ def measure_file(
             values = part.extremes() if provider.only_extremes else part.distinct(provider.most)
             got = perf_counter_ns() - began
             if not provider.only_extremes:
-                got = hashing = max(hashing, got)  # a kind alone would hash by itself
+                got = hashing = max(hashing, got)  # alone, the index type would hash too
             began = perf_counter_ns()
             collectors[i].add(values, part.nulls)
             building[i] += got + perf_counter_ns() - began
@@ -224,7 +224,7 @@ class _Seen:
 
 
 def some_of(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
-    """At most so many of the values, at random, in their order."""
+    """Return at most `most` random values, in their order."""
     if len(values) <= most:
         return values
     return values.take(pa.array(np.sort(rng.choice(len(values), most, replace=False))))

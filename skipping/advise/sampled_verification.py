@@ -62,7 +62,7 @@ def verify_files(
     for indexed, column in found.values():
         whole = replace(indexed, kind="VALUE_LIST", params=(("limit", _ALL),))
         work.append(Work(whole, column, whole.provider()))
-    # Without a column that the index was asked about, less could be pruned anew.
+    # Without a column of the lookup, fewer files could be pruned this time.
     if not len(files) or named & {i.identity for i in definition.columns} != found.keys():
         return Verification(0, ())
     translator = PredicateTranslator(

@@ -2,7 +2,7 @@
 
     file-skipping catalog --upstream https://catalog.example/api
 
-Listens on loopback unless told otherwise, without encryption: who has the port sees what is sent.
+Listens on loopback by default, without encryption: anyone on the path can read what is sent.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _count(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the service until it is told to end; 2 for wrong arguments, 1 if it cannot start."""
+    """Run the service until a signal; return 2 for wrong arguments, 1 if it cannot start."""
     parser = _arguments()
     given = parser.parse_args(arguments)
     pairs: dict[str, dict[str, str]] = {}

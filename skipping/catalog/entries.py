@@ -63,7 +63,7 @@ PartitionTypes: TypeAlias = Mapping[int, Sequence[PrimitiveType | None]]
 
 @dataclass(eq=False, slots=True)
 class File:
-    """A data file or a file of deletes, with what its manifest says of it."""
+    """A data file or delete file, as its manifest describes it."""
 
     data: DataFile
     sequence: int
@@ -134,7 +134,7 @@ def _of(data: DataFile, name: str) -> Any:
 class _Deletes:
     """The files of deletes of a snapshot, and which of them apply to a data file.
 
-    By Iceberg's specification, "Scan Planning": vectors by path, then alone; position deletes by
+    See "Scan Planning" in Iceberg's specification: vectors by path, then alone; position deletes by
     path or partition, of the same sequence number or a later one; equality deletes by partition, or
     of a spec without one everywhere, of a later one.
     """
@@ -238,7 +238,7 @@ class _Recent(Generic[_Held]):
 
 
 class Entries:
-    """The files of a table's snapshots, the last used; `most` files in all."""
+    """Caches the files of the snapshots used last, at most `most` files in total."""
 
     def __init__(self, read: Read, most: int) -> None:
         self._read_files = read

@@ -212,7 +212,7 @@ class Filter:
     understood: bool = True
     exact: bool = True
     column: str | None = None
-    """Some column that it reads, by the client's name; None if none can be told."""
+    """A column that the filter reads, by the client's name; None if that is unclear."""
 
     @property
     def rows(self) -> BooleanExpression:
@@ -305,7 +305,7 @@ class _Reader:
 
 
 def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
-    """The legs of `a AND b AND c`, however it is nested."""
+    """Return the operands of `a AND b AND c`, however it is nested."""
     todo: list[Any] = [given]
     while todo:
         leg = todo.pop()

@@ -2,7 +2,7 @@
 
 Nothing is kept for a client. Whoever shows a handle must still be allowed to load the table. After
 `_LASTS` seconds the client has to plan again, and at a service with another key: places of files
-are those of the manifests, the same for whoever reads them.
+are those of the manifests, the same for every reader.
 
 A part is what a worker process packed, and only a worker unpacks it: here it is no more than bytes.
 """

@@ -1,4 +1,4 @@
-"""The indexes of the store, as worker processes may ask about them: by table, and by predicate."""
+"""Looks up a table's index, and a predicate in it, for the worker processes."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Indexes:
         self._warned = ""
 
     def of(self, metadata: Mapping[str, Any], io: Storage) -> Definition | None:
-        """The index of a table; None if there is none, or the store is unreachable."""
-        # What a table says of itself its writers say: with another's UUID and location it would be
-        # told which of the other's files have which values. Where its metadata is the catalog says.
+        """Return the index of a table; None without an index, or if the store is unreachable."""
+        # A table's writers choose its UUID and location. With those of another table they would
+        # learn the values in its files. The catalog decides where the table's metadata is.
         settings = self._settings
         try:
             id = table_id(metadata)
@@ -69,7 +69,7 @@ class Indexes:
             return None
 
     def find(self, definition: Definition, said: Mapping[str, Any]) -> Answer | None:
-        """What the index says of a predicate, as a worker sends it; None if it says nothing."""
+        """Look up a predicate that a worker sent; None if the index prunes no file."""
         try:
             predicate, columns = read_predicate(said)
             found = IndexQuery(self._store, definition, self._settings).find(predicate, columns)
@@ -84,7 +84,7 @@ class Indexes:
         return Answer(state, np.packbits(pruned).tobytes(), found.files)
 
     def _warn(self, error: Exception) -> None:
-        """Log once what each request meets."""
+        """Log an error once, not for each request."""
         said = first_line(error)
         if said != self._warned:
             log.warning("no file is skipped: %s", said)

@@ -1,20 +1,20 @@
-"""Plans of scans: which files a client opens, and what it is told of each.
+"""Plans scans: which files a client opens, with their partitions and deletes.
 
-The index is asked first, then what is left is held against partitions and bounds, as Iceberg's own
-planning does. What a client could be told wrongly here:
+The index prunes first. The remaining files are compared with the filter by partitions and bounds,
+as in Iceberg's own planning. The plan must not be wrong in these points:
 
 ==========================  ========================================================================
 partitions                  are exact, for each kind of plan: Spark evaluates a filter that selects
                             partitions nowhere else, and counts rows by the files planned for it.
 a plan without any file     Spark's DELETE takes it for "metadata will do". If only the index says
                             that no file matches, one stays, the witness, with its rows.
-a filter's columns          are told by name, and names change hands: see `filters`.
-rows that match             The index is asked what any reader could return, the loosest reading of
+a filter's columns          have names only, and a name can move to another column: see `filters`.
+rows that match             The lookup covers what any reader could return, the loosest reading of
                             `tables.iceberg.filters`: a file without the column, one older than a
-                            widening, NaN and null are asked for wherever any of them would be true.
+                            widening, NaN and null match wherever any reader would return them.
                             SQL, as Spark and Polars evaluate it, is stricter: null
-                            is never true there, and NaN is the greatest value, as in the index.
-the index is away           Then every file that Iceberg's planning keeps is in the plan: with
+                            is never true there, and NaN is the largest value, as in the index.
+no index                    Then every file that Iceberg's planning keeps is in the plan: with
                             planning by the server a client has no plan of its own.
 ==========================  ========================================================================
 """
@@ -107,9 +107,9 @@ class Contents:
 
     @cached_property
     def unplanned(self) -> str | None:
-        """Why its scans are better planned by clients, if so; plans for it are right all the same.
+        """Why clients should plan its scans themselves, if so; plans made here are still right.
 
-        By what the writers of its snapshots say, some of which say nothing.
+        Relies on the summaries of its snapshots, which some writers leave empty.
         """
         for snapshot in self.referenced:
             summary = snapshot.summary
@@ -156,7 +156,7 @@ class Found:
 
 
 Find: TypeAlias = Callable[[Predicate, Columns], Found | None]
-"""Looks a predicate up in the table's index; None if there is none, or it is unreachable."""
+"""Looks a predicate up in the table's index; None without an index, or if it is unreachable."""
 
 
 class Planner:
@@ -266,7 +266,7 @@ class Planner:
         return np.array(kept, np.int64)
 
     def _find_pruned(self, table: Contents, files: Files, wanted: Filter) -> Mask:
-        """For each file whether the index prunes it; no file if it cannot be asked."""
+        """Return for each file whether the index prunes it; no file if the lookup fails."""
         none = np.zeros(len(files), bool)
         try:
             bound = bind(table.metadata.schema(), wanted.rows, True)

@@ -1,9 +1,9 @@
 """An Iceberg REST catalog that plans scans with the index, in front of another.
 
-Forwards each request to the upstream and its answer to the client. Changes only what tells clients
-that scans are planned here (`v1/config`, and `loadTable` of tables that have an index), and answers
-`plan` and `tasks`. Each of these first loads the table from the upstream with the caller's own
-headers, which is what allows it, and which gives the credentials to read its manifests.
+Forwards each request to the upstream, and the response to the client. It changes two responses, so
+that clients let it plan their scans: `v1/config`, and `loadTable` of tables with an index. It
+handles `plan` and `tasks` itself: it loads the table from the upstream with the caller's own
+headers, which checks the caller's rights and returns the credentials to read the manifests.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _MODE_SECONDS = 30.0
 class _ClientRequest:
     """A request, the bytes it holds, and its caller: a digest of the headers that identify one.
 
-    `payer` is whose places it takes. Whoever has a token may add headers, and be another caller.
+    `payer` is a digest of the token, which counts for limits: other headers cannot evade them.
     """
 
     request: Request
@@ -124,7 +124,7 @@ class _ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedTable:
-    """A table as the upstream gave it to a caller; `stated` is what it says of its identity.
+    """A table as the upstream returned it to a caller; `stated` is its UUID and location.
 
     `io` has the caller's credentials, and is kept no longer than the request.
     """
@@ -160,7 +160,7 @@ class _Service:
         self._parsing = anyio.CapacityLimiter(2)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whatever is asked; it counts until the last byte is sent."""
+        """Handle a request; it counts until the last byte is sent."""
         request = Request(scope, receive)
         client = client_of(request.client.host) if request.client is not None else ""
         with ExitStack() as stack:
@@ -173,7 +173,7 @@ class _Service:
                 await response(scope, receive, send)
 
     async def _respond(self, asked: _ClientRequest) -> Response:
-        """The answer, or what is wrong, as the specification has it."""
+        """Return the response, or the specification's response for an error."""
         try:
             return await self._answer(asked)
         except TooMuch:
@@ -260,13 +260,13 @@ class _Service:
             raise Refused(400, "BadRequestException", "no path of a catalog") from None
 
     async def _with_mode(self, asked: _ClientRequest, path: str, said: dict[str, Any]) -> bytes:
-        """A loaded table that says who plans its scans; as it came if that cannot be told."""
+        """Return a loaded table with the scan planning mode for the client."""
         try:
             table = await run_sync(
                 self._open_table, asked.caller, path, said, limiter=self._parsing
             )
             server = await self._is_planned(asked, table)
-        except Exception as error:  # a table that is not understood is loaded all the same
+        except Exception as error:  # a table that cannot be read is still loaded
             log.warning("a table is left to its clients: %s", type(error).__name__)
             server = False
         config = said.get("config")
@@ -296,7 +296,7 @@ class _Service:
         return await run_sync(may_read, limiter=self._threads)
 
     async def _load(self, asked: _ClientRequest, path: str) -> _LoadedTable | Response:
-        """The table, as the upstream gives it to whoever asks, or its refusal."""
+        """Load a table from the upstream with the caller's headers, or return its refusal."""
         headers = [*drop_headers(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
         answer = await self._send(asked.request, headers, None, path.encode("latin-1"))
         if answer.status_code != 200:

@@ -42,7 +42,7 @@ the request that a proxy before this service put there: who the client is, for o
 
 
 class Unreachable(Exception):
-    """The upstream did not answer; says why, without what was asked."""
+    """The upstream did not respond; gives the reason without the request."""
 
 
 class Upstream:
@@ -87,7 +87,7 @@ class Upstream:
             )
         except httpx.InvalidURL as error:
             raise ValueError("no path of a catalog") from error
-        # A connection that was kept may be closed by now; what only reads is asked once more.
+        # A kept-alive connection may be closed by now; requests that only read are sent again.
         for again in (method in ("GET", "HEAD") and body is None, False):
             try:
                 return await self._transport.handle_async_request(request)

@@ -3,7 +3,7 @@
 A worker gets metadata and the bytes of manifests, and no credentials: this process reads files for
 it, after checking each location. What a worker sends back is checked for size and form, for a
 manifest may have been made to take it over. A worker ends when it needs more memory or time than it
-may, when it is idle, and to make room for another caller or table.
+may, when it is idle, or when another caller or table needs its slot.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ _Begun: TypeAlias = tuple[bytes, Iterator[bytes]]
 
 
 def _begun(job: Job, locations: Any) -> Iterator[Future[_Begun]]:
-    """Files in order, of which some are read ahead; raises Ended."""
+    """Read files in order, some of them ahead; raises Ended."""
     if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
         raise Ended("no locations")
 

@@ -168,7 +168,7 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
             log.warning("%s is a partition column: the table itself skips by it", column.name)
         for made in column.partitioning.transforms:
             log.warning(
-                "the table is partitioned by %s: it skips by itself for some conditions on "
+                "the table is partitioned by %s: it already prunes for some conditions on "
                 "%s, and an index adds what is within a partition. ANALYZE measures it",
                 made,
                 column.name,
@@ -176,7 +176,7 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
 
 
 def _require_answerable(table: Table, where: str | None) -> None:
-    """Raise DefinitionError for what is no condition on the table; None is none at all."""
+    """Raise DefinitionError unless the table can evaluate a condition; None is no condition."""
     try:
         if where is not None:
             table.files(where=where)

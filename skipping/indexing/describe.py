@@ -1,4 +1,4 @@
-"""What there is to say of an index: how it stands, how far it is behind, what it keeps."""
+"""Describe an index: its state, how stale it is, and what it stores."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def describe(
 
 
 def standing(store: IndexStore, table: Table, definition: Definition) -> str:
-    """How many files it has and how fresh it is; says why where store or table cannot be asked."""
+    """Return its number of files and how stale it is, or why store or table cannot be read."""
     try:
         state, version = store.state(definition.index), table.version()
         count = len(store.catalogue(definition.index).files)

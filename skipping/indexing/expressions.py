@@ -143,7 +143,7 @@ def _select_dates(found: Sequence[Found]) -> list[Found]:
 
 
 def merge(parts: Sequence[pa.Table], work: Sequence[Work]) -> pa.Table:
-    """Entries with the sketches of several tables, of which the first has all the files.
+    """Merge the sketches of several tables; the first table has all files.
 
     What another has not of a file is not built.
     """

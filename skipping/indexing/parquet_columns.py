@@ -1,6 +1,6 @@
-"""Where a column is in a Parquet file, by its footer, and whether Spark reads it as it stands.
+"""Find a column in a Parquet file by its footer, and check that Spark reads its values unchanged.
 
-What is in doubt is said to be unknown: nothing is guessed.
+A doubtful column is unknown: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
 
 
 def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
-    """Whether Spark reads a number as it stands: not each of its readers knows unsigned ones.
+    """Whether Spark reads a number unchanged: some of its readers do not know unsigned ones.
 
     Its own takes a UINT64 for DECIMAL(20,0) only, and for a signed number in a wider one
     (`ParquetVectorUpdaterFactory`); Iceberg's takes a UINT32 for signed (`BaseParquetReaders`).

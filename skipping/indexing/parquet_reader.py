@@ -1,8 +1,8 @@
 """Read the indexed columns of one physical Parquet file as Spark would, without Spark.
 
-A file gives chunks of normalised values (`providers.values`), or says of a column that nothing is
-known of it, and why. What cannot be read exactly as Spark reads it is never guessed. Deletion
-vectors are passed over on purpose: a restored version shows the deleted rows again.
+A file yields chunks of normalised values (`providers.values`), or for a column the reason why it
+cannot be read exactly as Spark reads it. Nothing is guessed. Deletion vectors are ignored on
+purpose: a restored version shows the deleted rows again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Chunk:
         return self._distinct
 
     def extremes(self) -> pa.Array:
-        """The least and the greatest value, or nothing; 20 to 200 times cheaper than `distinct`."""
+        """Return min and max, or nothing; 20 to 200 times cheaper than `distinct`."""
         if not len(self._values):
             return self._values
         bounds = pc.min_max(self._values)
@@ -123,7 +123,7 @@ def read_columns(
     modified: int | None = None,
     locate: Locate = locate,
 ) -> Iterator[Part]:
-    """Read the columns of a file; every column yields a chunk or is said to be unreadable.
+    """Read the columns of a file; each column yields a chunk, or that it is unreadable.
 
     `path` is spelled as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). With
     `size`, a file of another length is unreadable; with `modified` (milliseconds), one of another
@@ -222,7 +222,7 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
             gone = [column for column in left if not is_read(column, places)]
             yield from unread_parts(gone, places, 0)
             left = [column for column in left if column not in gone]
-        # Where names have dots this may select more than was asked for, never less.
+        # With dots in names this may select more than these columns, never less.
         asked = {each.identity for column in left for each in stored_columns(column)}
         names = sorted({".".join(p.path) for p in found if p.column.identity in asked})
         for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():

@@ -28,7 +28,7 @@ def partition_value(text: str | None, type: str) -> pa.Array | None:
     """One partition value of a log, by its Spark type, normalised, as an array of one value.
 
     Null is a null, and so is the empty text, but for strings: the protocol calls that null and
-    Spark reads it as it stands. None: its meaning is in doubt, so it is unknown.
+    Spark reads it unchanged. None: its meaning is in doubt, so it is unknown.
 
     >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
     [1714557600000000]

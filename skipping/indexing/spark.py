@@ -26,15 +26,15 @@ from skipping.tables.filesystem import Locate, locate
 __all__ = ["SparkBuild", "can_open"]
 
 MADE = 64 << 20
-"""Bytes of entries that come to the driver at once, about: so much of its memory a build takes.
+"""Approximate bytes of entries that come to the driver at a time: the memory that a build takes.
 
-What the first batch has, of so many files at most, is not known before."""
+The size of the first batch's entries is not known in advance: `SLOT` limits its files."""
 
 READ = 1 << 30
-"""Bytes of files of a slot's share of a batch: small files are more, as each batch is a job."""
+"""Bytes of files for each slot in a batch. Each batch is a job, so it has many small files."""
 
 SLOT = (128, 1024)
-"""Files of a slot's share, at least and at most, of a batch whose entries have no known size."""
+"""Min and max of files for each slot, in a batch whose entries have no known size."""
 
 _WAITING = 16
 _HELD = 1 << 30
@@ -125,7 +125,7 @@ class SparkBuild:
 
 
 def can_open(path: str, locate: Locate = locate) -> bool:
-    """Whether Python can open a file of the table's storage, with what it knows of credentials."""
+    """Whether Python can open a file with the credentials that it has."""
     try:
         filesystem, inner = locate(path)
         with filesystem.open_input_file(inner):
@@ -137,7 +137,7 @@ def can_open(path: str, locate: Locate = locate) -> bool:
 
 
 def _find_opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
-    """Of each path whether it is where the first of its root can be opened."""
+    """Return for each path whether the first file under its root can be opened."""
     roots = root_of(paths)
     shut = [
         root
@@ -156,6 +156,6 @@ def _choose_concurrency(files: pa.Table) -> int:
 
 
 def _balance_by_size(files: pa.Table, hands: int) -> pa.Table:
-    """The files in an order of which equal slices have about the same number of bytes."""
+    """Order the files so that equal slices have about the same number of bytes."""
     order = np.argsort(-files["size"].to_numpy(), kind="stable")
     return files.take(pa.array(np.concatenate([order[i::hands] for i in range(hands)])))

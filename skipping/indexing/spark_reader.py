@@ -254,7 +254,7 @@ class ReaderBuild:
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
         jvm: Any = self._spark._jvm
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
-        # As the rows are told apart by them (`_job`): of a path without a scheme Spark adds none.
+        # With the scheme: `_job` assigns rows to files by Spark's own path.
         paths = [(footer.path, file["size"]) for file, footer in group]
         return read_listed(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
 

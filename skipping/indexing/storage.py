@@ -1,8 +1,8 @@
-"""A session's own storage, as Arrow's file systems open it on executors.
+"""Open a session's storage with Arrow's file systems on executors.
 
-What Spark's configuration says of an object store becomes the arguments of Arrow's file system. It
-is asked anew for each batch of files, because what it says may be good for an hour only. Where it
-says what Arrow cannot do (a key of the client's own, a signer, a proxy), Spark has to read.
+Spark's configuration of an object store becomes the arguments of Arrow's file system. It is read
+again for each batch of files, because its credentials may expire after an hour. If it has a setting
+that Arrow does not support (a client-side key, a signer, a proxy), Spark reads the files.
 
 Secrets travel to the tasks in their code, as Hadoop's configuration does, and are in no plan, no
 description of a job, no setting and no text of these classes.
@@ -121,7 +121,7 @@ def session_storage(spark: SparkSession, paths: pa.ChunkedArray) -> Storage:
 
 
 def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
-    """S3A's own answers: what is said of the bucket counts before what is said of all."""
+    """Read S3A's settings: those of the bucket override those of all buckets."""
     system = jvm.org.apache.hadoop.fs.Path(f"{root}/").getFileSystem(hadoop)
     arguments = s3_arguments(_getter(system.getConf()), bucket)
     # Whatever provider is configured: the keys it gives are all that a request is signed with.
@@ -186,4 +186,4 @@ _ASKED: Mapping[str, Callable[[Any, Any, str, str], Opened]] = {
     "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": _azure,
     "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem": _google,
 }
-"""By Hadoop's class. Another one under a known scheme may do anything: it is asked nothing."""
+"""By Hadoop's class. Another class under a known scheme may do anything, so it is not used."""

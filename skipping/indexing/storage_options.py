@@ -25,7 +25,7 @@ Arguments: TypeAlias = dict[str, Any]
 """Of the constructor of one of Arrow's file systems."""
 
 Get: TypeAlias = Callable[[str], str]
-"""A setting by its key, "" where there is none."""
+"""Reads a setting by its key, "" if it is not set."""
 
 
 class UnfollowedError(Exception):
@@ -117,7 +117,7 @@ def azure_arguments(get: Get, host: str) -> Arguments:
     _require(of_account, _AZURE_ONLY)
     account, _, domain = host.partition(".")
     if not account or not domain.startswith("dfs."):
-        raise UnfollowedError("an account that is none of dfs.core.windows.net")
+        raise UnfollowedError("an account outside dfs.core.windows.net")
     arguments: Arguments = {"account_name": account}
     if domain != "dfs.core.windows.net":
         arguments["dfs_storage_authority"] = f".{domain}"

@@ -21,6 +21,6 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())
     gone = pc.or_(replaced, pc.invert(table.find_reachable(paths)))
     ordinals = candidates["ordinal"].combine_chunks().filter(gone)
-    # Also of none: a store gives back the room of what was removed before.
+    # Even without ordinals: the store then frees the space of earlier removals.
     store.remove(index, ordinals)
     return len(ordinals)

@@ -1,4 +1,4 @@
-"""Predicates as people write them in Python, on column names and plain values, made askable."""
+"""Bind predicates on column names and Python values to columns of the index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Binding"]
 
 
 class Binding:
-    """Gives leaves that name columns the columns' identities and normalised values."""
+    """Replaces column names in leaves by identities, and values by normalised ones."""
 
     def __init__(self, columns: Columns, indexed: Sequence[IndexedColumn] = ()) -> None:
-        """`indexed` are those of the index that is asked, of which there may be composites."""
+        """`indexed` are the columns of the index, multi-column ones among them."""
         self._columns = columns
         self._composites = {i.identity: i for i in indexed if i.parts}
         self._resolved: dict[str, tuple[TableColumn, pa.DataType]] = {}
@@ -32,8 +32,8 @@ class Binding:
     def leaf(self, leaf: Leaf) -> Predicate:
         """The leaf as Spark compares (`providers.literals`): equivalent, or Unknown.
 
-        Raises DefinitionError for a column that is not there or has no index, and for a value that
-        is none of the column's.
+        Raises DefinitionError for a column that does not exist or has no index, and for a value
+        that is not of the column's type.
         """
         composite = self._composites.get(leaf.column)
         if composite is not None and isinstance(leaf, In):
@@ -46,10 +46,10 @@ class Binding:
         return map_leaves(asked, lambda each: replace(each, column=column.identity))
 
     def _tuples(self, composite: IndexedColumn, leaf: In) -> Predicate:
-        """Tuples that a join made: in place of names they have identities already."""
+        """Accept tuples that a join made: they have identities instead of names."""
         column = by_identity(composite, self._columns)
         if column is None:
-            return Unknown(f"{composite.name} is no composite of the table's any more")
+            return Unknown(f"{composite.name} is no longer a multi-column index of the table")
         for part in column.reads:
             self._resolve(part.name)
         return leaf

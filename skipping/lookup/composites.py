@@ -1,8 +1,8 @@
-"""Composites in a predicate: what it says of several columns of one row, as a leaf on their tuple.
+"""Derive predicates on multi-column indexes from predicates on single columns.
 
-`a = 1 AND b IN (2, 3)` holds only in rows whose (a, b) is one of (1, 2), (1, 3); of an Or of such
-conditions the tuples are those of all its legs. The leaf is added to an And, where it takes nothing
-away: each file with a match satisfies it beside the others.
+`a = 1 AND b IN (2, 3)` holds only in rows whose (a, b) is one of (1, 2), (1, 3). An Or has the
+tuples of all its operands. The leaf on the tuples is added to an And, which keeps its meaning:
+each row that satisfies the other conditions satisfies it as well.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from skipping.model.definition import Definition
 __all__ = ["Composite", "joined_tuples", "with_tuples"]
 
 MOST = 200_000
-"""Tuples that are made for one question, each time that they are: Ors may be inside each other."""
+"""The most tuples of one lookup; nested Ors count each time that they are built."""
 
 MOST_BYTES = 1 << 25
-"""Bytes of these."""
+"""The most bytes of these tuples."""
 
 MOST_COMBINED = 1_000
-"""Tuples that follow from an And: most combinations of many values are in no row."""
+"""The most tuples of one And: most combinations of many values are in no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """Identity, and of each of its columns identity and domain, as the query has them."""
+    """A multi-column index: its identity, and the query's domains of its columns by identity."""
 
     identity: str
     parts: Mapping[str, Domain]
@@ -42,14 +42,14 @@ class Composite:
 
 @dataclass(slots=True)
 class _Budget:
-    """What is left of a question's tuples, of their bytes, and of leaves to be added."""
+    """The tuples, their bytes, and the leaves that one lookup may still add."""
 
     leaves: int
     tuples: int = MOST
     bytes: int = MOST_BYTES
 
     def takes(self, tuples: int, size: int) -> bool:
-        """Whether so many may still be made, and then they are."""
+        """Return whether these may still be built; if so, count them."""
         if tuples > self.tuples or size > self.bytes:
             return False
         self.tuples -= tuples
@@ -65,16 +65,16 @@ class _Found:
     tuples: Mapping[str, In]
 
     def with_tuple_leaves(self, but: Sequence[str] = ()) -> Predicate:
-        """The predicate with them."""
+        """Return the predicate with the leaves on tuples."""
         leaves = [leaf for identity, leaf in self.tuples.items() if identity not in but]
         if not leaves:
             return self.predicate
         own = self.predicate.legs if isinstance(self.predicate, And) else (self.predicate,)
-        return And((*leaves, *own))  # first, for of very many leaves not all are asked
+        return And((*leaves, *own))  # first, because a limit drops the last leaves of a long list
 
 
 def joined_tuples(definition: Definition, keys: Mapping[str, Keys]) -> tuple[In, ...]:
-    """Leaves on the composites of an index of which all columns have keys, by identity.
+    """Leaves on multi-column indexes whose columns all have keys, by identity.
 
     Keys are those of one dimension, row by row: a row in which one is null has no tuple.
     """
@@ -110,7 +110,7 @@ def with_tuples(
 
 
 def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:
-    """An And: of several legs that tell the tuples of a composite the least is enough."""
+    """Fold an And: of several operands with tuples, the one with the fewest is enough."""
     own = [leg.predicate for leg in legs if not isinstance(leg.predicate, And | Or | Unknown)]
     told = {leaf.column for leaf in own}
     tuples: dict[str, In] = {}
@@ -126,7 +126,7 @@ def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Bu
 
 
 def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
-    """An Or: what all its legs tell is told by it, and the rest is added to the legs."""
+    """Fold an Or: it has the tuples that all operands have; others are added to their operands."""
     tuples: dict[str, In] = {}
     for identity in legs[0].tuples if legs else ():
         known = [leg.tuples[identity].values for leg in legs if identity in leg.tuples]
@@ -155,7 +155,7 @@ def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In |
             return None
         keys.append(min(values, key=len))
     count = math.prod(map(len, keys))
-    # Each value is in as many tuples as the others have combinations.
+    # Each value occurs in one tuple for each combination of the others.
     size = sum(count // len(values) * values.nbytes for values in keys if len(values))
     if count > MOST_COMBINED or not budget.takes(count, size):
         return None

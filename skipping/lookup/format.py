@@ -1,4 +1,4 @@
-"""Conditions with their values, for people who asked to see them (`explain.values`)."""
+"""Format conditions with their values, if `explain.values` allows it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from providers.values import Value
 __all__ = ["format_leaf", "format_value"]
 
 _SHOWN = 3
-"""Keys of an IN that are shown."""
+"""The most keys of an IN to show."""
 
 _EPOCH = datetime(1970, 1, 1)
 
 
 def format_leaf(leaf: Leaf, column: str, type: str) -> str:
-    """A leaf in words, with its values; `type` is the column's Spark type.
+    """Format a leaf with its values; `type` is the column's Spark type.
 
     >>> format_leaf(Compare("", "<", 19_723), "day", "date")
     "day < '2024-01-01'"
@@ -71,7 +71,7 @@ def _abbreviate(some: list[str], count: int) -> str:
 
 
 def format_value(value: Value, type: str) -> str:
-    """A normalised value (`providers.values`) as SQL would write it.
+    """Format a normalised value (`providers.values`) as SQL.
 
     >>> format_value(150, "decimal(5,2)"), format_value("it's", "string")
     ('1.50', "'it''s'")
@@ -104,5 +104,5 @@ def format_value(value: Value, type: str) -> str:
 def _moment(value: int, unit: str) -> str:
     try:
         return f"'{(_EPOCH + timedelta(**{unit: value})).isoformat(sep=' ')}'"
-    except OverflowError:  # a year that Python does not know
+    except OverflowError:  # outside of Python's years
         return str(value)

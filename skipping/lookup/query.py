@@ -1,4 +1,4 @@
-"""Query one index from Python: predicates on column names, results about files."""
+"""Query one index from Python: predicates on column names give files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["IndexQuery"]
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """One index as it is now. Raises StoreError, and DefinitionError for what does not fit.
+    """Queries one index. Raises StoreError, and DefinitionError for a predicate that does not fit.
 
-    A predicate may be SQL text; then `zone` is the session's time zone, if there is a session, and
-    `strings` how its Spark reads those: such as it reads otherwise than we do are refused.
+    A predicate may be SQL text. Then `zone` is the session's time zone, and `strings` tells how the
+    session's Spark reads string literals: those that it reads differently are refused.
     """
 
     store: IndexStore
@@ -40,14 +40,14 @@ class IndexQuery:
     strings: Strings | None = None
 
     def find_prunable(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
-        """The files without a match."""
+        """Return the files that cannot match."""
         found = self.find(predicate, columns)
         entries = found.files
         ordinals = np.array(found.pruned, np.int64)
         return set(identities(entries.filter(np.isin(entries["ordinal"].to_numpy(), ordinals))))
 
     def plan(self, predicate: Predicate | str, table: Table) -> ScanPlan:
-        """What would be skipped of a table's newest version."""
+        """Return how many files of a table's newest version would be skipped."""
         found, live, ordinals = self._live(predicate, table)
         known = bitmap_of(ordinals.drop_null().to_numpy())
         return ScanPlan(
@@ -60,7 +60,7 @@ class IndexQuery:
         )
 
     def why(self, predicate: Predicate | str, table: Table) -> pa.Table:
-        """The files of a table's newest version, and what prunes each; see `SkippingIndex`."""
+        """List the files of a table's newest version with what prunes each; see `SkippingIndex`."""
         found, live, ordinals = self._live(predicate, table)
         numbers = ordinals.fill_null(-1).to_numpy()
 
@@ -70,19 +70,19 @@ class IndexQuery:
         columns = {"path": live["path"], "size": live["size"], "ordinal": ordinals}
         columns["pruned"] = flags(found.pruned)
         for leg in found.legs:
-            # Of a = 1 OR a = 2 both legs have one label: values are not shown.
+            # Both conditions of a = 1 OR a = 2 have the same label: values are not shown.
             labels = chain([leg.label], (f"{leg.label} ({n})" for n in count(2)))
             columns[next(label for label in labels if label not in columns)] = flags(leg.pruned)
         return pa.table(columns)
 
     def bind(self, predicate: Predicate | str, columns: Columns) -> Predicate:
-        """A predicate as it is evaluated: identities of columns, and normalised values."""
+        """Return a predicate with identities of columns and normalised values."""
         return self._bind(predicate, columns)[0]
 
     def _live(
         self, predicate: Predicate | str, table: Table
     ) -> tuple[LookupResult, pa.Table, pa.Array]:
-        """The answer, the live files, and their ordinals."""
+        """Return the lookup's result, the live files, and their ordinals."""
         found = self.find(predicate, table.columns())
         live = table.files()
         at = find_identities(live, found.files)
@@ -94,7 +94,7 @@ class IndexQuery:
         return map_leaves(given, bound.leaf), bound
 
     def find(self, predicate: Predicate | str, columns: Columns) -> LookupResult:
-        """What the index says about a predicate."""
+        """Look up a predicate."""
         asked, bound = self._bind(predicate, columns)
         settings = self.settings
         lookup = shared_lookup(self.store, settings)

@@ -1,4 +1,4 @@
-"""The outcome for one scan: how many files there are, what pruned which, and what was read."""
+"""The result of one scan: its files, what pruned them, and what was read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FunnelRow", "FunnelStep", "KeySet", "ScanPlan", "format_bytes"]
 
 
 def format_bytes(size: float) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes.
 
     >>> format_bytes(999), format_bytes(13_800_000)
     ('999 B', '13.8 MB')
@@ -27,7 +27,7 @@ _BY_PARTITIONS = "by Spark's partition pruning"
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """A step of the funnel, and what it left: files, their bytes, or rows, where that is known."""
+    """A step of the funnel, and what remains after it: files, their bytes, or rows, if known."""
 
     name: str
     files: int | None = None
@@ -37,10 +37,10 @@ class FunnelStep:
 
 @dataclass(frozen=True, slots=True)
 class FunnelRow:
-    """A step as people read it, in the terminal as in a notebook.
+    """A row of the funnel, in the terminal and in a notebook.
 
-    `count` are files, of `rows` rows; a name that begins with a minus took them away, and `note`
-    says by what. `bar` is what is left or taken, as a piece of all that there was: from, to.
+    `count` is a number of files, or rows for `rows`. If the name begins with a minus, the step
+    removed them, by what `note` names. `bar` is the range that remains or was removed, from 0 to 1.
     """
 
     name: str
@@ -89,15 +89,13 @@ class KeySet:
 class ScanPlan:
     """Counts of files of one scan.
 
-    `total` are the files that the table format would read by itself; `pruned` of them hold no
-    match; `unknown` have no entry and are read; `legs` say how many each sketch prunes alone.
-    `opened` are those it read, None where nothing ran. `reason` says why no index was asked;
-    `unused` says of the parts of the condition that did not help, why. `keys` are those of joins;
-    `rows` are the rows that were read and those left by the filter on top of the scan. `bytes` are
-    those of the `total` files. `format` are the steps that the table format took by itself before;
-    `seconds` is how long asking the index took. A `cached` scan filled the cache that a query
-    reads: its files were opened by an earlier query. Of the opened files at least `without_match`
-    had no matching row; 0 where that is not known.
+    The table format would read `total` files, with `bytes` bytes, after its own steps in `format`.
+    The index prunes `pruned` of them; `unknown` have no entry and are read. `legs` has the files
+    that each sketch alone prunes. `opened` files were read; None if nothing ran. `reason` tells why
+    there was no lookup, `unused` why some conditions did not help. `keys` are the keys of joins.
+    `rows` are the rows that were read, and those that pass the filter on top of the scan. `seconds`
+    is the time of the lookup. A `cached` scan filled the cache that a query reads: an earlier query
+    opened its files. At least `without_match` opened files had no matching row; 0 if unknown.
     """
 
     table: str
@@ -130,7 +128,7 @@ class ScanPlan:
 
     @property
     def funnel(self) -> tuple[FunnelStep, ...]:
-        """What was left after each step, in the order in which things happen.
+        """Return what remains after each step, in the order of the steps.
 
         The table, its partitions, the format's statistics; the index; what Spark opened; the rows
         it read there and those that its filter left.
@@ -151,7 +149,7 @@ class ScanPlan:
         return tuple(steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """Return the plan as plain values, for JSON."""
         given = asdict(self)
         given["legs"] = [{"label": label, "pruned": count} for label, count in self.legs]
         funnel = [asdict(step) for step in self.funnel]
@@ -159,12 +157,12 @@ class ScanPlan:
 
     @property
     def lines(self) -> tuple[FunnelRow, ...]:
-        """The steps with what each took away, and by what."""
+        """The funnel as rows, with what removed files in each step."""
         return tuple(self._lines())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the steps do not say: the keys of joins, the time, and why not more was skipped."""
+        """Further lines: the keys of joins, the time, and why no more files were skipped."""
         return tuple(self._notes())
 
     def __str__(self) -> str:
@@ -188,7 +186,7 @@ class ScanPlan:
         listed = self.total if self.total is not None else self.opened or None
         if counts and listed is not None:
             counts.append((_BY_PARTITIONS, listed))
-        # What the format and Spark pruned by themselves, if they did.
+        # What the format and Spark pruned, if anything.
         if counts and counts[0][1] > min(files for _, files in counts):
             before = counts[0][1]
             yield keep("in the table", before, self.format[0].bytes)

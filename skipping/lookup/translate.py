@@ -1,4 +1,4 @@
-"""One predicate as tests of one index's sketches, with the reasons for what stays unanswered."""
+"""Translate a predicate into tests of one index's sketches, with reasons for what it cannot use."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from skipping.model.definition import Definition, IndexedColumn
 __all__ = ["USELESS", "PredicateTranslator", "QueryColumn", "composite_column"]
 
 MOST_LEAVES = 4_096
-"""Of one question; the others are as conditions that no index can answer."""
+"""The most leaves of one lookup; the rest are treated as conditions that no index can evaluate."""
 
 FEW_TESTS = 4
-"""Of one leaf: as many as most kinds make of it."""
+"""Tests of one leaf that do not count: most index types make no more."""
 
 MOST_FURTHER = 6_144
-"""Tests of one question past FEW_TESTS of each leaf: kinds with intervals make dozens of some."""
+"""The most tests of one lookup beyond FEW_TESTS for each leaf: types with intervals make dozens."""
 
 _NOT_NULL = Compare | Between | Within | In | StartsWith | StartsWithAny
-"""What holds of no null."""
+"""The leaves that null never satisfies."""
 
 USELESS = 0.5
-"""Of the files without a match, the share that an answer worth asking for may keep."""
+"""The highest expected false-positive rate of a useful test."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryColumn:
-    """A column as a query sees it: display name, the domain it is compared in, Spark type."""
+    """A column of a query: display name, the domain of comparisons, Spark type."""
 
     name: str
     domain: Domain
@@ -65,7 +65,7 @@ class QueryColumn:
 def composite_column(
     indexed: IndexedColumn, columns: Mapping[str, QueryColumn]
 ) -> QueryColumn | None:
-    """A composite as a query sees it that names all its columns; else None."""
+    """Return a multi-column index as a column of the query; None if it lacks one of the columns."""
     parts = [columns[identity] for identity in indexed.part_identities if identity in columns]
     if not parts or len(parts) < len(indexed.parts):
         return None
@@ -75,7 +75,7 @@ def composite_column(
 
 
 class PredicateTranslator:
-    """Translates one predicate for one index, noting which leg is whose and what is unused."""
+    """Translates one predicate for one index; notes the label of each part, and what is unused."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class PredicateTranslator:
         *,
         values: bool = False,
     ) -> None:
-        """`values`: legs and reasons show the values of conditions, which are data."""
+        """`values`: whether labels and reasons show the values of conditions, which are data."""
         self._definition = definition
         composites = ((i.identity, composite_column(i, columns)) for i in definition.columns)
         asked = {identity: column for identity, column in composites if column is not None}
@@ -97,8 +97,7 @@ class PredicateTranslator:
         ]
         self._providers = providers
         self._values = values
-        # Predicates hold Arrow arrays, which do not hash, so they are told apart by identity; they
-        # stay alive, and so do their ids.
+        # By id, as Arrow arrays in predicates do not hash. They stay alive, so ids stay unique.
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
         self._asked = 0
         self._further = 0
@@ -106,7 +105,7 @@ class PredicateTranslator:
         self.unused: list[str] = []
 
     def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
-        """Label, source and part of a translated predicate, for each of its leaves."""
+        """Yield label, source and part of a translated predicate, for each of its leaves."""
         todo = [predicate]
         while todo:
             node = todo.pop()
@@ -116,7 +115,7 @@ class PredicateTranslator:
                 todo.extend(reversed(node.legs))
 
     def translate(self, predicate: Predicate) -> IndexPredicate | None:
-        """Tests that hold for every file with a row satisfying the predicate; None: no opinion."""
+        """Return tests that hold for every file with a matching row; None if there is none."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
             with_tuples(simplify(predicate), self._composites, MOST_LEAVES),
@@ -130,7 +129,7 @@ class PredicateTranslator:
             self.unused.append(_unanswerable(leaf))
             return None
         if self._asked == MOST_LEAVES:
-            self.unused.append(f"conditions beyond {MOST_LEAVES:,} are not asked")
+            self.unused.append(f"conditions beyond {MOST_LEAVES:,} are ignored")
             return None
         self._asked += 1
         return self._leaf(leaf)
@@ -184,13 +183,13 @@ class PredicateTranslator:
         return AllOf(tuple(found)) if found else None
 
     def _hint(self, leaf: Leaf, column: QueryColumn, text: str) -> None:
-        """Note which index type answers a text search, if it is the only one that does."""
+        """Note which index type supports a text search, if it is the only one."""
         if not isinstance(leaf, Contains | EndsWith) or leaf.negated or text in self._hinted:
             return
         self._hinted.add(text)
         try:
             known = kinds(self._providers)
-        except SettingError:  # one cannot be loaded: who uses it says so
+        except SettingError:  # one cannot be loaded; the error shows where it is used
             return
         useful = [kind for kind in known if _answers(known[kind], leaf, column)]
         if len(useful) == 1:
@@ -233,18 +232,18 @@ class PredicateTranslator:
             return None
         further = max(0, sum(1 for _ in tests(translated)) - FEW_TESTS)
         if self._further + further > MOST_FURTHER:
-            self.unused.append(f"{text}: {indexed.kind} is not asked about so many conditions")
+            self.unused.append(f"{text}: {indexed.kind} is not used for so many conditions")
             return None
         self._further += further
-        # A new object each, so that equal tests of two legs are told apart.
+        # A new object each, which distinguishes equal tests of two leaves.
         return map_tests(
             translated, lambda test: replace(test, sketch=f"{indexed.sketch}{test.sketch}")
         )
 
 
 def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
-    """What a kind makes of a leaf; of one that was several before, where it does not know that,
-    of each of these.
+    """Return the tests of an index type for a leaf. If it does not know a leaf that stands for
+    several, combine the tests of each.
     """
     translated = provider.rewrite(leaf)
     if translated is not None or not isinstance(leaf, Within | StartsWithAny):
@@ -259,9 +258,9 @@ def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
 
 
 def _tuple_columns(node: Or) -> tuple[str, ...]:
-    """The columns that every leg of an Or compares, by equality: together its legs are tuples.
+    """Return the columns that every operand of an Or compares by equality, as tuples do.
 
-    Empty where the legs are anything else, or hold keys of a join.
+    Empty if an operand is anything else, or holds keys of a join.
     """
     found: tuple[str, ...] = ()
     for leg in node.legs:
@@ -278,7 +277,7 @@ def _tuple_columns(node: Or) -> tuple[str, ...]:
 
 
 def _answers(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) -> bool:
-    """Whether an index type, with its defaults, answers a leaf on a column."""
+    """Whether an index type, with its defaults, supports a leaf on a column."""
     try:
         made = provider.of((Column(column.name, column.domain),), {})
         return made.survival(leaf) <= USELESS and made.rewrite(leaf) is not None
@@ -287,7 +286,7 @@ def _answers(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) 
 
 
 def _unknowns(predicate: Predicate) -> Iterator[Unknown]:
-    """Those anywhere in a predicate, from left to right; `simplify` drops them from an And."""
+    """Yield all Unknowns in a predicate, from left to right; `simplify` drops them from an And."""
     todo = [predicate]
     while todo:
         match todo.pop():
@@ -302,7 +301,7 @@ def _unanswerable(unknown: Unknown) -> str:
 
 
 def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
-    """The legs without each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
+    """Drop each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
     compared = {leg.column for leg in legs if isinstance(leg, _NOT_NULL)}
     for leg in legs:
         if not (isinstance(leg, IsNull) and leg.negated and leg.column in compared):

@@ -77,7 +77,7 @@ def test_tuples_that_only_a_composite_tells_apart(files: list[dict[str, object]]
     assert {kind.spelling for kind in found.kinds} == {"VALUE_LIST", "BLOOM_FILTER"}
     assert (found.clustering, found.sorted) == (None, ())
     assert "the best kinds of its columns 24 and 24" in found.reason
-    assert "(a, my b) IN (?) was asked in vain 10 times" in found.reason
+    assert "(a, my b) IN (?) had no index 10 times" in found.reason
 
 
 def test_none_where_a_column_alone_keeps_no_more(files: list[dict[str, object]]) -> None:
