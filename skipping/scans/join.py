@@ -1,4 +1,4 @@
-"""A table joined with a dimension: the dimension's keys are known before a file is opened."""
+"""A table joined with a dimension, whose keys prune the table's files before any is opened."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from skipping.scans.engines import EngineScan
 from skipping.scans.open import open_scan
 from skipping.scans.row_filters import leaf_values
 from skipping.tables import Table, TableColumn
+from skipping.tables.arrow_types import without_view
 
 __all__ = ["JoinScan", "as_table", "join"]
 
@@ -54,7 +55,9 @@ def join(
     tests = fact.key_tests()
     keys = {test.name: test.keys for test in tests}
     indexed = {test.name for test in tests if isinstance(test.predicate, In)}
-    known = {c.identity: keys[c.name] for c in fact.indexable_columns().values() if c.name in indexed}
+    known = {
+        c.identity: keys[c.name] for c in fact.indexable_columns().values() if c.name in indexed
+    }
     tuples = joined_tuples(query.definition, known)
     fact = fact.project_and_prune(fact.arrow_schema.names, And(tuples))
     drop = set(pairs.values())
@@ -63,10 +66,10 @@ def join(
 
 
 def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
-    """A frame of Polars or pandas, a relation of DuckDB, a table or a scan as an Arrow table.
+    """Convert a frame of Polars or pandas, a relation of DuckDB, a table or a scan to Arrow.
 
-    Of a frame of pandas NaN stays one in the columns that are `keys`, and is null in the others.
-    Raises TypeError for anything else, DefinitionError for two columns of one name.
+    In a pandas frame NaN stays NaN in the columns `keys`, and becomes null in the others. Raises
+    TypeError for anything else, DefinitionError for two columns with the same name.
     """
     table = _as_table(given, keys)
     _require_unique(table.column_names)
@@ -76,7 +79,7 @@ def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
 def _require_unique(names: Iterable[Any]) -> None:
     counts = Counter(map(str, names))
     if twice := sorted(name for name, count in counts.items() if count > 1):
-        raise DefinitionError(f"the dimension has several columns {', '.join(twice)}: rename one")
+        raise DefinitionError(f"the dimension has two columns {', '.join(twice)}: rename one")
 
 
 def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
@@ -92,32 +95,25 @@ def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()  # a LazyFrame
     if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
-        table = (
-            given.to_arrow()
-        )  # by the protocol text would come as views, of which Arrow has less
+        # Through the protocol Polars exports text as views, which Arrow cannot filter.
+        table = given.to_arrow()
         if isinstance(table, pa.Table):
             return table
         given = table
     if hasattr(given, "to_arrow_table") and not hasattr(given, "__arrow_c_stream__"):
         return given.to_arrow_table()
     if not isinstance(given, Mapping | pa.RecordBatch) and not hasattr(given, "__arrow_c_stream__"):
-        raise TypeError(f"a dimension is a table, not {type(given).__name__}")
+        raise TypeError(f"the dimension is a {type(given).__name__}: give a table or a frame")
     table = pa.table(given)
-    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(type):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(type) else type
+    return table.cast(pa.schema([f.with_type(without_view(f.type)) for f in table.schema]))
 
 
 @dataclass(frozen=True, repr=False)
 class JoinScan(EngineScan):
-    """The rows of a scan with those of a dimension that have equal keys: an inner join.
+    """An inner join of a scan with a dimension.
 
-    Columns are those of the table, then those of the dimension but its keys. `names` are those
-    that are given.
+    Its columns are those of the table, then those of the dimension without its keys. `names` are
+    the columns of its rows.
     """
 
     fact: Any = field(repr=False)
@@ -137,20 +133,20 @@ class JoinScan(EngineScan):
         suffix: str,
         limit: int | None = None,
     ) -> JoinScan:
-        """Of a scan of whole rows, and the dimension without the columns `drop`.
+        """Join a scan of complete rows with the dimension without its columns `drop`.
 
-        A column of the dimension that the table has too gets the suffix. Raises DefinitionError
-        where that is a name that is taken, and for a limit below zero.
+        A column of the dimension gets the suffix if the table has one of the same name. Raises
+        DefinitionError if that name is taken, or if the limit is negative.
         """
         if limit is not None and limit < 0:
-            raise DefinitionError(f"limit is a number of rows, not {limit}")
+            raise DefinitionError(f"limit is {limit}: give a number of rows, 0 or more")
         there = fact.arrow_schema.names
         kept = dimension.select([n for n in dimension.column_names if n not in drop])
         named = [f"{name}{suffix}" if name in there else name for name in kept.column_names]
         names = (*there, *named)
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise DefinitionError(f"two columns are called {', '.join(twice)}: rename one")
+            raise DefinitionError(f"the join has two columns {', '.join(twice)}: rename one")
         return cls(fact, kept.rename_columns(named), keys, names, limit)
 
     def __repr__(self) -> str:
@@ -166,41 +162,41 @@ class JoinScan(EngineScan):
         )
 
     def select(self, *names: str) -> JoinScan:
-        """The same join, of these columns only; raises DefinitionError."""
+        """Return the join with these columns only; raise DefinitionError for an unknown one."""
         for name in names:
             if name not in self.names:
                 raise DefinitionError(f"no column {name}: there are {', '.join(self.names)}")
         return replace(self, names=names)
 
     def indexable_columns(self) -> Mapping[str, TableColumn]:
-        """See `EngineScan`: the dimension's columns have no index."""
+        """See `Scan`: the dimension's columns have no index."""
         found: Mapping[str, TableColumn] = self.fact.indexable_columns()
         return found
 
     def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> JoinScan:
-        """See `EngineScan`."""
-        asked = predicate if self.limit is None else And(())  # of which rows there are so many
-        fact = self.fact.project_and_prune(self.fact.arrow_schema.names, asked)
+        """See `Scan`."""
+        pruning = predicate if self.limit is None else And(())  # a limit counts all rows
+        fact = self.fact.project_and_prune(self.fact.arrow_schema.names, pruning)
         return replace(self.select(*names), fact=fact)
 
     def plan_files(self) -> Any:
-        """The table's files that may have a row of the join, as its scan has them."""
+        """Return the table's files that can hold a row of the join, as its scan lists them."""
         return self.fact.plan_files()
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """The rows, read some files at a time as they are asked for."""
+        """Read the rows, a few files at a time as batches are consumed."""
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
 
     def to_arrow(self) -> pa.Table:
-        """The rows."""
+        """Read the rows."""
         return self.to_arrow_batch_reader().read_all()
 
     def to_pandas(self, **kwargs: Any) -> Any:
-        """The rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        """Read the rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
         return self.to_arrow().to_pandas(**kwargs)
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Count the rows."""
         return sum(map(len, self._batches()))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -215,7 +211,7 @@ class JoinScan(EngineScan):
     def _join(self) -> Iterator[pa.RecordBatch]:
         schema, columns = self.arrow_schema, list(self.keys)
         of_fact = self.fact.arrow_schema.names
-        # Keys of the dimension in order, so that those of a batch are looked up in it.
+        # The dimension's keys are sorted, so that each batch is joined by binary search.
         tuples = _Tuples(self.keys.values())
         order = np.argsort(tuples.numbers, kind="stable")
         order = order[np.searchsorted(tuples.numbers[order], 0) :]
@@ -240,17 +236,17 @@ class JoinScan(EngineScan):
 
 
 class _Tuples:
-    """The tuples of keys that a dimension has, each as one number.
+    """The distinct key tuples of a dimension, each as one number.
 
-    They are numbered anew with every column: a product of the columns' positions would outgrow 64
-    bits, of four columns with 60,000 values each.
+    Tuples get new numbers with every column: the product of the columns' positions would exceed 64
+    bits for four columns with 60,000 values each.
     """
 
     def __init__(self, keys: Iterable[Keys]) -> None:
         first, *others = keys
         self._steps: list[tuple[int, _Numbers]] = []
         self.numbers = first.rows
-        """Of each row of the dimension; -1 where a key is null."""
+        """The number of each row of the dimension; -1 where a key is null."""
         for each in others:
             paired = _pair(self.numbers, each.rows, len(each.values))
             known = np.unique(paired[paired >= 0])
@@ -258,7 +254,7 @@ class _Tuples:
             self.numbers = _find_places(paired, known)
 
     def find(self, positions: Sequence[_Numbers]) -> _Numbers:
-        """The numbers of tuples of positions, column by column; -1 for one that is not there."""
+        """Return the numbers of tuples of positions, one array a column; -1 for no such tuple."""
         found = positions[0]
         for column, (size, known) in zip(positions[1:], self._steps, strict=True):
             found = _find_places(_pair(found, column, size), known)
@@ -270,7 +266,7 @@ def _pair(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
 
 
 def _find_places(numbers: _Numbers, known: _Numbers) -> _Numbers:
-    """Where each is among those that are known, sorted; -1 where it is not."""
+    """Return the position of each number in the sorted `known`; -1 if it is not there."""
     if not len(known):
         return np.full(len(numbers), -1, np.int64)
     places = np.searchsorted(known, numbers)
