@@ -36,7 +36,7 @@ PARTICIPLE = re.compile(
 """Not a name with a verb in front that takes one, such as `is_cached`."""
 
 PHRASES = {
-    "disproved": r"\bdisprov\w+",
+    "pruned": r"\bdisprov\w+",
     "in vain": r"\bin vain\b",
     "asked, told, said": r"\b(is|are|was|be|it) (asked|told|said)\b"
     r"|\b(asks|tells|says) (of|about|the index|whether|what)\b",

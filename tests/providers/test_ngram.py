@@ -100,7 +100,7 @@ def test_false_positives_are_as_many_as_the_formula_says() -> None:
             bits = int.from_bytes(sketch["filter"], "little")
             for at, length in enumerate((3, 4)):
                 for literal in words(rng, asked, length, 500):
-                    mixed = ngram._mixed(ngram._grams_of(literal, 3))
+                    mixed = ngram._mix(ngram._grams_of(literal, 3))
                     places = layout.positions(mixed).ravel().tolist()
                     measured[at] += all(bits >> place & 1 for place in places)
                 expected[at] += 500 * layout.fpp(grams) ** (length - 2)

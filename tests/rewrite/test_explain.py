@@ -51,13 +51,13 @@ def tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with each question to the store."""
     questions: list[int] = []
-    answer = SqliteStore.pruned
+    answer = SqliteStore.find_prunable
 
     def counted(self: SqliteStore, index: str, tests: Any, **named: Any) -> Any:
         questions.append(len(tests))
         return answer(self, index, tests, **named)
 
-    monkeypatch.setattr(SqliteStore, "pruned", counted)
+    monkeypatch.setattr(SqliteStore, "find_prunable", counted)
     return questions
 
 
@@ -478,7 +478,7 @@ class TestReasons:
             raise OSError("disk gone")
 
         configured("spark.skipping.mode", "fallback")
-        monkeypatch.setattr(SqliteStore, "pruned", fail)
+        monkeypatch.setattr(SqliteStore, "find_prunable", fail)
         df = spark.sql("SELECT * FROM facts WHERE id = 5")
         df.collect()
         scan = only(rewrite.explain(df))
@@ -492,7 +492,7 @@ class TestReasons:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         wake = threading.Event()
-        monkeypatch.setattr(SqliteStore, "pruned", lambda *_, **__: wake.wait(60))
+        monkeypatch.setattr(SqliteStore, "find_prunable", lambda *_, **__: wake.wait(60))
         configured("spark.skipping.mode", "fallback")
         configured("spark.skipping.timeout", "200ms")
         df = spark.sql("SELECT * FROM facts WHERE id = 5")

@@ -215,7 +215,7 @@ def test_a_callback_that_dies(
         patch.setattr(Answers, "apply", die)
         reads_everything(spark, "asking the index failed")
     with monkeypatch.context() as patch:
-        patch.setattr(Answers, "_pruned", die)
+        patch.setattr(Answers, "_find_prunable", die)
         reads_everything(spark, "MemoryError")
     with monkeypatch.context() as patch:
         patch.setattr(Answers, "apply", lambda *_: b"\x05\0\0\0{nonsense")
@@ -325,21 +325,21 @@ def test_strict_mode_raises(
     def die(*_: Any, **__: Any) -> Any:
         raise StoreError("away")
 
-    monkeypatch.setattr(SqliteStore, "pruned", die)
+    monkeypatch.setattr(SqliteStore, "find_prunable", die)
     reads_everything(spark, "away")
     with settings(spark, {"spark.skipping.mode": "strict"}), pytest.raises(Exception, match="stri"):
         spark.sql(QUERY).collect()
 
 
 def test_a_slow_store(spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = SqliteStore.pruned
+    whole = SqliteStore.find_prunable
 
     def slow(self: SqliteStore, *arguments: Any, **named: Any) -> Any:
         time.sleep(1.5)
         return whole(self, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteStore, "pruned", slow)
+        patch.setattr(SqliteStore, "find_prunable", slow)
         with settings(spark, {"spark.skipping.timeout": "300ms"}):
             reads_everything(spark, "did not answer within spark.skipping.timeout")
         with settings(spark, {"spark.skipping.timeout": "60s"}):

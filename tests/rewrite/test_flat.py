@@ -218,7 +218,7 @@ def test_eight_scans_wait_once(
 
     scans = " UNION ALL ".join(f"({few_keys(n)} AND {n} < 9)" for n in range(8))
     ask(spark, 1)
-    monkeypatch.setattr(SqliteStore, "pruned", never)
+    monkeypatch.setattr(SqliteStore, "find_prunable", never)
     values = {"spark.skipping.timeout": "1500ms", "spark.sql.adaptive.enabled": adaptive}
     with settings(spark, values):
         for look in (lambda: spark.sql(scans).collect(), lambda: explained(spark, scans)):

@@ -220,13 +220,13 @@ def test_conformance_35_nothing_is_asked_before_it_runs(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    answer = SqliteStore.pruned
+    answer = SqliteStore.find_prunable
 
     def counted(self: SqliteStore, index: str, tests: Any, **named: Any) -> Any:
         asked.append(len(tests))
         return answer(self, index, tests, **named)
 
-    monkeypatch.setattr(SqliteStore, "pruned", counted)
+    monkeypatch.setattr(SqliteStore, "find_prunable", counted)
     for conf in ALL:
         with settings(spark, conf):
             df = spark.sql(f"SELECT * FROM facts30 JOIN {dim('name = 1')} USING (k) WHERE l < 50")

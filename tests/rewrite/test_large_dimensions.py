@@ -165,14 +165,14 @@ def test_an_index_that_does_not_answer(
     spark: SparkSession, tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    answer = Answers._pruned
+    answer = Answers._find_prunable
 
     def count(*given: object) -> bytes:
         asked.append(given)
         return answer(*given)  # type: ignore[arg-type]
 
     query = joined("e.tag = 'tag 9' AND e.r = 9")
-    monkeypatch.setattr(Answers, "_pruned", count)
+    monkeypatch.setattr(Answers, "_find_prunable", count)
     with settings(spark, SMJ):
         frame = spark.sql(query)
         frame._jdf.queryExecution().optimizedPlan()
@@ -181,7 +181,7 @@ def test_an_index_that_does_not_answer(
     def die(*_: object) -> bytes:
         raise RuntimeError("the store is away")
 
-    monkeypatch.setattr(Answers, "_pruned", die)
+    monkeypatch.setattr(Answers, "_find_prunable", die)
     found = same_rows(spark, query, conf={**SMJ, "spark.skipping.mode": "fallback"})
     assert DEAR in str(scan_of(found)), str(found.explained)
     assert found.opened == found.without

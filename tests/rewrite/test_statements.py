@@ -228,7 +228,7 @@ class TestVerify:
     def test_other_rows_are_an_error(
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = SqliteStore.pruned
+        real = SqliteStore.find_prunable
 
         def too_many(self: SqliteStore, index: str, tests: object, **named: object) -> object:
             answers = real(self, index, tests, **named)  # type: ignore[arg-type]
@@ -236,7 +236,7 @@ class TestVerify:
                 answer.update(range(4))
             return answers
 
-        monkeypatch.setattr(SqliteStore, "pruned", too_many)
+        monkeypatch.setattr(SqliteStore, "find_prunable", too_many)
         with pytest.raises(WrongAnswer, match="0 rows with the indexes, 1 without"):
             spark.sql("VERIFY SKIPPING SELECT * FROM stated WHERE id = 5")
 
@@ -320,6 +320,6 @@ def test_a_store_that_fails_fails_no_explain(
 
     other = spark.newSession()
     other.conf.set("spark.skipping.mode", "fallback")
-    monkeypatch.setattr(SqliteStore, "pruned", away)
+    monkeypatch.setattr(SqliteStore, "find_prunable", away)
     found = row(other.sql, "EXPLAIN SKIPPING SELECT * FROM stated WHERE id = 5")
     assert (found.opened, found.reason) == (4, "the store is away")

@@ -85,7 +85,7 @@ def test_disk_full(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
     index = SkippingIndex.create(spark, table, "id MIN_MAX, s VALUE_LIST", store=store)
     before = export(index)
     grow(spark, path, 100, files=200)
-    real = sqlite_schema._connected
+    real = sqlite_schema._connect
 
     def full(*arguments: object) -> sqlite3.Connection:
         connection = real(*arguments)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_disk_full(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(sqlite_schema, "_connected", full)
+    monkeypatch.setattr(sqlite_schema, "_connect", full)
     with pytest.raises(StoreError, match=r"disk is full.*make room"):
         index.refresh()
     monkeypatch.undo()
