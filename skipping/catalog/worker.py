@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.ma  # NumPy imports it on first use, when a worker can open no file any more
 import pyarrow as pa
 
 from providers.errors import TableError, first_line

@@ -55,7 +55,7 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.tables import FILES, Columns, TableColumn
+from skipping.tables import FILES, Columns, PhysicalColumn, TableColumn
 from tests.benchmarks.report import heading, table
 from tests.benchmarks.synthetic import KEYS, PART, cluster, distinct, entries, identities
 
@@ -298,7 +298,9 @@ class Synthetic:
     has_log: ClassVar[bool] = True
 
     def columns(self) -> Columns:
-        return Columns(TableColumn(c.name, c.identity, c.type) for c in COLUMNS)
+        return Columns(
+            TableColumn(c.name, c.identity, c.type, PhysicalColumn((c.name,))) for c in COLUMNS
+        )
 
     def version(self) -> int:
         return self.before // NEW + bool(self.new)

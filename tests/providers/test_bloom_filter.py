@@ -174,7 +174,7 @@ def test_a_filter_of_other_slices_is_kept() -> None:
     other = bloom_filter._Layout(64, 0.25, layout.slices + 1, layout.width * 2 // 3)
     assert other.slices * other.width == layout.slices * layout.width
     values = pa.array(range(64))
-    found = {"filter": other.filled(values), "layout": other.number, "nulls": 0}
+    found = {"filter": other.fill(values), "layout": other.number, "nulls": 0}
     index = Index(provider, pa.int64(), (found,))
     assert not any(index.skipped(Compare("x", "=", value)) for value in range(64))
 
@@ -269,7 +269,7 @@ def test_a_release_that_hashes_in_another_way_is_refused(monkeypatch: pytest.Mon
             self.make_hashes = lambda key: reversed(list(hashes(key)))
 
     monkeypatch.setattr(pybloom_live, "BloomFilter", Other)
-    with pytest.raises(DefinitionError, match="another way"):
+    with pytest.raises(DefinitionError, match="hashes differently"):
         kind()
 
 

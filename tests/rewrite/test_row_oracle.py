@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
 from skipping.model.definition import Expression
-from skipping.tables import TableColumn
+from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.computed import analyse
 from tests.rewrite.differential import ENABLED, settings
 from tests.rewrite.random_conditions import KINDS, ZONES, applied, condition, function
@@ -127,7 +127,7 @@ def expressions(
     spark: SparkSession, name: str, rng: random.Random, n: int
 ) -> dict[str, tuple[tuple[str, str], str, pa.ChunkedArray]]:
     """Functions that can be indexed, by identity: as they were drawn, their types and values."""
-    columns = {c: TableColumn(c, c, kind.type) for c, kind in KINDS.items()}
+    columns = {c: TableColumn(c, c, kind.type, PhysicalColumn((c,))) for c, kind in KINDS.items()}
     zone, ansi = spark.conf.get(ZONE) or "", spark.conf.get(ANSI) == "true"
     found: dict[str, tuple[tuple[str, str], str, pa.ChunkedArray]] = {}
     for _ in range(n):

@@ -15,13 +15,15 @@ from skipping.advise.baseline import ColumnKinds
 from skipping.advise.history import VALUES, RecordedPredicate
 from skipping.advise.recommend import ColumnAdvice, advise, best_works
 from skipping.advise.sample import Sample, measure_file
-from skipping.tables import TableColumn
+from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.composites import combine
 
 pytestmark = pytest.mark.nightly
 
 N = 24
-A, B, OWN = (TableColumn(name, name, "bigint") for name in ("a", "my b", "own"))
+A, B, OWN = (
+    TableColumn(name, name, "bigint", PhysicalColumn((name,))) for name in ("a", "my b", "own")
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def test_none_where_a_column_alone_keeps_no_more(files: list[dict[str, object]])
 
 def test_what_its_columns_would_have_saved_is_not_counted(files: list[dict[str, object]]) -> None:
     """Of three columns one leaves a file in six, so of 24 files that were opened 20 are its own."""
-    sixth = TableColumn("sixth", "sixth", "bigint")
+    sixth = TableColumn("sixth", "sixth", "bigint", PhysicalColumn(("sixth",)))
     made = []
     for file in files:
         path = Path(str(file["path"]).removeprefix("file:"))

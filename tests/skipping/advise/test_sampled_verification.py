@@ -16,10 +16,13 @@ from skipping.lookup.binding import Binding
 from skipping.model.definition import Definition, TableId
 from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
-from skipping.tables import Columns, TableColumn
+from skipping.tables import Columns, PhysicalColumn, TableColumn
 
 COLUMNS = Columns(
-    [TableColumn(name, name, type) for name, type in (("n", "bigint"), ("s", "string"))]
+    [
+        TableColumn(name, name, type, PhysicalColumn((name,)))
+        for name, type in (("n", "bigint"), ("s", "string"))
+    ]
 )
 
 

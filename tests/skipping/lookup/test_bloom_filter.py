@@ -23,11 +23,11 @@ from skipping.parser import Create, parse
 from skipping.stores import IDENTITY, IndexStore
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from skipping.tables import Columns, TableColumn
+from skipping.tables import Columns, PhysicalColumn, TableColumn
 
 FILES, ROWS = 40, 300
 INTEGER = Domain("integer", pa.int64())
-COLUMN = TableColumn("k", "k", "bigint")
+COLUMN = TableColumn("k", "k", "bigint", PhysicalColumn(("k",)))
 
 
 def define(params: str) -> IndexedColumn:
