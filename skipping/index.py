@@ -428,11 +428,7 @@ class SkippingIndex:
 
         Raises TableError for a table of a Spark session, where queries skip files.
         """
-        if not isinstance(row_filter, str) or row_filter:
-            options["row_filter"] = row_filter
-        if keys is not None:
-            options["keys"] = keys
-        return open_scan(self._query, self.table, **options)
+        return open_scan(self._query, self.table, row_filter=row_filter, keys=keys, **options)
 
     def verify(self, row_filter: Any = "", **options: Any) -> Verification:
         """Read the files that a scan skips, too, and check that none has a matching row.

@@ -35,6 +35,7 @@ def _open_iceberg(
     query: IndexQuery,
     table: PyIcebergTable,
     *,
+    row_filter: Any = "",
     keys: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> IndexedScan:
@@ -44,16 +45,16 @@ def _open_iceberg(
 
     from skipping.scans.iceberg_scan import IndexedScan
 
-    own = options.get("row_filter", "")
-    if isinstance(own, str | BooleanExpression):
-        own = ""
-    else:
-        del options["row_filter"]
+    own: Any = ""
+    if not isinstance(row_filter, str | BooleanExpression):
+        own = row_filter
+    elif row_filter != "":  # which PyIceberg does not take as text
+        options["row_filter"] = row_filter
     try:
         scan = table.table.scan(**options)
     except ParseBaseException as error:  # whose text has the whole grammar
         raise StatementError(
-            f"PyIceberg cannot read the filter {options['row_filter']!r}: it takes text in "
+            f"PyIceberg cannot read the filter {row_filter!r}: it takes text in "
             "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
         ) from error
     return IndexedScan.of(scan, query.find_prunable, row_filter=own, keys=keys)
