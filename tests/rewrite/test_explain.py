@@ -223,9 +223,9 @@ class TestCounts:
         assert lines == [
             tables[0],
             "  files              4",
-            "  - pruned        2  by s IN (2 keys)  VALUE_LIST",
-            "  - pruned        1  by s IN (2 keys)  MIN_MAX",
-            "  - pruned        2  together",
+            "  - pruned           2  by s IN (2 keys)  VALUE_LIST",
+            "  - pruned           1  by s IN (2 keys)  MIN_MAX",
+            "  - pruned           2  together",
             "  = to read          2",
             "  opened             2",
         ]

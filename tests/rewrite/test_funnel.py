@@ -66,7 +66,7 @@ class TestTheFunnel:
             r"  - not read         8  by the table's partitions",
             r"  - not read         4  by the table's statistics",
             r"  files              4  \d.* kB",
-            r"  - pruned        2  by s = \?  VALUE_LIST",
+            r"  - pruned           2  by s = \?  VALUE_LIST",
             r"  = to read          2  \d.* kB",
             r"  opened             2  \d.* kB",
             r"  asked in \d+\.\d+ s",

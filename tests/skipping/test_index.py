@@ -107,7 +107,7 @@ class TestLookup:
             legs=(("id > ?  MIN_MAX", 1), ("s = ?  VALUE_LIST", 3), ("s = ?  MIN_MAX", 3)),
         )
         assert "39" not in str(found)
-        assert "- pruned        3  together" in str(found)
+        assert "- pruned           3  together" in str(found)
 
     def test_what_does_not_help_is_named(self, index: SkippingIndex) -> None:
         assert index.lookup(StartsWith("s", "", negated=True)).total == 4
