@@ -100,7 +100,6 @@ def test_explain_and_describe_show_the_columns(spark, table):
     assert "(a, b) IN (1 key)  VALUE_LIST" in index.why("a = 1 AND b = 3").column_names
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(
     "conf",
     [

@@ -279,7 +279,6 @@ def test_one_dimension_filters_every_fact(
     assert [s.opened for s in facts] == [1] * len(facts), str(found.explained)
 
 
-@pytest.mark.smoke
 @on_every_format
 @pytest.mark.parametrize(
     "engine", [{}, SMJ, PLAIN, SMJ | PLAIN], ids=["adaptive", "smj", "plain", "both"]
@@ -392,7 +391,6 @@ def test_no_key_opens_no_file(spark: SparkSession) -> None:
             assert all(s.opened == 0 for s in found.explained.scans if s.keys)
 
 
-@pytest.mark.smoke
 @on_every_format
 @pytest.mark.parametrize("engine", [{}, PLAIN, SMJ | PLAIN], ids=["adaptive", "plain", "both"])
 def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> None:

@@ -118,7 +118,6 @@ def test_sql_binds_the_parameters_of_statements_that_spark_does_not_know(
     assert ("tagged",) in rows(spark, f"SELECT name FROM {ICEBERG}.refs WHERE name <> ?", ["x:y"])
 
 
-@pytest.mark.smoke
 def test_sql_binds_the_parameters_of_our_statements(spark: SparkSession) -> None:
     text = (
         "CREATE SKIPPING INDEX ON IDENTIFIER(:t) (id MIN_MAX, s VALUE_LIST(:limit), "

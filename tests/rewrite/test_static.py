@@ -345,7 +345,6 @@ def test_time_travel(spark: SparkSession) -> None:
     skips(spark, f"SELECT * FROM travelled WHERE k = 4 EXCEPT SELECT * FROM {old} WHERE k = 3")
 
 
-@pytest.mark.smoke
 def test_cached(spark: SparkSession) -> None:
     make_table(spark, "kept", "SELECT int(id) AS k, id AS _f FROM range(6)", "k VALUE_LIST")
     cached = spark.table("kept").where("k = 3").cache()

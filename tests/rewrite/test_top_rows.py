@@ -298,7 +298,6 @@ def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -
     assert len(same_rows(spark, late).rows) == 3
 
 
-@pytest.mark.smoke
 def test_conformance_50_files_without_statistics(spark: SparkSession, format: str) -> None:
     """The first rows are in one of them."""
     make_table(spark, "partly", ROWS, properties=BOUNDS)

@@ -82,7 +82,6 @@ def _files(spark: SparkSession, table: str, condition: str) -> int:
         return len(found.collect())
 
 
-@pytest.mark.smoke
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, table: str) -> None:
     for condition in EXACT:
         _opens_the_needed(spark, table, condition, pushed="true")

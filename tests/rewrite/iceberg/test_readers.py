@@ -185,7 +185,6 @@ def test_keys_in_columns_with_a_default(
     assert len(found.rows) == 2
 
 
-@pytest.mark.smoke
 def test_formats_are_joined_with_each_other(spark: SparkSession, base: str) -> None:
     delta = "spark_catalog.default.mixed"
     make_table(spark, delta, ROWS, INDEX)

@@ -277,7 +277,9 @@ class TestIndex:
         assert again.lookup("k = 1").unknown == 1
         again.refresh()
         assert [c.type for c in again.definition.columns] == ["bigint", "string"]
-        assert "unknown in new files: NGRAM requires a STRING column" in (again.describe()["column s"] or "")
+        assert "unknown in new files: NGRAM requires a STRING column" in (
+            again.describe()["column s"] or ""
+        )
         assert again.lookup("k = 1").kept == 0
 
     @pytest.mark.parametrize("kind", ["NGRAM", "ADDRESSES"])

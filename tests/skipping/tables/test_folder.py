@@ -204,7 +204,10 @@ class TestPartitions:
             (("p=2024-02-30",), "the value '2024-02-30'"),
             (("p=12345678901234567890",), "whose type only Spark can tell"),
             (("p=",), "a partition without a value"),
-            (("p=%C3%A9",), "has %C3 in the name of a partition, %C3%A9, which Spark reads differently"),
+            (
+                ("p=%C3%A9",),
+                "has %C3 in the name of a partition, %C3%A9, which Spark reads differently",
+            ),
             (("p=%31",), "the value '%31', whose type only Spark"),
             (("p=1", "q=1"), "is not partitioned in one way"),
             (("p=1", "p=1/q=2"), "is not partitioned in one way"),
